@@ -1,0 +1,49 @@
+# `make help` lists what can be done. Everything runs in .venv, which is made when it is missing.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo env test test-slow lint format bench-search bench-paper clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.base: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+env: $(VENV)/.dev  ## Make the environment with everything that the checks need
+
+demo: $(VENV)/.base  ## Environment, then the main job: EfficientNet-B3 read from ONNX, searched, certified
+	$(BIN)/lfopt search --config configs/effnet_b3.yaml
+
+lint: $(VENV)/.dev  ## Format check, lint, types, import floors
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+test: lint  ## Environment, then all checks
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/.dev  ## The checks that take minutes
+	$(BIN)/pytest -n 2 -m slow
+
+format: $(VENV)/.dev  ## Format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every network
+	$(BIN)/python benchmarks/bench_search.py
+
+bench-paper: $(VENV)/.dev  ## Distance to the optimum on the paper's networks, beside the paper's own figures
+	$(BIN)/python benchmarks/bench_paper.py
+
+clean:  ## Remove the environment and what tools leave behind
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

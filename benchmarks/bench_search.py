@@ -1,0 +1,126 @@
+"""How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing known, and with every group priced before.
+
+python benchmarks/bench_search.py [--budget 5000] [--json FILE] [--check]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from lfopt import zoo
+from lfopt.frontend import from_model, load
+from lfopt.ir import Hardware
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from search.exact import solve
+from search.local import improve
+from search.nsga2 import evolve
+from search.partition import Partitions
+from search.problem import Problem, Result
+from search.sampling import sample
+
+MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+ZOO = (
+    "mobilenet_v2",
+    "efficientnet_b3",
+    "resnet50",
+    "resnet152",
+    "squeezenet1_1",
+    "vgg16",
+    "deeplabv3_mobilenet_v3_large",
+)  # without files
+SEARCHES: dict[str, Callable[..., Result]] = {"random": sample, "local": improve, "nsga2": evolve}
+COLD, WARM = 500, 5_000  # plans a second to reach
+REPEATS = 3  # the fastest counts: other work on the machine only ever slows a run down
+
+
+def main() -> int:
+    """Measure, print, and tell (with --check) whether the figures to reach are reached."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", type=int, default=5_000, help="plans per run (default %(default)s)")
+    parser.add_argument("--limit", type=float, default=10.0, help="seconds for each exact search; 0: none (default %(default)s)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--check", action="store_true", help=f"fail below {COLD:,} plans a second cold or {WARM:,} warm")
+    options = parser.parse_args()
+
+    flow = _mobilenet()
+    rows: list[dict[str, str | int | float]] = []
+    for name, search in SEARCHES.items():
+        cold, warm = 0.0, 0.0
+        found = None
+        for _ in range(REPEATS):
+            partitions = Partitions(_problem(flow))
+            cold = max(cold, _speed(search, partitions, options.budget)[0])
+            speed, found = _speed(search, partitions, options.budget)
+            warm = max(warm, speed)
+        assert found is not None
+        rows.append({"search": name, "plans": found.evaluations, "cold": round(cold), "warm": round(warm), "dram_bytes": found.dram_bytes})
+
+    table = Table(title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per second of CPU time")
+    for column in ("search", "nothing known", f"to reach {COLD:,}", "groups priced before", f"to reach {WARM:,}", "best plan, bytes"):
+        table.add_column(column, justify="left" if column == "search" else "right")
+    for row in rows:
+        cold, warm = int(row["cold"]), int(row["warm"])
+        table.add_row(str(row["search"]), f"{cold:,}", _verdict(cold, COLD), f"{warm:,}", _verdict(warm, WARM), f"{row['dram_bytes']:,}")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(table)
+    proofs = _exact(console, options.limit) if options.limit else []
+    if options.json:
+        options.json.write_text(json.dumps({"searches": rows, "exact": proofs}, indent=1) + "\n")
+    missed = [row for row in rows if int(row["cold"]) < COLD or int(row["warm"]) < WARM]
+    return 1 if options.check and missed else 0
+
+
+def _exact(console: Console, limit: float) -> list[dict[str, str | int | float]]:
+    """The exact search on one network after the other, a line each as it ends."""
+    console.print(f"Exact search at 256 KiB, traffic paper, at most {limit:g} s each", justify="center", style="italic")
+    console.print(f"{'network':36}{'operators':>10}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'groups priced':>15}{'seconds':>9}", highlight=False)
+    rows: list[dict[str, str | int | float]] = []
+    for name in sorted(path.stem for path in MODELS.glob("*.onnx")) or ZOO:
+        path = MODELS / f"{name}.onnx"
+        flow = Dataflow.of(load(path) if path.exists() else from_model(zoo.build(name, weights=False)))
+        found = solve(_problem(flow, 256), time_limit=limit)
+        rows.append({
+            "network": name, "operators": len(flow), "dram_bytes": found.dram_bytes, "lower_bound_bytes": found.lower_bound_bytes,
+            "gap": found.gap, "proof": found.proof, "evaluations": found.evaluations, "seconds": found.seconds,
+        })  # fmt: skip
+        counts = f"{len(flow):>10,}{found.dram_bytes:>15,}{found.gap:>9.2%}{found.proof:>9}{found.evaluations:>15,}{found.seconds:>9.2f}"
+        console.print(f"{name:36}{counts}", highlight=False)
+    return rows
+
+
+def _verdict(found: int, wanted: int) -> str:
+    return f"{found / wanted:.1f} x" if found >= wanted else f"[red]{found / wanted:.2f} x[/red]"
+
+
+def _speed(search: Callable[..., Result], partitions: Partitions, budget: int) -> tuple[float, Result]:
+    """(plans per second of CPU time, what was found)."""
+    start = time.process_time()
+    found = search(partitions.problem, budget=budget, seed=0, partitions=partitions)
+    return found.evaluations / (time.process_time() - start), found
+
+
+def _mobilenet() -> Dataflow:
+    path = MODELS / "hf_mobilenet_v2.onnx"
+    if path.exists():
+        return Dataflow.of(load(path))
+    return Dataflow.of(from_model(zoo.build("mobilenet_v2", weights=False)))
+
+
+def _problem(flow: Dataflow, kib: int = 128) -> Problem:
+    costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
+    return Problem.of(costs)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

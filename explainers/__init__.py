@@ -1,0 +1,1 @@
+"""Learned validity and graph explanations. Nothing lives here yet."""

@@ -1,0 +1,1 @@
+"""The accelerator in SystemVerilog and its test benches. Nothing lives here yet."""

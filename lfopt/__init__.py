@@ -1,0 +1,1 @@
+"""Layer-fusion optimizer for accelerators."""

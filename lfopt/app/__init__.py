@@ -1,0 +1,1 @@
+"""The roof: command line, configuration, pipeline. The only place that knows files, time and every wing."""

@@ -1,0 +1,46 @@
+"""The `lfopt` command. Commands are imported when they run, so that `lfopt --help` answers at once."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+
+from cyclopts import App, CycloptsError
+
+from lfopt.ir.errors import LfoptError
+
+app = App(name="lfopt", help="Find which operators of a network to fuse so that feature maps stay out of DRAM.", version=lambda: version("lfopt"))
+COMMANDS = {
+    "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
+    "check": "Recount everything that a plan claims, independently of the planner.",
+    "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
+    "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
+    "zoo": "List and export the networks that lfopt builds itself.",
+}
+for _name, _help in COMMANDS.items():
+    app.command(f"lfopt.app.commands.{_name}:{'app' if _name == 'zoo' else _name}", name=_name, help=_help)
+
+
+def main() -> None:
+    """Run the command line. Wrong input is one line and exit code 2; an interrupt is exit code 130."""
+    try:
+        status = app(exit_on_error=False, print_error=True, result_action="return_value")
+    except CycloptsError:
+        sys.exit(2)
+    except LfoptError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        sys.stderr.write("lfopt: interrupted\n")
+        sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write("lfopt: " + " ".join(message.split("\n")) + "\n")
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""lfopt inspect: what a network is made of, and what cannot be fused."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from rich.markup import escape
+
+from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.config import Rules
+from lfopt.app.pipeline import load_network
+from lfopt.app.screen import mib, note, out, shorten, table
+from lfopt.app.sizes import format_size, parse_shapes
+from lfopt.ir import DoesNotFit, Hardware
+from lfopt.ops import OPAQUE, Dataflow
+from lfopt.planning import GroupCosts
+
+SHOWN = 12  # unfusable operators listed without --all
+
+
+def inspect(
+    model: str,
+    *,
+    buffer: str | None = None,
+    hardware: str | None = None,
+    element_bytes: int | None = None,
+    input_shape: InputShapes = (),
+    rules: Rules = "default",
+    all_operators: bool = False,
+) -> None:
+    """Show operators, mapping types, MACs, weights and map sizes, and what cannot be fused at a given buffer and why.
+
+    Parameters
+    ----------
+    model
+        ONNX file, or zoo:NAME.
+    buffer
+        On-chip buffer, e.g. 256KiB (the default).
+    hardware
+        Hardware description (YAML).
+    element_bytes
+        Bytes per element of a feature map (2 if not given).
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    rules
+        Graph simplification: default folds BatchNormalization, none does not.
+    all_operators
+        List every operator.
+    """
+    chosen = chip(hardware, buffer, element_bytes)
+    graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
+    note(graph)
+    costs = GroupCosts(Dataflow.of(graph), chosen, epilogue=False)
+    flow = costs.dataflow
+    macs = [row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True)]
+    views = len(graph.operators) - len(flow)
+    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators and {views} views, {sum(macs) / 1e9:.3f} GMACs")
+    for name in graph.inputs:
+        out.print(f"input   {escape(name)} {list(graph.shape(name))}")
+    for name in graph.outputs:
+        out.print(f"output  {escape(name)} {list(graph.shape(name))}")
+    out.print()
+    _print_kinds(costs, macs)
+    out.print()
+    if all_operators:
+        _print_operators(costs, macs)
+        out.print()
+    _print_unfusable(costs, chosen, everything=all_operators)
+
+
+def _print_kinds(costs: GroupCosts, macs: list[int]) -> None:
+    flow = costs.dataflow
+    kinds: dict[str, list[int]] = defaultdict(list)
+    for i, operator in enumerate(flow.operators):
+        kinds[operator.kind].append(i)
+    rows = table("operator", "count", "mapping type", "MMACs", "weights MiB", "largest map MiB")
+    for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        row = flow.specs[members[0]]
+        weights = sum(costs.weight_bytes(1 << i)[0] for i in members)
+        largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
+        mapping = "opaque" if row is OPAQUE else row.mapping.value
+        rows.add_row(kind, str(len(members)), mapping, f"{sum(macs[i] for i in members) / 1e6:,.1f}", mib(weights), mib(largest))
+    out.print(rows)
+
+
+def _print_operators(costs: GroupCosts, macs: list[int]) -> None:
+    flow = costs.dataflow
+    rows = table("name", "operator", "result", "MMACs", "weights B", "needs B")
+    for i, operator in enumerate(flow.operators):
+        shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
+        weights, needs = costs.weight_bytes(1 << i)[0], costs.buffer_bytes(1 << i)
+        name = escape(shorten(operator.name, max(out.width - 64, 12)))
+        rows.add_row(name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}")
+    out.print(rows)
+
+
+def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
+    flow = costs.dataflow
+    found = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.buffer_bytes(1 << i) >= chosen.buffer_bytes]
+    size = format_size(chosen.buffer_bytes)
+    opaque = sum(row is OPAQUE for row in flow.specs)
+    if opaque:
+        out.print(f"{opaque} operators are unknown to lfopt: each runs alone")
+    if not found:
+        out.print(f"every operator fits {size} by itself")
+        return
+    out.print(f"[bold]{len(found)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
+    rows = table("name", "needs B", "over B", "why")
+    rows.columns[-1].justify = "left"
+    shown = sorted(found, key=lambda f: -f.needed)[: None if everything else SHOWN]
+    width = max(out.width - 62, 14)
+    for misfit in shown:
+        over = misfit.needed - misfit.available + 1
+        rows.add_row(escape(shorten(flow.names(misfit.group)[0], width)), f"{misfit.needed:,}", f"{over:,}", why(misfit))
+    out.print(rows)
+    if len(found) > len(shown):
+        out.print(f"[dim]... and {len(found) - len(shown)} more (--all-operators)[/]")
+
+
+def why(misfit: DoesNotFit) -> str:
+    """The largest part of what a group needs."""
+    weights = sum(size for _, size in misfit.per_weight)
+    ring = max(misfit.per_tensor, key=lambda need: need.buffer_bytes, default=None)
+    if ring is None or weights >= ring.buffer_bytes:
+        return f"weights {weights:,} B"
+    return f"{ring.rows} rows of a map: {ring.buffer_bytes:,} B"

@@ -1,0 +1,175 @@
+"""lfopt search: from a configuration to a certified plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.markup import escape
+from rich.table import Table
+
+from lfopt.app.commands.options import InputShapes
+from lfopt.app.config import Config, Method, Rules, Scheme, TrafficName, find_config, load_config, validate
+from lfopt.app.pipeline import ZOO, Outcome, run
+from lfopt.app.screen import err, mib, note, out, progress_line, shorten, table
+from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.ir import InvalidConfig, Plan, PlannedGroup
+
+SHOWN = 5  # groups in each of the two short lists
+
+
+def search(
+    *,
+    config: str | None = None,
+    model: str | None = None,
+    buffer: str | None = None,
+    scheme: Scheme | None = None,
+    method: Method | None = None,
+    traffic: TrafficName | None = None,
+    epilogue: Literal["on", "off"] | None = None,
+    rules: Rules | None = None,
+    input_shape: InputShapes = (),
+    seed: int | None = None,
+    budget: int | None = None,
+    time_limit: float | None = None,
+    out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
+) -> None:
+    """Find the fusion plan of least DRAM traffic and prove how good it is.
+
+    Writes plan.json and simplified.onnx, and prints one screen. Options win over the configuration file.
+
+    Parameters
+    ----------
+    config
+        Configuration file; a bare name is looked for in the working folder, then among the installed ones.
+    model
+        ONNX file, or zoo:NAME.
+    buffer
+        On-chip buffer, e.g. 256KiB.
+    scheme
+        How a group runs; lbdf is line-buffer depth-first.
+    method
+        exact proves its optimum; nsga2, local and random sample as many plans as --budget says.
+    traffic
+        How operators that do not fit are counted: tiled, once, or as the paper does.
+    epilogue
+        Whether elementwise operators may always join their producer.
+    rules
+        Graph simplification: default folds BatchNormalization, none does not.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    seed
+        Seed of the methods that sample.
+    budget
+        Plans that a method that samples may evaluate.
+    time_limit
+        Seconds for each method; then the best plan so far and its bound are taken.
+    out_dir
+        Folder of the results; runs/NETWORK if not given.
+    """
+    given: dict[str, Any] = {"scheme": scheme, "traffic": traffic, "rules": rules, "out": out_dir}
+    if model is not None:
+        given["model"] = model
+    if epilogue is not None:
+        given["epilogue"] = epilogue == "on"
+    if shapes := parse_shapes(input_shape):
+        given["input_shapes"] = shapes
+    job = _job(config, {name: value for name, value in given.items() if value is not None}, buffer)
+    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit}
+    picked = {name: value for name, value in chosen.items() if value is not None}
+    if method is not None:
+        picked["compare"] = ()  # asked for one method: run that one
+    job = replace(job, search=replace(job.search, **picked))
+    if job.search.budget < 1 or (job.search.time_limit is not None and job.search.time_limit <= 0):
+        raise InvalidConfig(f"--budget {job.search.budget}, --time-limit {job.search.time_limit}: accepted: positive numbers")
+    folder = Path(job.out or f"runs/{job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem}")
+    with progress_line() as report:
+        outcome = run(job, folder, report)
+    note(outcome.graph)
+    _print(outcome, job)
+
+
+def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Config:
+    if config is None:
+        if "model" not in given:
+            raise InvalidConfig("lfopt search: neither --config nor --model is given")
+        size = parse_size(buffer or "256KiB", "--buffer")
+        return validate(Config, {"hardware": {"buffer_bytes": size}, **given}, "command line")
+    job = replace(load_config(find_config(config)), **given)
+    if buffer is not None:
+        job = replace(job, hardware=replace(job.hardware, buffer_bytes=parse_size(buffer, "--buffer")))
+    return job
+
+
+def _print(outcome: Outcome, job: Config) -> None:
+    plan, costs, graph = outcome.plan, outcome.costs, outcome.graph
+    flow = costs.dataflow
+    macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
+    weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
+    out.print(f"[bold]{graph.name}[/]: {len(flow)} operators, {weights / 1e6:.2f} M weights, {macs / 1e9:.3f} GMACs")
+    out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
+    out.print(_totals(outcome))
+    if plan.traffic == "tiled":
+        out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
+    if plan.totals.excluded_bytes:
+        count = sum(group.mode == "excluded" for group in plan.groups)
+        out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
+    out.print()
+    out.print(_groups(outcome))
+    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in outcome.seconds.items())
+    out.print(f"\n[dim]wrote[/] {outcome.folder}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    out.print(f"[dim]{stages}[/]")
+    if plan.totals.proof != "optimal" and outcome.result.method == "exact":
+        err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")
+
+
+def _space(plan: Plan) -> str:
+    return f"scheme {plan.scheme}, traffic {plan.traffic}, epilogue {'on' if plan.epilogue else 'off'}"
+
+
+def _totals(outcome: Outcome) -> Table:
+    totals, plan = outcome.plan.totals, outcome.plan
+    rows = table("", "DRAM bytes", "MiB", "x bound", "")
+    star = "*" if plan.traffic == "tiled" else ""
+
+    def add(name: str, size: int, remark: str = "", style: str | None = None) -> None:
+        rows.add_row(name, f"{size:,}", mib(size), f"{size / max(totals.lower_bound_bytes, 1):.3f}", remark, style=style)
+
+    add(f"layer by layer{star}", totals.layer_by_layer_bytes)
+    add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
+    proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
+    add(f"this plan, {outcome.result.method}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
+    for other in outcome.others:
+        count = f"{other.evaluations:,} {'groups' if other.method == 'exact' else 'plans'}"
+        add(f"  {other.method}, seed {other.seed}" if other.seed is not None else f"  {other.method}", other.dram_bytes, count)
+    add("proven lower bound", totals.lower_bound_bytes)
+    add("compulsory", totals.compulsory_bytes)
+    return rows
+
+
+def _groups(outcome: Outcome) -> Table:
+    """The groups that move the most, and the fused ones that fill the buffer the most."""
+    groups = [group for group in outcome.plan.groups if group.mode != "excluded"]
+    fused = [group for group in groups if group.mode == "lbdf" and len(group.nodes) > 1]
+    rows = table("group", "ops", "mode", "DRAM bytes", "buffer", "full")
+    beta, width = outcome.plan.hardware.buffer_bytes, max(out.width - 48, 16)
+
+    def add(group: PlannedGroup) -> None:
+        share = f"{100 * group.buffer_bytes / beta:.1f} %"
+        name = shorten(f"{group.id} {_span(group)}", width)
+        rows.add_row(escape(name), str(len(group.nodes)), group.mode, f"{group.dram.total:,}", f"{group.buffer_bytes:,}", share)
+
+    rows.add_row("[bold]moving the most[/]")
+    for group in sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]:
+        add(group)
+    if fused:
+        rows.add_row("[bold]filling the buffer the most[/]")
+    for group in sorted(fused, key=lambda g: (-g.buffer_bytes, g.id))[:SHOWN]:
+        add(group)
+    return rows
+
+
+def _span(group: PlannedGroup) -> str:
+    return group.nodes[0] if len(group.nodes) == 1 else f"{group.nodes[0]} .. {group.nodes[-1]}"

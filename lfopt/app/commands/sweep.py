@@ -1,0 +1,115 @@
+"""lfopt sweep: traffic against buffer size, exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.config import Rules, TrafficName
+from lfopt.app.files import write_text
+from lfopt.app.pipeline import Report, load_network
+from lfopt.app.screen import err, mib, note, out, progress_line, table
+from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.app.staircase import draw
+from lfopt.ir import InvalidConfig
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic, layer_by_layer_bytes
+from search.exact import solve
+from search.problem import Problem
+from search.staircase import Stair, TooMany, staircase
+
+
+def sweep(
+    model: str,
+    *,
+    buffers: str = "64KiB:4MiB",
+    traffic: TrafficName = "tiled",
+    epilogue: Literal["on", "off"] = "on",
+    hardware: str | None = None,
+    element_bytes: int | None = None,
+    input_shape: InputShapes = (),
+    rules: Rules = "default",
+    time_limit: float = 60.0,
+    out_dir: Path | None = None,
+) -> None:
+    """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and PNG).
+
+    Parameters
+    ----------
+    model
+        ONNX file, or zoo:NAME.
+    buffers
+        A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB gives those sizes.
+    traffic
+        How operators that do not fit are counted: tiled, once, or as the paper does.
+    epilogue
+        Whether elementwise operators may always join their producer.
+    hardware
+        Hardware description (YAML); its buffer is replaced by those of the sweep.
+    element_bytes
+        Bytes per element of a feature map (2 if not given).
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    rules
+        Graph simplification: default folds BatchNormalization, none does not.
+    time_limit
+        Seconds for each buffer size; a size that takes longer gets a bound and no proof.
+    out_dir
+        Folder of the results; runs/NETWORK-sweep if not given.
+    """
+    sizes = [parse_size(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
+    if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
+        raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
+    graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
+    note(graph)
+    costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), epilogue=epilogue == "on")
+    with progress_line() as report:
+        stairs = _solve_range(costs, sizes, time_limit, report) if ":" in buffers else _solve_each(costs, sizes, time_limit, report)
+    folder = out_dir or Path(f"runs/{graph.name}-sweep")
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{s.buffer_bytes},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
+    write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
+    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.compulsory_bytes}
+    draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
+    _print(stairs, graph.name, ends, folder)
+
+
+def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> list[Stair]:
+    """Every step between two sizes; powers of two only, with a note, where the network has too many states for that."""
+    low, high = sizes
+    stairs: list[Stair] = []
+    try:
+        for stair in staircase(Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, costs.buffer_bytes, low, high):
+            stairs.append(stair)
+            report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
+    except TooMany:
+        err.print("note: too many states for every step; powers of two only", style="yellow")
+        doubled = [1 << k for k in range(low.bit_length(), high.bit_length()) if low < 1 << k < high]
+        return _solve_each(costs, [low, *doubled, high], time_limit, report)
+    return stairs[::-1]
+
+
+def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> list[Stair]:
+    """The optimum, or the best plan and a bound, at each of these sizes."""
+    stairs: list[Stair] = []
+    for k, size in enumerate(sizes):
+        report(f"{format_size(size)}", k / len(sizes))
+        result = solve(Problem.of(costs.at(size)), time_limit=time_limit)
+        stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
+    return stairs
+
+
+def _print(stairs: list[Stair], name: str, ends: dict[str, int], folder: Path) -> None:
+    shown = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
+    rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
+    for stair in shown:
+        proof = "optimal" if stair.dram_bytes == stair.lower_bound_bytes else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
+        ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
+        kib = f"{stair.buffer_bytes / 1024:,.1f} KiB"
+        rows.add_row(kib, f"{stair.buffer_bytes:,}", f"{stair.dram_bytes:,}", mib(stair.dram_bytes), ratio, str(stair.groups), proof)
+    out.print(rows)
+    if len(shown) < len(stairs):
+        out.print(f"[dim]{len(shown)} of {len(stairs)} steps shown; all are in staircase.csv[/]")
+    out.print(f"{name}: " + ", ".join(f"{what} {size:,} B" for what, size in ends.items()))
+    out.print(f"[dim]wrote[/] {folder}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)

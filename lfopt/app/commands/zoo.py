@@ -1,0 +1,53 @@
+"""lfopt zoo: the networks that lfopt builds itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from lfopt import zoo
+from lfopt.app.files import write_bytes
+from lfopt.app.pipeline import ZOO, load_network
+from lfopt.app.screen import out, table
+from lfopt.ir import InvalidConfig
+from lfopt.ops import Dataflow
+
+app = App(name="zoo", help="List and export the networks that lfopt builds itself.")
+
+
+@app.command(name="list")
+def list_() -> None:
+    """List the networks with their operators, weights and multiply-accumulates."""
+    rows = table("network", "input", "operators", "M weights", "GMACs", "source")
+    for name in zoo.names():
+        flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
+        macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
+        weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
+        shape = "x".join(str(d) for d in flow.maps[0].shape)
+        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source)
+    out.print(rows)
+
+
+@app.command
+def export(name: str, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"])], seed: int = 0, weights: bool = True) -> None:
+    """Write a network as an ONNX file with seeded weights.
+
+    Parameters
+    ----------
+    name
+        A name from `lfopt zoo list`.
+    out_file
+        The file to write.
+    seed
+        Seed of the weights.
+    weights
+        Whether to write the weights; without them the file holds shapes alone.
+    """
+    try:
+        model = zoo.build(name, seed=seed, weights=weights)
+    except zoo.UnknownNetwork as error:
+        raise InvalidConfig(str(error)) from None
+    write_bytes(out_file, model.SerializeToString())
+    out.print(f"wrote {out_file}: {len(model.graph.node)} nodes")

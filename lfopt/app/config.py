@@ -1,0 +1,126 @@
+"""Configuration files: YAML, validated field by field."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from lfopt.app.sizes import parse_size
+from lfopt.ir import Hardware, InvalidConfig
+
+Method = Literal["exact", "nsga2", "local", "random"]
+Scheme = Literal["lbdf"]
+TrafficName = Literal["tiled", "once", "paper"]
+Rules = Literal["default", "none"]
+
+T = TypeVar("T")
+INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """How to search."""
+
+    method: Method = "exact"
+    compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan
+    seed: int = 0
+    budget: int = 5000  # plans, of the methods that sample
+    time_limit: float | None = None  # seconds for each method; None: until done
+
+
+@dataclass(frozen=True)
+class Config:
+    """One job: a network, a chip, and what to do with them."""
+
+    model: str  # an ONNX file, or zoo:NAME
+    hardware: Hardware
+    scheme: Scheme = "lbdf"
+    traffic: TrafficName = "tiled"
+    epilogue: bool = True
+    rules: Rules = "default"
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    search: SearchConfig = field(default_factory=SearchConfig)
+    out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
+
+
+def find_config(name: str) -> Path:
+    """A configuration file: as given, else among the installed ones."""
+    given = Path(name)
+    candidates = [given] if given.parent != Path() or given.is_absolute() else [given, INSTALLED / given]
+    for path in candidates:
+        if path.is_file():
+            return path
+    listed = sorted(p.name for p in INSTALLED.glob("*.yaml"))
+    close = difflib.get_close_matches(given.name, listed, 1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    raise InvalidConfig(f"--config {name}: no such file; {hint}installed: {', '.join(listed)}")
+
+
+def load_config(path: Path) -> Config:
+    """Read and validate a configuration file. Paths in it are relative to its folder."""
+    data = _read_yaml(path)
+    hardware = data.get("hardware")
+    if isinstance(hardware, str):
+        data["hardware"] = _read_yaml(path.parent / hardware)
+    model = data.get("model")
+    if isinstance(model, str) and not model.startswith("zoo:"):
+        data["model"] = str(path.parent / model)
+    return validate(Config, data, str(path))
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
+    if not isinstance(data, dict):
+        raise InvalidConfig(f"{path}: found {type(data).__name__}; accepted: a mapping of fields")
+    return data
+
+
+def validate(kind: type[T], data: Mapping[str, Any], where: str) -> T:
+    """A dataclass from plain data. Raises InvalidConfig naming the path of the field, what was found and what is accepted."""
+    plain = _checked_fields(kind, dict(data), where, "")
+    try:
+        return TypeAdapter(kind).validate_python(plain)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = ".".join(str(part) for part in first["loc"])
+        found = "nothing" if first["type"] == "missing" else repr(first["input"])
+        raise InvalidConfig(f"{where}: {path}: found {found}; accepted: {_accepted(first)}") from None
+
+
+def _accepted(error: Mapping[str, Any]) -> str:
+    message = str(error["msg"])
+    for prefix in ("Input should be ", "Value error, "):
+        message = message.removeprefix(prefix)
+    return "a value for this field" if error["type"] == "missing" else message
+
+
+def _checked_fields(kind: type, data: dict[str, Any], where: str, prefix: str) -> dict[str, Any]:
+    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count bytes."""
+    types = get_type_hints(kind)
+    known = [f.name for f in fields(kind)]
+    for name, value in data.items():
+        path = f"{prefix}{name}"
+        if name not in known:
+            close = difflib.get_close_matches(str(name), known, 1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise InvalidConfig(f"{where}: {path}: unknown field; {hint}accepted: {', '.join(known)}")
+        if is_dataclass(types[name]) and isinstance(types[name], type) and isinstance(value, dict):
+            data[name] = _checked_fields(types[name], dict(value), where, f"{path}.")
+        elif name.endswith("_bytes") and isinstance(value, str):
+            data[name] = parse_size(value, f"{where}: {path}")
+    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    for name in required:
+        if name not in data:
+            raise InvalidConfig(f"{where}: {prefix}{name}: missing; required: {', '.join(prefix + r for r in required)}")
+    return data

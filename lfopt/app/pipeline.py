@@ -1,0 +1,144 @@
+"""The flow: load, simplify, search, plan. Joins the wings by plain callables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lfopt.app.config import Config, Method
+from lfopt.app.files import sha256, write_plan
+from lfopt.frontend import from_model, load, save
+from lfopt.fusion import check
+from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord, Totals
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, plan_groups, total_dram
+from lfopt.rewrite import simplify
+from search.problem import Problem, Result
+
+ZOO = "zoo:"
+Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
+
+
+def load_network(model: str, input_shapes: dict[str, tuple[int, ...]], rules: str, *, weights: bool = True) -> Graph:
+    """The network of an ONNX file or of the zoo, simplified."""
+    if model.startswith(ZOO):
+        from lfopt import zoo  # noqa: PLC0415  (a quarter of a second that a file does not need)
+
+        name = model.removeprefix(ZOO)
+        try:
+            graph = from_model(zoo.build(name, weights=weights), input_shapes, label=model, name=name)
+        except zoo.UnknownNetwork as error:
+            raise InvalidModel(str(error)) from None
+    else:
+        graph = load(model, input_shapes)
+    return simplify(graph, rules)
+
+
+def run_search(
+    problem: Problem, method: Method, *, budget: int, seed: int, time_limit: float | None, lower_bound: int, report: Report | None = None
+) -> Result:
+    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran."""
+
+    def of_plans(done: int, best: int) -> None:
+        if report is not None:
+            report(f"{method}: {done:,} plans, best {best:,} B", done / budget)
+
+    def of_operators(done: int, total: int, best: int, bound: int) -> None:
+        if report is not None:
+            found = f"best {best:,} B, bound {bound:,} B" if bound else f"{done} of {total} operators"
+            report(f"exact: {found}", done / total)
+
+    # Each search is imported when it is asked for: NSGA-II's library alone takes a second.
+    if method == "exact":
+        from search.exact import solve  # noqa: PLC0415
+
+        return solve(problem, time_limit=time_limit, progress=of_operators)
+    options = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans}
+    if method == "nsga2":
+        from search.nsga2 import evolve as run  # noqa: PLC0415
+    elif method == "local":
+        from search.local import improve as run  # noqa: PLC0415
+    else:
+        from search.sampling import sample as run  # noqa: PLC0415
+    return run(problem, lower_bound_bytes=max(lower_bound, problem.compulsory_bytes), **options)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a search job produced."""
+
+    graph: Graph
+    costs: GroupCosts
+    plan: Plan
+    result: Result
+    others: tuple[Result, ...]  # methods run for comparison
+    folder: Path
+    seconds: dict[str, float]  # by stage
+
+
+def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
+    """The whole job of a configuration; writes plan.json and simplified.onnx into `folder`."""
+    seconds: dict[str, float] = {}
+    clock = time.perf_counter()
+
+    def lap(stage: str) -> None:
+        nonlocal clock
+        now = time.perf_counter()
+        seconds[stage], clock = now - clock, now
+
+    graph = load_network(config.model, config.input_shapes, config.rules)
+    lap("load")
+    costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), epilogue=config.epilogue)
+    problem = Problem.of(costs)
+    bound = 0
+    results: list[Result] = []
+    for method in dict.fromkeys((config.search.method, *config.search.compare)):
+        options = config.search
+        results.append(
+            run_search(problem, method, budget=options.budget, seed=options.seed, time_limit=options.time_limit, lower_bound=bound, report=report)
+        )
+        if method == "exact":
+            bound = results[-1].lower_bound_bytes
+        lap(method)
+    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder)
+    lap("write")
+    return Outcome(graph, costs, plan, results[0], tuple(results[1:]), folder, seconds)
+
+
+def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path) -> Plan:
+    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json."""
+    scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
+    verdict = check(graph, scheme)
+    if not verdict.legal:
+        raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
+    groups = plan_groups(costs, result.groups)
+    if isinstance(groups, DoesNotFit):
+        raise InvalidPlan(f"the {result.method} search returned a group of {groups.needed:,} B for a buffer of {groups.available:,} B")
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx_file = folder / "simplified.onnx"
+    save(graph, onnx_file)
+    dram = total_dram(groups).total
+    totals = Totals(
+        dram_bytes=dram,
+        layer_by_layer_bytes=layer_by_layer_bytes(costs),
+        epilogue_fused_bytes=epilogue_fused_bytes(costs),
+        compulsory_bytes=costs.compulsory_bytes,
+        lower_bound_bytes=bound,
+        gap=(dram - bound) / bound if bound else 0.0,
+        proof="optimal" if bound == dram else "bound",
+        excluded_bytes=total_dram(groups, mode="excluded").total,
+    )
+    plan = Plan(
+        model=ModelReference(graph.name, sha256(onnx_file), onnx_file.name),
+        hardware=costs.hardware,
+        scheme="lbdf",
+        traffic=costs.traffic.value,
+        epilogue=costs.epilogue,
+        groups=groups,
+        totals=totals,
+        search=SearchRecord(result.method, result.seed, result.evaluations, round(result.seconds, 3)),
+    )
+    write_plan(plan, folder / "plan.json")
+    return plan

@@ -1,0 +1,64 @@
+"""What every command prints with: consoles, numbers, a progress line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lfopt.app.pipeline import Report
+from lfopt.ir import Graph
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """A plain table: the first column on the left, numbers on the right; no cell is ever cut."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for k, column in enumerate(columns):
+        made.add_column(column, justify="left" if k == 0 else "right", no_wrap=True)
+    return made
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut in the middle, where names of neighbours are alike.
+
+    >>> shorten("stage1.block1.expand", 11)
+    'stage…xpand'
+    """
+    if len(text) <= width:
+        return text
+    left = max(width - 1, 2) // 2
+    return f"{text[:left]}…{text[len(text) - (max(width - 1, 2) - left) :]}"
+
+
+def mib(size: int) -> str:
+    """Bytes as MiB, two decimals.
+
+    >>> mib(1 << 20)
+    '1.00'
+    """
+    return f"{size / (1 << 20):,.2f}"
+
+
+def note(graph: Graph) -> None:
+    """Say on stderr what was remarkable in reading the network."""
+    for line in graph.notes:
+        err.print(f"note: {line}", style="yellow", markup=False)
+
+
+@contextmanager
+def progress_line() -> Iterator[Report]:
+    """A line on stderr that says what is going on; nothing where stderr is not a terminal."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task("", total=1.0)
+
+        def report(what: str, done: float) -> None:
+            bar.update(task, description=what, completed=done)
+
+        yield report

@@ -1,0 +1,51 @@
+"""Sizes as people write them: 256KiB, 4MiB, 1000."""
+
+from __future__ import annotations
+
+import re
+
+from lfopt.ir import InvalidConfig
+
+UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20}
+
+
+def parse_size(text: str | int, what: str) -> int:
+    """Bytes.
+
+    >>> parse_size("256KiB", "--buffer")
+    262144
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text > 0:
+        return text
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(text).strip())
+    size = float(found[1]) * UNITS.get(found[2].lower(), -1) if found else -1
+    if size < 1 or size != int(size):
+        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB")
+    return int(size)
+
+
+def format_size(size: int) -> str:
+    """A buffer size, exact.
+
+    >>> format_size(262144), format_size(1000)
+    ('256 KiB', '1,000 B')
+    """
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size % unit == 0:
+            return f"{size // unit:,} {name}"
+    return f"{size:,} B"
+
+
+def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """Input shapes given as name=1,3,224,224.
+
+    >>> parse_shapes(("x=1,3,8,8",))
+    {'x': (1, 3, 8, 8)}
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, dims = text.rpartition("=")
+        if not equals or not re.fullmatch(r"\d+(,\d+)*", dims):
+            raise InvalidConfig(f"--input-shape: found {text!r}; accepted: name=1,3,224,224")
+        shapes[name] = tuple(int(d) for d in dims.split(","))
+    return shapes

@@ -1,0 +1,55 @@
+"""The picture of a sweep."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from lfopt.app.files import write_bytes
+from search.staircase import Stair
+
+
+INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
+
+
+def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str, folder: Path) -> None:
+    """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB, with the given levels as dashed lines."""
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    axes = figure.add_subplot()
+    buffers = [s.buffer_bytes for s in stairs] + [sizes[-1]]
+    traffic = [s.dram_bytes / (1 << 20) for s in stairs]
+    axes.step(buffers, [*traffic, traffic[-1]], where="post", color=BLUE, linewidth=2, label="optimal plan")
+    if any(s.lower_bound_bytes < s.dram_bytes for s in stairs):
+        bounds = [s.lower_bound_bytes / (1 << 20) for s in stairs]
+        axes.step(buffers, [*bounds, bounds[-1]], where="post", color=BLUE, linewidth=1, linestyle=":", label="proven lower bound")
+    for name, size in ends.items():
+        level = size / (1 << 20)
+        if level > 3 * max(traffic):
+            continue  # it would flatten the staircase
+        axes.axhline(level, color=GREY, linewidth=1, linestyle="--")
+        axes.annotate(f"{name} {level:,.1f}", (1, level), xycoords=("axes fraction", "data"), xytext=(-4, 3), textcoords="offset points", ha="right", color=INK, fontsize=9)
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(buffers[0], buffers[-1])
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(LogLocator(base=2))
+    axes.xaxis.set_major_formatter(FuncFormatter(_size))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("on-chip buffer")
+    axes.set_ylabel("DRAM traffic, MiB per inference")
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.grid(visible=True, which="major", color="#e3e6ea", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper right")
+    with mpl.rc_context({"svg.hashsalt": "lfopt", "svg.fonttype": "none"}):
+        for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 150})):
+            picture = BytesIO()
+            figure.savefig(picture, format=kind, **options)
+            write_bytes(folder / f"staircase.{kind}", picture.getvalue())
+
+
+def _size(size: float, _: object = None) -> str:
+    return f"{size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{size / (1 << 10):g} KiB"

@@ -1,0 +1,61 @@
+"""Evaluate an operator whose operands are all constants, if that takes bounded time and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lfopt.frontend.read import newest_opset, one_line
+from lfopt.ir import Operator, Tensor, UnsupportedModel
+from lfopt.ops import spec
+from lfopt.ops.evaluate import evaluate
+from lfopt.ops.table import Tiling
+
+MAX_FOLDED_BYTES = 1 << 32  # of all evaluated constants together
+MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few seconds
+MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
+LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range".split())  # and most of the operator table
+MULTIPLIED = frozenset({"MatMul", "Gemm"})
+LOOPED = frozenset("AveragePool MaxPool LpPool GatherND ScatterElements ScatterND Resize LRN CumSum TopK".split())
+
+
+@dataclass
+class Folding:
+    """Evaluates constants within a budget of memory."""
+
+    folded_bytes: int = 0
+
+    def evaluate(self, operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor], what: str) -> Mapping[str, np.ndarray] | str:
+        """Values of the results by name, or the reason why they stay unknown.
+
+        Raises UnsupportedModel if they would not fit in memory.
+        """
+        self.folded_bytes += sum(tensor.elements * 8 for tensor in results.values())
+        if self.folded_bytes > MAX_FOLDED_BYTES:
+            shapes = " and ".join(str(list(tensor.shape)) for tensor in results.values())
+            raise UnsupportedModel(f"{what}: a constant of shape {shapes}; constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together")
+        if operator.kind == "ConstantOfShape":  # one number, however large the shape
+            fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
+            return {name: np.broadcast_to(fill.reshape(()), t.shape) for name, t in results.items()} if fill.size == 1 else "its value is not one element"
+        if (work := _work(operator.kind, inputs, results)) is None:
+            return "lfopt does not evaluate this operator"
+        if work > (limit := MAX_LOOPED_WORK if operator.kind in LOOPED else MAX_WORK):
+            return f"it would take {work} steps; the limit is {limit}"
+        try:
+            return dict(zip(results, evaluate(operator, inputs, newest_opset()), strict=True))
+        except Exception as error:  # whatever NumPy or the reference implementation says of these operands
+            return one_line(error)
+
+
+def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> int | None:
+    """Elements touched or multiplied, at most; None if nobody knows."""
+    if kind in ("Shape", "Size"):
+        return 1
+    made = sum(tensor.elements for tensor in results.values())
+    read = sum(value.size for value in inputs if value is not None)
+    if kind in MULTIPLIED:
+        inner = max((n for value in inputs[:2] if value is not None for n in value.shape), default=1)
+        return read + made * inner
+    return read + made if kind in LINEAR or spec(kind).tiling is Tiling.SPLIT else None

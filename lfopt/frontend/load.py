@@ -1,0 +1,322 @@
+"""From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated, nothing dead left.
+
+Shapes and constants come from one walk in topological order, because shapes often are computed by the graph itself (Shape, Gather, Concat, Reshape).
+Shapes are ONNX's own inference, values ONNX's own reference implementation. Where values are absent, a constant is known by its shape alone, so a
+graph without weights and its filled copy give the same operators.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import ModelProto, NodeProto, TypeProto
+
+from lfopt.frontend.fold import Folding
+from lfopt.frontend.read import (
+    ONNX_REFUSES,
+    ROUND_AS_BEFORE_11,
+    SMALL,
+    Values,
+    attribute_value,
+    check_shape,
+    dtype_name,
+    newest_opset,
+    one_line,
+    prepare,
+    read_model,
+    title,
+)
+from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
+from lfopt.ops import spec
+from lfopt.ops.table import OPAQUE
+
+InputShapes = Mapping[str, tuple[int, ...]]
+RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
+SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"})
+SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})  # ONNX has no inference for these: the result is shaped as the first input
+
+
+def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
+    """Read an ONNX file.
+
+    `input_shapes` gives or overrides the shapes of inputs by name. Raises InvalidModel or UnsupportedModel with one line that names the file and the
+    node or tensor.
+    """
+    path = Path(path)
+    return from_model(read_model(path), input_shapes, folder=path.parent, label=str(path), name=path.stem)
+
+
+def from_model(
+    model: ModelProto, input_shapes: InputShapes | None = None, *, folder: Path | None = None, label: str = "model", name: str | None = None
+) -> Graph:
+    """A Graph from a model in memory; external data is looked for in `folder`."""
+    try:
+        return _from_model(model, input_shapes or {}, folder, label, name)
+    except LfoptError as error:
+        raise type(error)(one_line(error)) from None  # names in the file may hold line breaks
+
+
+def _from_model(model: ModelProto, input_shapes: InputShapes, folder: Path | None, label: str, name: str | None) -> Graph:
+    light, values = prepare(model, folder, label)
+    walk = _Walk(label, light, values)
+    walk.take_inputs(input_shapes)
+    for position, node in enumerate(light.graph.node):
+        walk.step(node, position)
+    return walk.finish(one_line(name or light.graph.name))
+
+
+@dataclass
+class _Walk:
+    label: str
+    model: ModelProto
+    values: Values
+    types: dict[str, TypeProto] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    constants: dict[str, np.ndarray | None] = field(default_factory=dict)
+    small: dict[str, onnx.TensorProto] = field(default_factory=dict)  # constants that shape inference may look into
+    inputs: list[str] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
+    folding: Folding = field(default_factory=Folding)
+    unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
+
+    def __post_init__(self) -> None:
+        graph = self.model.graph
+        self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
+        self.read = {name for node in graph.node for name in node.input if name} | {v.name for v in graph.output}
+        for name, (tensor, value) in self.values.items():
+            self._add_constant(name, tensor, value)
+        for tensor in graph.initializer:  # those that the up-conversion added
+            if tensor.name not in self.constants:
+                dtype = dtype_name(tensor.data_type, self.label)
+                self._add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
+
+    def take_inputs(self, given: InputShapes) -> None:
+        """Graph inputs that are not initializers, with static shapes."""
+        wanted = [v for v in self.model.graph.input if v.name not in self.constants]
+        if unknown := [name for name in given if name not in {v.name for v in wanted}]:
+            raise InvalidModel(f"{self.label}: --input-shape {unknown[0]!r}: the inputs are {', '.join(v.name for v in wanted)}")
+        for value in wanted:
+            what = f"{self.label}: input {value.name!r}"
+            if not value.type.HasField("tensor_type"):
+                raise UnsupportedModel(f"{what}: only tensors are supported")
+            found = value.type.tensor_type
+            dims: list[int | str] = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in found.shape.dim]
+            shape = given.get(value.name)
+            static = found.HasField("shape") and all(isinstance(d, int) and d > 0 for d in dims)
+            if shape is not None:
+                if found.HasField("shape") and len(shape) != len(dims):
+                    raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {dims}")
+                if any(d <= 0 for d in shape):
+                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1")
+                if static and list(shape) != dims:
+                    self.declared = {}  # the shapes that the file states were those of its own input shape
+            else:
+                if not static:
+                    like = ",".join(str(d) for d in dims) or "..."
+                    raise UnsupportedModel(f"{what}: shape [{like}] is not static; give --input-shape {value.name}=1,3,224,224 or the like")
+                shape = tuple(int(d) for d in dims)
+            dtype = dtype_name(found.elem_type, what)
+            self._add_tensor(value.name, Tensor(value.name, shape, dtype), what)
+            self.inputs.append(value.name)
+
+    def step(self, node: NodeProto, position: int) -> None:
+        """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
+        operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain)
+        what = f"{self.label}: {title(node)}"
+        for name in operator.inputs:
+            if name and name not in self.tensors:
+                raise InvalidModel(f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)")
+        operator = replace(operator, attributes=_attributes(node, what))
+        results = self._infer(node, what)
+        if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
+            operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)
+        if self._fold(operator, results, what):
+            return
+        for name in operator.outputs:
+            if name:
+                self._add_tensor(name, results[name], what)
+        self._refuse_training(operator, what)
+        self.operators.append(operator)
+
+    def _refuse_training(self, operator: Operator, what: str) -> None:
+        if operator.kind == "BatchNormalization" and operator.attributes.get("training_mode", 0):
+            raise UnsupportedModel(f"{what}: training mode is not supported")
+        if operator.kind == "Dropout" and len(operator.outputs) > 1 and operator.outputs[1] in self.read:
+            raise UnsupportedModel(f"{what}: its mask {operator.outputs[1]!r} is used, which has no meaning in inference")
+        if operator.kind == "Dropout" and len(operator.inputs) > 2 and operator.inputs[2]:
+            training = self.constants.get(operator.inputs[2])
+            if training is None or training.any():
+                raise UnsupportedModel(f"{what}: training mode is not supported")
+
+    def finish(self, name: str) -> Graph:
+        """Drop what no output depends on."""
+        outputs = tuple(v.name for v in self.model.graph.output)
+        for output in outputs:
+            if output not in self.tensors:
+                raise InvalidModel(f"{self.label}: graph output {output!r} is made by nothing")
+        needed, alive = set(outputs), list[Operator]()  # last operator first
+        for operator in reversed(self.operators):
+            if needed.intersection(operator.outputs):
+                needed.update(name for name in operator.inputs if name)
+                alive.append(replace(operator, outputs=_asked(operator, needed)))
+        if not alive:
+            raise InvalidModel(f"{self.label}: every output is a constant or an input; there is nothing to plan")
+        kept = {t for operator in alive for t in (*operator.inputs, *operator.outputs) if t} | set(self.inputs) | set(outputs)
+        constants = {t: value for t, value in self.constants.items() if t in kept}
+        return Graph(
+            name,
+            tuple(reversed(alive)),
+            {t: tensor for t, tensor in self.tensors.items() if t in kept},
+            constants,
+            tuple(self.inputs),
+            outputs,
+            newest_opset(),
+            tuple(one_line(note) for note in self._notes(alive, constants)),
+        )
+
+    def _notes(self, operators: Collection[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
+        if self.unevaluated:
+            more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
+            yield self.unevaluated[0] + more
+        if absent := sum(value is None for value in constants.values()):
+            yield f"{absent} of {len(constants)} constants have no values (external data that is absent, or made from it): shapes alone are used"
+        strangers = Counter(op.kind for op in reversed(operators) if spec(op.kind, op.domain) is OPAQUE)
+        if strangers:
+            listed = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in strangers.items())
+            yield f"operators unknown to lfopt, each kept alone and opaque: {listed}"
+
+    def _unique_name(self, node: NodeProto, position: int) -> str:
+        wanted = name = node.name or f"{node.op_type}_{position}"
+        while name in self.names:
+            self.names[wanted] += 1
+            name = f"{wanted}#{self.names[wanted]}"
+        self.names[name] = 1
+        return name
+
+    def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
+        """Static shape and type of every output."""
+        inferred: dict[str, TypeProto] = {}
+        if node.domain == "" and onnx.defs.has(node.op_type):
+            schema = onnx.defs.get_schema(node.op_type, newest_opset())
+            present = [name for name in node.input if name]
+            types, data = {name: self.types[name] for name in present}, {name: self.small[name] for name in present if name in self.small}
+            try:
+                inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=list(self.model.opset_import))
+            except ONNX_REFUSES as error:
+                raise InvalidModel(f"{what}: {one_line(error)}") from None
+            if node.op_type in SAME_SHAPE:
+                inferred = {node.output[0]: types[node.input[0]]}
+            if node.op_type == "NonZero" and (value := self.constants.get(node.input[0])) is not None:
+                inferred = {node.output[0]: onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, (value.ndim, int(np.count_nonzero(value))))}
+        results: dict[str, Tensor] = {}
+        for name in node.output:
+            if not name:
+                continue
+            found = _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
+            if found is None:
+                raise UnsupportedModel(f"{what}: the shape of output {name!r} is not static" + ("" if inferred else ", and lfopt does not know the operator"))
+            check_shape(found.shape, f"{what}: output {name!r}")
+            if node.op_type in SAME_ELEMENTS and not node.domain and found.elements != (source := self.tensors[node.input[0]]).elements:
+                raise InvalidModel(f"{what}: from {list(source.shape)} to {list(found.shape)}, which has another number of elements")
+            results[name] = found
+        return results
+
+    def _fold(self, operator: Operator, results: dict[str, Tensor], what: str) -> bool:
+        """Make the results constants, if they depend on shapes and constants alone."""
+        by_shape = operator.kind in ("Shape", "Size") and not operator.domain
+        constant = all(name in self.constants for name in operator.inputs if name)
+        if operator.kind in RANDOM or not (by_shape or constant) or (operator.domain and not by_shape):
+            return False
+        inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
+        absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
+        values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
+        if not absent:
+            found = self.folding.evaluate(operator, inputs, results, what)
+            if isinstance(found, str):
+                self.unevaluated.append(f"{operator.kind} {operator.name!r} is a constant whose values stay unknown: {found}")
+            else:
+                values = found
+        for name, tensor in results.items():
+            self._add_constant(name, tensor, values[name])
+        return True
+
+    def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
+        if by_shape:
+            return np.broadcast_to(np.float32(0), self.tensors[name].shape)
+        return self.constants[name]
+
+    def _add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+        if value is not None:
+            tensor = Tensor(name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name)
+        self.tensors[name], self.constants[name] = tensor, value
+        self.types[name] = _type_proto(tensor)
+        if value is not None and value.size <= SMALL:
+            self.small[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
+
+    def _add_tensor(self, name: str, tensor: Tensor, what: str) -> None:
+        check_shape(tensor.shape, f"{what}: tensor {name!r}", least=1)
+        self.tensors[name] = tensor
+        self.types[name] = _type_proto(tensor)
+
+
+def _attributes(node: NodeProto, what: str) -> dict[str, Attribute]:
+    found: dict[str, Attribute] = {}
+    for attribute in node.attribute:
+        try:
+            value = onnx.helper.get_attribute_value(attribute)
+        except ONNX_REFUSES as error:
+            raise InvalidModel(f"{what}: attribute {attribute.name!r}: {error}") from None
+        if isinstance(value, onnx.TensorProto):
+            value = attribute_value(value, f"{what}: attribute {attribute.name!r}")
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "replace")
+        elif isinstance(value, np.ndarray | int | float):
+            pass
+        elif attribute.type in (onnx.AttributeProto.INTS, onnx.AttributeProto.FLOATS):
+            value = tuple(value)
+        elif attribute.type == onnx.AttributeProto.STRINGS:
+            value = tuple(text.decode("utf-8", "replace") for text in value)
+        else:
+            raise UnsupportedModel(f"{what}: attribute {attribute.name!r} is no number, string, tensor or list of numbers or strings")
+        found[attribute.name] = value
+    return found
+
+
+def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tuple[int, ...], what: str) -> Operator:
+    """The nearest element is the one below where the map grows, and the one above where it shrinks (as onnxruntime has it)."""
+    grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
+    if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
+        raise UnsupportedModel(f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or shrinking, not both at once")
+    return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
+
+
+def _asked(operator: Operator, needed: Collection[str]) -> tuple[str, ...]:
+    """Outputs with "" for those that nobody reads. Optional ones are cut off at the end; how many others there are may matter (Split)."""
+    asked = [o if o in needed else "" for o in operator.outputs]
+    schema = onnx.defs.get_schema(operator.kind, newest_opset()) if not operator.domain and onnx.defs.has(operator.kind) else None
+    optional = onnx.defs.OpSchema.FormalParameterOption.Optional
+    while schema and not asked[-1] and len(asked) <= len(schema.outputs) and schema.outputs[len(asked) - 1].option == optional:
+        asked.pop()
+    return tuple(asked)
+
+
+def _static(name: str, found: TypeProto | None, what: str) -> Tensor | None:
+    """A tensor of static shape, or None."""
+    if found is None or not found.HasField("tensor_type") or not found.tensor_type.HasField("shape"):
+        return None
+    dims = found.tensor_type.shape.dim
+    if not all(d.HasField("dim_value") for d in dims):
+        return None
+    return Tensor(name, tuple(d.dim_value for d in dims), dtype_name(found.tensor_type.elem_type, f"{what}: output {name!r}"))
+
+
+def _type_proto(tensor: Tensor) -> TypeProto:
+    kind = onnx.TensorProto.STRING if tensor.dtype == "string" else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return onnx.helper.make_tensor_type_proto(kind, tensor.shape)

@@ -1,0 +1,134 @@
+"""Write a Graph as an ONNX file that `load` reads back to the same graph. Whoever reads meanwhile, or afterwards, finds a whole model or none."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Container
+from pathlib import Path
+
+import google.protobuf.message
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
+
+from lfopt.frontend.read import PACKED_BITS
+from lfopt.ir import CannotWrite, Graph, Tensor
+from lfopt.ops.evaluate import to_node
+
+ABSENT = "__absent__"  # external location of a constant whose values are not at hand
+INLINE_BYTES = 1 << 30  # above this the values go to a file beside the model: protobuf ends at 2 GiB
+ALIGNMENT = 64  # bytes: where a tensor starts in that file
+LARGE = 1024  # bytes of a constant that is worth moving there
+
+
+def to_model(graph: Graph) -> ModelProto:
+    """The graph as an ONNX model; constants without values point to external data that does not exist."""
+    model = _without_constants(graph)
+    model.graph.initializer.extend(_initializer(graph.tensors[name], value) for name, value in graph.constants.items())
+    return model
+
+
+def save(graph: Graph, path: str | Path) -> None:
+    """Write the model aside, then rename it; large values go to a file beside it, under a name that tells their content.
+
+    Raises CannotWrite; then what stood at `path` is as it was.
+    """
+    path = Path(path)
+    aside = [path.with_name(f"{path.name}.{os.getpid()}.{kind}.part") for kind in ("model", "data")]
+    location = None
+    try:
+        if sum(value.nbytes for value in graph.constants.values() if value is not None) <= INLINE_BYTES:
+            model = to_model(graph)
+        else:
+            model, location = _with_external_values(graph, aside[1], path.name)
+        aside[0].write_bytes(model.SerializeToString())
+        if location:
+            aside[1].replace(path.with_name(location))
+        aside[0].replace(path)
+        _drop_stale_data(path, location)
+    except (OSError, ValueError, google.protobuf.message.EncodeError) as error:  # ValueError: beyond what protobuf holds, or a null character in the path
+        raise CannotWrite(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        for file in aside:
+            if file.parent.is_dir():
+                file.unlink(missing_ok=True)
+
+
+def _without_constants(graph: Graph) -> ModelProto:
+    model = ModelProto(ir_version=min(onnx.IR_VERSION, 10), producer_name="lfopt")
+    model.opset_import.add(domain="", version=graph.opset)
+    for domain in sorted({op.domain for op in graph.operators if op.domain}):
+        model.opset_import.add(domain=domain, version=1)
+    model.graph.name = graph.name
+    model.graph.node.extend(_with_required_outputs(to_node(op), graph.tensors) for op in graph.operators)
+    model.graph.input.extend(_value_info(graph.tensors[name]) for name in graph.inputs)
+    model.graph.output.extend(_value_info(graph.tensors[name]) for name in graph.outputs)
+    edges = set(graph.inputs) | set(graph.outputs) | set(graph.constants)
+    model.graph.value_info.extend(_value_info(tensor) for name, tensor in graph.tensors.items() if name not in edges)
+    return model
+
+
+def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
+    """Outputs that nobody reads get a name where ONNX wants one (TopK, Split)."""
+    if node.domain or not onnx.defs.has(node.op_type):
+        return node
+    schema = onnx.defs.get_schema(node.op_type)
+    node.output.extend([""] * (schema.min_output - len(node.output)))
+    for i, name in enumerate(node.output):
+        formal = schema.outputs[min(i, len(schema.outputs) - 1)]
+        if not name and formal.option != onnx.defs.OpSchema.FormalParameterOption.Optional:
+            unused = f"{node.name}.unused{i}"
+            while unused in taken:
+                unused += "_"
+            node.output[i] = unused
+    return node
+
+
+def _with_external_values(graph: Graph, data: Path, stem: str) -> tuple[ModelProto, str]:
+    """(model, name of its data file), with the large values written to `data`."""
+    model, digest, placed = _without_constants(graph), hashlib.sha256(), list[TensorProto]()
+    with data.open("wb") as file:
+        for name, value in graph.constants.items():
+            tensor = graph.tensors[name]
+            if value is None or value.nbytes < LARGE or tensor.dtype == "string":
+                model.graph.initializer.append(_initializer(tensor, value))
+                continue
+            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            packed = kind in PACKED_BITS
+            content = onnx.numpy_helper.from_array(value).raw_data if packed else np.ascontiguousarray(value).view(np.uint8).data
+            file.write(bytes(-file.tell() % ALIGNMENT))
+            placed.append(model.graph.initializer.add(name=name, data_type=kind, dims=tensor.shape, data_location=TensorProto.EXTERNAL))
+            for key, number in {"offset": file.tell(), "length": len(content) if packed else value.nbytes}.items():
+                placed[-1].external_data.add(key=key, value=str(number))
+            file.write(content)
+            digest.update(content)
+    location = f"{stem}.{digest.hexdigest()[:16]}.data"
+    for initializer in placed:
+        initializer.external_data.add(key="location", value=location)
+    return model, location
+
+
+def _drop_stale_data(path: Path, current: str | None) -> None:
+    """Remove what earlier models of this name kept their values in."""
+    ours = re.compile(re.escape(path.name) + r"\.[0-9a-f]{16}\.data")
+    for file in path.parent.iterdir():
+        if ours.fullmatch(file.name) and file.name != current:
+            file.unlink(missing_ok=True)
+
+
+def _value_info(tensor: Tensor) -> onnx.ValueInfoProto:
+    return onnx.helper.make_tensor_value_info(tensor.name, _element_type(tensor), tensor.shape)
+
+
+def _initializer(tensor: Tensor, value: np.ndarray | None) -> TensorProto:
+    if value is not None:
+        return onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), tensor.name)
+    absent = TensorProto(name=tensor.name, data_type=_element_type(tensor), dims=tensor.shape, data_location=TensorProto.EXTERNAL)
+    absent.external_data.add(key="location", value=ABSENT)
+    return absent
+
+
+def _element_type(tensor: Tensor) -> int:
+    return TensorProto.STRING if tensor.dtype == "string" else onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))

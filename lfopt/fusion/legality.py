@@ -1,0 +1,75 @@
+"""Is a fusion scheme legal: a partition into connected, convex groups whose quotient graph has no cycle?"""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+
+from lfopt.ir import FusionScheme, Graph, Verdict
+from lfopt.ops import Dataflow, bits
+
+
+def check(graph: Graph, scheme: FusionScheme) -> Verdict:
+    """Legal, or the reasons why not, each naming a group or an operator."""
+    flow = Dataflow.of(graph)
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    reasons: list[str] = []
+    owner: dict[int, int] = {}
+    masks: list[int] = []
+    for g, names in enumerate(scheme.groups):
+        mask = 0
+        for name in names:
+            if name not in index:
+                reasons.append(f"group {g}: {name!r} is not an operator of the graph (or it is a view)")
+                continue
+            i = index[name]
+            if i in owner:
+                reasons.append(f"group {g}: {name!r} is in group {owner[i]} already")
+            owner[i] = g
+            mask |= 1 << i
+        masks.append(mask)
+    reasons += [f"operator {operator.name!r} is in no group" for i, operator in enumerate(flow.operators) if i not in owner]
+    for g, mask in enumerate(masks):
+        if not mask:
+            reasons.append(f"group {g} is empty")
+        elif not connected(flow.neighbours, mask):
+            reasons.append(f"group {g} is not connected")
+        elif between := convex_gap(flow, mask):
+            reasons.append(f"group {g} is not convex: {flow.operators[between.bit_length() - 1].name!r} lies between its operators")
+    if not reasons:
+        waits = {g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(masks)}
+        try:
+            tuple(TopologicalSorter(waits).static_order())
+        except CycleError as error:
+            reasons.append(f"groups {' -> '.join(str(g) for g in reversed(error.args[1]))} wait for one another")
+    return Verdict(tuple(reasons))
+
+
+def connected(neighbours: tuple[int, ...], mask: int) -> bool:
+    """Whether the operators of the set hang together by edges or by reading the same map.
+
+    >>> connected((0b010, 0b101, 0b010), 0b101)
+    False
+    """
+    reached = frontier = mask & -mask
+    while frontier:
+        spread = 0
+        for i in bits(frontier):
+            spread |= neighbours[i]
+        frontier = spread & mask & ~reached
+        reached |= frontier
+    return reached == mask
+
+
+def convex_gap(flow: Dataflow, mask: int) -> int:
+    """Operators outside the set on a path between two of its operators; 0 if the set is convex."""
+    below = above = 0
+    for i in bits(mask):
+        below |= flow.descendants[i]
+        above |= flow.ancestors[i]
+    return below & above & ~mask
+
+
+def scheme_masks(flow: Dataflow, scheme: FusionScheme) -> tuple[int, ...]:
+    """The groups of a scheme as masks of operators."""
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    return tuple(sum(1 << index[name] for name in names) for names in scheme.groups)

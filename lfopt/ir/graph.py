@@ -1,0 +1,72 @@
+"""A network as data: operators in topological order over named tensors of static shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lfopt.ir.errors import InvalidGraph
+from lfopt.ir.tensor import Tensor
+
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One node of the network."""
+
+    name: str  # unique in the graph
+    kind: str  # ONNX operator type, e.g. "Conv"
+    inputs: tuple[str, ...]  # tensor names in ONNX order; "" is an absent optional input
+    outputs: tuple[str, ...]  # tensor names; "" is an output that nobody asked for
+    attributes: Mapping[str, Attribute] = field(default_factory=dict, hash=False)
+    domain: str = ""  # ONNX domain; "" is the standard one
+
+
+@dataclass(frozen=True)
+class Graph:
+    """Operators in topological order. Every tensor has a static shape; a constant whose values are not at hand maps to None."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    tensors: Mapping[str, Tensor]  # by name: inputs, constants and everything that an operator makes
+    constants: Mapping[str, np.ndarray | None]  # by tensor name; None: the shape is known, the values are absent
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int  # version of the standard ONNX domain that `attributes` follow
+    notes: tuple[str, ...] = ()  # what the user should know of how the graph was read, one line each
+
+    def __post_init__(self) -> None:
+        known = set(self.inputs) | set(self.constants)
+        if missing := [name for name in known if name not in self.tensors]:
+            raise InvalidGraph(f"tensor {missing[0]!r}: no shape is known")
+        names: set[str] = set()
+        for op in self.operators:
+            if op.name in names:
+                raise InvalidGraph(f"node {op.name!r}: another node has the same name")
+            names.add(op.name)
+            for tensor in op.inputs:
+                if tensor and tensor not in known:
+                    raise InvalidGraph(f"node {op.name!r}: reads {tensor!r}, which nothing before it makes (a cycle, or nodes out of order)")
+            for tensor in op.outputs:
+                if not tensor:
+                    continue
+                if tensor in known:
+                    raise InvalidGraph(f"node {op.name!r}: makes {tensor!r}, which exists already")
+                if tensor not in self.tensors:
+                    raise InvalidGraph(f"node {op.name!r}: the shape of its output {tensor!r} is not known")
+                known.add(tensor)
+        for tensor in self.outputs:
+            if tensor not in known:
+                raise InvalidGraph(f"graph output {tensor!r}: nothing makes it")
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the values of every constant are at hand."""
+        return all(value is not None for value in self.constants.values())
+
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Shape of the tensor of that name."""
+        return self.tensors[tensor].shape

@@ -1,0 +1,94 @@
+"""A fusion scheme, and the plan that carries it out: the data of plan.json (schema `lfopt.plan/1`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lfopt.ir.cost import DramBytes, Mode
+from lfopt.ir.hardware import Hardware
+
+SCHEMA = "lfopt.plan/1"
+
+Proof = Literal["optimal", "bound", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class FusionScheme:
+    """A partition of all operators but views into groups, given by operator names, in an executable order."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a scheme is legal on a graph; if not, why not, one line a reason."""
+
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def legal(self) -> bool:
+        """No reason against it."""
+        return not self.reasons
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedGroup:
+    """One group of a plan."""
+
+    id: int  # position in the executable order
+    nodes: tuple[str, ...]  # operator names in topological order
+    mode: Mode
+    band_rows: int  # output rows made at a time
+    weight_passes: int  # times that the weights are loaded
+    buffer_bytes: int  # on chip
+    dram: DramBytes
+    inputs: tuple[str, ...]  # maps loaded
+    outputs: tuple[str, ...]  # maps stored
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReference:
+    """The model that a plan is for."""
+
+    name: str
+    sha256: str  # of the file beside the plan
+    onnx: str  # that file's name
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the others."""
+
+    dram_bytes: int
+    layer_by_layer_bytes: int  # every operator alone, every tensor once
+    epilogue_fused_bytes: int  # today's compilers: elementwise operators join their producer; every tensor once
+    compulsory_bytes: int  # weights, graph inputs and graph outputs once
+    lower_bound_bytes: int  # proven: no scheme of this space moves less
+    gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
+    proof: Proof
+    excluded_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """How the plan was found."""
+
+    method: str
+    seed: int | None
+    evaluations: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which operators run together, in which mode, and what that moves."""
+
+    model: ModelReference
+    hardware: Hardware
+    scheme: Literal["lbdf"]
+    traffic: Literal["tiled", "once", "paper"]
+    epilogue: bool
+    groups: tuple[PlannedGroup, ...]
+    totals: Totals
+    search: SearchRecord

@@ -1,0 +1,51 @@
+"""A tensor: name, static shape, element type; and how it is cut into rows.
+
+Letters used throughout: `n, c, h, w` for a feature map, `k` for a kernel extent, `b, s, d` for batch, sequence and depth of a transformer map.
+A *row* is the unit in which a feature map is moved between DRAM and the buffer and kept in a ring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+ROW_AXIS_OF_RANK = {3: 1, 4: 2, 5: 2}  # [b,s,d], [n,c,h,w] or [b,heads,s,d], [n,c,d,h,w]; every other rank is one row
+CHANNEL_AXIS_OF_RANK = {2: 1, 3: 2, 4: 1, 5: 1}
+
+
+def row_axis(shape: tuple[int, ...]) -> int | None:
+    """Axis along which a map of this shape is cut into rows; None if it is one row.
+
+    >>> row_axis((1, 64, 56, 56)), row_axis((1, 128, 768)), row_axis((1, 1000))
+    (2, 1, None)
+    """
+    return ROW_AXIS_OF_RANK.get(len(shape))
+
+
+def row_count(shape: tuple[int, ...]) -> int:
+    """Rows of a map of this shape.
+
+    >>> row_count((1, 64, 56, 28)), row_count((1, 1000))
+    (56, 1)
+    """
+    axis = row_axis(shape)
+    return 1 if axis is None else shape[axis]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A value with a static shape. Constants are tensors too; their values stand in `Graph.constants`."""
+
+    name: str
+    shape: tuple[int, ...]  # elements per axis; () is a scalar
+    dtype: str  # NumPy's name of the element type in the model, e.g. "float32"
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows (see `row_axis`)."""
+        return row_count(self.shape)

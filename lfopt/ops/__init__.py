@@ -1,0 +1,8 @@
+"""What every operator means: one table row each, row dependences, reference values, and a graph seen as a dataflow."""
+
+from lfopt.ops.call import Call
+from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits, keeps_rows
+from lfopt.ops.rows import RowReads
+from lfopt.ops.table import OPAQUE, TABLE, Mapping, OpSpec, Tiling, spec
+
+__all__ = ["OPAQUE", "TABLE", "Call", "Dataflow", "MapRead", "Mapping", "OpSpec", "RowReads", "Tiling", "Weight", "bits", "keeps_rows", "spec"]

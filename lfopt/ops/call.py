@@ -1,0 +1,76 @@
+"""An operator together with the shapes and constant values that it is applied to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from lfopt.ir import Attribute, Graph, Operator, row_axis, row_count
+
+Shape = tuple[int, ...]
+T = TypeVar("T", bound=Attribute)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the rules of the operator table see of an operator."""
+
+    operator: Operator
+    shapes: tuple[Shape | None, ...]  # of the inputs; None where an optional input is absent
+    values: tuple[np.ndarray | None, ...]  # of the inputs; None unless constant and at hand
+    constant: tuple[bool, ...]  # which inputs are constants
+    results: tuple[Shape, ...]  # shapes of the outputs that somebody asked for
+
+    @classmethod
+    def of(cls, graph: Graph, operator: Operator) -> Call:
+        """The operator as it stands in the graph."""
+        return cls(
+            operator,
+            tuple(graph.shape(name) if name else None for name in operator.inputs),
+            tuple(graph.constants.get(name) for name in operator.inputs),
+            tuple(name in graph.constants for name in operator.inputs),
+            tuple(graph.shape(name) for name in operator.outputs if name),
+        )
+
+    def attribute(self, name: str, default: T) -> T:
+        """Value of an attribute, or its default."""
+        return self.operator.attributes.get(name, default)  # type: ignore[return-value]
+
+    def shape(self, index: int) -> Shape:
+        """Shape of an input that is present."""
+        shape = self.shapes[index]
+        assert shape is not None, f"{self.operator.name}: input {index} is absent"
+        return shape
+
+    def has(self, index: int) -> bool:
+        """Whether that optional input is present."""
+        return index < len(self.shapes) and self.shapes[index] is not None
+
+    def ints(self, index: int, attribute: str | None = None) -> tuple[int, ...] | None:
+        """Constant integers given as an input; failing that, as an attribute; None if neither, or if the values are absent."""
+        if self.has(index):
+            value = self.values[index]
+            return None if value is None else tuple(int(x) for x in value.reshape(-1))
+        found = self.operator.attributes.get(attribute) if attribute else None
+        return tuple(int(x) for x in found) if isinstance(found, tuple) else None  # type: ignore[arg-type]
+
+    @property
+    def result(self) -> Shape:
+        """Shape of the first output."""
+        return self.results[0]
+
+    @property
+    def rows_out(self) -> int:
+        """Rows in which the operator advances: all outputs together, as many as the tallest has."""
+        return max(row_count(shape) for shape in self.results)
+
+    def rows_in(self, index: int) -> int:
+        """Rows of an input."""
+        return row_count(self.shape(index))
+
+    @property
+    def row_axis_out(self) -> int | None:
+        """Row axis of the first output."""
+        return row_axis(self.result)

@@ -1,0 +1,232 @@
+"""A graph as fusion sees it: operators by index, views looked through, row dependences attached, sets of operators as bit masks.
+
+A *map* is a tensor that a plan can move: a graph input or something that a non-view operator makes. What a view makes is the same bytes under
+another name, so reading it is reading the map behind it. A set of operators is a Python int: bit i is operator i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from lfopt.ir import Graph, Operator, Tensor, row_axis
+from lfopt.ops import rows
+from lfopt.ops.call import Call
+from lfopt.ops.rows import RowReads
+from lfopt.ops.table import OPAQUE, OpSpec, spec
+
+
+@dataclass(frozen=True, slots=True)
+class MapRead:
+    """One operand of an operator that is a feature map."""
+
+    map: int  # index into Dataflow.maps
+    reads: RowReads
+    input: int  # position among the operator's ONNX inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A constant that operators read as data."""
+
+    name: str
+    elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
+    bias: bool
+    gathered: bool = False  # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own is needed
+
+
+@dataclass(frozen=True, eq=False)
+class Dataflow:
+    """Operators and maps of a graph. Index order is topological order."""
+
+    graph: Graph
+    operators: tuple[Operator, ...]  # all but views
+    calls: tuple[Call, ...]
+    specs: tuple[OpSpec, ...]
+    maps: tuple[Tensor, ...]
+    producer: tuple[int, ...]  # operator that makes each map; -1 for a graph input
+    is_output: tuple[bool, ...]  # whether each map, or a view of it, is a graph output
+    operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
+    results: tuple[tuple[int, ...], ...]  # per operator: the maps it makes
+    weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
+
+    @classmethod
+    def of(cls, graph: Graph) -> Dataflow:
+        """Look through views, number operators and maps, attach row dependences."""
+        return _Builder(graph).build()
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    @cached_property
+    def readers(self) -> tuple[int, ...]:
+        """Per map: the mask of operators that read it."""
+        masks = [0] * len(self.maps)
+        for i, operands in enumerate(self.operands):
+            for operand in operands:
+                masks[operand.map] |= 1 << i
+        return tuple(masks)
+
+    @cached_property
+    def heights(self) -> tuple[int, ...]:
+        """Per operator: rows in which it advances."""
+        return tuple(call.rows_out for call in self.calls)
+
+    @cached_property
+    def preds(self) -> tuple[int, ...]:
+        """Per operator: the mask of operators whose results it reads."""
+        return tuple(_union(1 << self.producer[o.map] for o in operands if self.producer[o.map] >= 0) for operands in self.operands)
+
+    @cached_property
+    def succs(self) -> tuple[int, ...]:
+        """Per operator: the mask of operators that read its results."""
+        return tuple(_union(self.readers[m] for m in results) for results in self.results)
+
+    @cached_property
+    def ancestors(self) -> tuple[int, ...]:
+        """Per operator: everything that it depends on."""
+        masks: list[int] = []
+        for direct in self.preds:
+            masks.append(_union(masks[p] | 1 << p for p in bits(direct)))
+        return tuple(masks)
+
+    @cached_property
+    def descendants(self) -> tuple[int, ...]:
+        """Per operator: everything that depends on it."""
+        masks = [0] * len(self)
+        for i in reversed(range(len(self))):
+            masks[i] = _union(masks[s] | 1 << s for s in bits(self.succs[i]))
+        return tuple(masks)
+
+    @cached_property
+    def neighbours(self) -> tuple[int, ...]:
+        """Per operator: operators joined to it by an edge or by reading the same map. Opaque operators have none."""
+        opaque = _union(1 << i for i, row in enumerate(self.specs) if row is OPAQUE)
+        masks: list[int] = []
+        for i in range(len(self)):
+            shared = _union(self.readers[o.map] for o in self.operands[i])
+            masks.append(0 if opaque >> i & 1 else (self.preds[i] | self.succs[i] | shared) & ~opaque & ~(1 << i))
+        return tuple(masks)
+
+    @cached_property
+    def everything(self) -> int:
+        """The mask of all operators."""
+        return (1 << len(self)) - 1
+
+    def names(self, mask: int) -> tuple[str, ...]:
+        """Names of the operators in a mask, in topological order."""
+        return tuple(self.operators[i].name for i in bits(mask))
+
+    def sinks(self, mask: int) -> int:
+        """Operators of the set with a result needed outside it (or a graph output)."""
+        return _union(1 << i for i in bits(mask) if any(self.is_output[m] or self.readers[m] & ~mask for m in self.results[i]))
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Indices of the bits set, lowest first.
+
+    >>> list(bits(0b1011))
+    [0, 1, 3]
+    """
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def _union(masks: Iterator[int] | list[int]) -> int:
+    total = 0
+    for mask in masks:
+        total |= mask
+    return total
+
+
+class _Builder:
+    """Walks a graph once, in topological order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.root: dict[str, str] = {name: name for name in graph.inputs}  # map behind each tensor
+        self.maps: dict[str, int] = {}
+        self.producer: list[int] = []
+
+    def build(self) -> Dataflow:
+        operators: list[Operator] = []
+        operands: list[tuple[MapRead, ...]] = []
+        results: list[tuple[int, ...]] = []
+        weights: list[tuple[Weight, ...]] = []
+        for name in self.graph.inputs:
+            self._add_map(name, -1)
+        for operator in self.graph.operators:
+            row = spec(operator.kind, operator.domain)
+            if row.view:
+                self._look_through(operator)
+                continue
+            call = Call.of(self.graph, operator)
+            operands.append(tuple(self._operands(call, row)))
+            weights.append(tuple(_weights(self.graph, call, row)))
+            results.append(tuple(self._add_map(name, len(operators)) for name in operator.outputs if name))
+            operators.append(operator)
+        outputs = {self.root[name] for name in self.graph.outputs if name in self.root}
+        return Dataflow(
+            self.graph,
+            tuple(operators),
+            tuple(Call.of(self.graph, operator) for operator in operators),
+            tuple(spec(operator.kind, operator.domain) for operator in operators),
+            tuple(self.graph.tensors[name] for name in self.maps),
+            tuple(self.producer),
+            tuple(name in outputs for name in self.maps),
+            tuple(operands),
+            tuple(results),
+            tuple(weights),
+        )
+
+    def _add_map(self, name: str, producer: int) -> int:
+        self.root[name] = name
+        self.producer.append(producer)
+        return self.maps.setdefault(name, len(self.maps))
+
+    def _look_through(self, view: Operator) -> None:
+        source = view.inputs[0]
+        for name in view.outputs:
+            if name and source in self.root:
+                self.root[name] = self.root[source]
+
+    def _operands(self, call: Call, row: OpSpec) -> Iterator[MapRead]:
+        for index, name in enumerate(call.operator.inputs):
+            if not name or name not in self.root:
+                continue
+            reads, root = row.reads(call, index), self.root[name]
+            if root != name and not keeps_rows(self.graph.shape(root), self.graph.shape(name)):
+                reads = rows.all_rows(self.graph.tensors[root].rows, call.rows_out)
+            yield MapRead(self.maps[root], reads, index)
+
+
+def keeps_rows(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether a view leaves each row where it was: same row count, same product of the dims before the row axis.
+
+    >>> keeps_rows((1, 128, 768), (1, 128, 12, 64)), keeps_rows((1, 128, 768), (1, 1, 128, 768))
+    (False, True)
+    """
+    return _row_split(before) == _row_split(after)
+
+
+def _row_split(shape: tuple[int, ...]) -> tuple[int, int]:
+    """(rows, product of the dims before the row axis); a map of one row is cut nowhere."""
+    axis = row_axis(shape)
+    if axis is None or shape[axis] == 1:
+        return 1, 1
+    return shape[axis], prod(shape[:axis])
+
+
+def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
+    """Constants of more than one element that are data. A Gather from a constant moves only the rows that it gathers."""
+    for index, name in enumerate(call.operator.inputs):
+        if not name or not call.constant[index] or index in row.parameters or graph.tensors[name].elements <= 1:
+            continue
+        gathered = row.kind == "Gather" and index == 0
+        elements = prod(call.result) if gathered else graph.tensors[name].elements
+        yield Weight(name, elements, bias=index == row.bias, gathered=gathered)
+

@@ -1,0 +1,138 @@
+"""Which rows of an input each output row reads.
+
+`RowReads` is the one description of a data dependence at row granularity: the ring sizes of the line-buffer schedule, the monotone lower bound of
+the exact search and the recount all read it. Every constructor returns an interned object: equal reads are the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowReads:
+    """Rows of one input that each of an operator's output rows reads; index r is the output row."""
+
+    rows_in: int  # rows of the input
+    first: tuple[int, ...]  # lowest row read; rows_in where none is read
+    last: tuple[int, ...]  # highest row read; -1 where none is read
+    need: tuple[int, ...]  # rows 0 .. need[r] - 1 must exist before output row r is computed
+    keep: tuple[int, ...]  # lowest row that output rows r, r+1, ... may still read; one entry more than `first`
+    widest: tuple[int, ...]  # widest[m]: rows held at once for this reader alone while it computes its first m rows
+
+    @property
+    def rows_out(self) -> int:
+        """Output rows of the reader."""
+        return len(self.first)
+
+
+@lru_cache(maxsize=None)
+def _interned(rows_in: int, first: tuple[int, ...], last: tuple[int, ...]) -> RowReads:
+    need = tuple(accumulate((row + 1 for row in last), max))
+    keep = (*reversed(tuple(accumulate(reversed((*first, rows_in)), min))),)
+    held = (max(n - k, 0) if row >= 0 else 0 for n, k, row in zip(need, keep, last, strict=False))
+    return RowReads(rows_in, first, last, need, keep, (0, *accumulate(held, max)))
+
+
+def reads(rows_in: int, taps: Iterable[Iterable[int]]) -> RowReads:
+    """Reads given as the rows that each output row taps; taps outside 0 .. rows_in - 1 are padding and read nothing.
+
+    >>> reads(4, [(-1, 0, 1), (1, 2, 3)]).first
+    (0, 1)
+    """
+    first: list[int] = []
+    last: list[int] = []
+    for row_taps in taps:
+        real = [tap for tap in row_taps if 0 <= tap < rows_in]
+        first.append(min(real, default=rows_in))
+        last.append(max(real, default=-1))
+    return _interned(rows_in, tuple(first), tuple(last))
+
+
+@lru_cache(maxsize=None)
+def window(rows_in: int, rows_out: int, kernel: int, stride: int = 1, dilation: int = 1, pad: int = 0) -> RowReads:
+    """Sliding window: output row r taps rows r * stride - pad + i * dilation for i in 0 .. kernel - 1.
+
+    >>> window(5, 5, kernel=3, pad=1).need
+    (2, 3, 4, 5, 5)
+    """
+    return reads(rows_in, (range(r * stride - pad, r * stride - pad + (kernel - 1) * dilation + 1, dilation) for r in range(rows_out)))
+
+
+@lru_cache(maxsize=None)
+def transposed_window(rows_in: int, rows_out: int, kernel: int, stride: int, dilation: int, pad: int) -> RowReads:
+    """Transposed window: output row r taps every input row i with i * stride - pad + j * dilation = r for some j in 0 .. kernel - 1."""
+    offsets = range(0, kernel * dilation, dilation)
+    return reads(rows_in, (((r + pad - j) // stride for j in offsets if (r + pad - j) % stride == 0) for r in range(rows_out)))
+
+
+@lru_cache(maxsize=None)
+def mapped(rows_in: int, taps: tuple[tuple[int, ...], ...]) -> RowReads:
+    """Reads given outright, one tuple of rows per output row."""
+    return reads(rows_in, taps)
+
+
+@lru_cache(maxsize=None)
+def all_rows(rows_in: int, rows_out: int) -> RowReads:
+    """Every output row reads the whole input. A one-row operand is of this kind: it is held until its last reader."""
+    return _interned(rows_in, (0,) * rows_out, (rows_in - 1,) * rows_out)
+
+
+def same_row(rows: int) -> RowReads:
+    """Output row r reads input row r."""
+    return window(rows, rows, kernel=1)
+
+
+@lru_cache(maxsize=None)
+def shifted(rows_in: int, rows_out: int, offset: int) -> RowReads:
+    """Output row r reads input row r + offset, where there is one: Concat along rows, Pad, Slice."""
+    return reads(rows_in, ((r + offset,) for r in range(rows_out)))
+
+
+@lru_cache(maxsize=None)
+def interpolated(rows_in: int, rows_out: int, scale: float, mode: str, coordinates: str, nearest_mode: str) -> RowReads:
+    """Resize along rows: nearest reads one row, linear floor(x) and floor(x) + 1, cubic floor(x) - 1 .. floor(x) + 2, clamped to the map.
+
+    Source: ONNX operator Resize, attribute coordinate_transformation_mode.
+    """
+    position = COORDINATES[coordinates]
+    taps: list[tuple[int, ...]] = []
+    for r in range(rows_out):
+        x = position(float(r), scale, rows_in, rows_out)
+        base = _floor(x)
+        if mode == "nearest":
+            rows = (ROUNDING[nearest_mode](x),)
+        elif mode == "linear":
+            rows = (base, base + 1)
+        else:
+            rows = (base - 1, base, base + 1, base + 2)
+        taps.append(tuple(min(max(row, 0), rows_in - 1) for row in rows))
+    return mapped(rows_in, tuple(taps))
+
+
+def _floor(x: float) -> int:
+    return int(x // 1)
+
+
+def _half_pixel_symmetric(r: float, scale: float, rows_in: int, rows_out: int) -> float:
+    adjustment = rows_out / (scale * rows_in)
+    return rows_in / 2 * (1 - adjustment) + (r + 0.5) / scale - 0.5
+
+
+# Input coordinate of output row r, by coordinate_transformation_mode. tf_crop_and_resize depends on values and is not listed.
+COORDINATES: dict[str, Callable[[float, float, int, int], float]] = {
+    "half_pixel": lambda r, scale, rows_in, rows_out: (r + 0.5) / scale - 0.5,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": lambda r, scale, rows_in, rows_out: (r + 0.5) / scale - 0.5 if rows_out > 1 else 0.0,
+    "align_corners": lambda r, scale, rows_in, rows_out: r * (rows_in - 1) / (rows_out - 1) if rows_out > 1 else 0.0,
+    "asymmetric": lambda r, scale, rows_in, rows_out: r / scale,
+}
+ROUNDING: dict[str, Callable[[float], int]] = {
+    "round_prefer_floor": lambda x: -_floor(-(x - 0.5)),
+    "round_prefer_ceil": lambda x: _floor(x + 0.5),
+    "floor": _floor,
+    "ceil": lambda x: -_floor(-x),
+}

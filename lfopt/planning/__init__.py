@@ -1,0 +1,7 @@
+"""From a fusion scheme to a plan: buffer and DRAM bytes of every group, baselines."""
+
+from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
+from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.plan import plan_groups, total_dram
+
+__all__ = ["GroupCosts", "Traffic", "epilogue_fused_bytes", "epilogue_groups", "layer_by_layer_bytes", "plan_groups", "total_dram"]

@@ -1,0 +1,50 @@
+"""What a plan is measured against: layer by layer, epilogue fusion, the compulsory bound."""
+
+from __future__ import annotations
+
+from lfopt.ops import bits
+from lfopt.planning.costs import GroupCosts, Traffic
+
+
+def layer_by_layer_bytes(costs: GroupCosts) -> int:
+    """Every operator alone, every tensor once."""
+    return once_bytes(costs, tuple(1 << i for i in range(len(costs.dataflow))))
+
+
+def epilogue_fused_bytes(costs: GroupCosts) -> int:
+    """Every epilogue group that can be had in topological order, every tensor once: what today's compilers fuse, whatever the buffer."""
+    return once_bytes(costs, epilogue_groups(costs))
+
+
+def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
+    """DRAM bytes of a scheme with every tensor once; excluded operators (traffic paper) are left out."""
+    once = costs if costs.traffic is not Traffic.TILED else GroupCosts(costs.dataflow, costs.hardware, Traffic.ONCE)
+    return sum(once.dram(group).total for group in groups if not group & costs.excluded)
+
+
+def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
+    """Greedy: each elementwise operator joins the group of an operand (the latest first) where that makes an epilogue group and no cycle of groups."""
+    flow = costs.dataflow
+    groups: list[int] = []
+    waits: list[int] = []  # per group: mask of the groups that it depends on
+    owner: dict[int, int] = {}
+    for i in range(len(flow)):
+        sources = {owner[p] for p in bits(flow.preds[i])}
+        for g in sorted(sources, reverse=True):
+            larger = groups[g] | 1 << i
+            cyclic = any(waits[h] >> g & 1 for h in sources - {g})
+            if not cyclic and not costs.excluded & larger and costs.is_epilogue_group(larger):
+                groups[g] = larger
+                break
+        else:
+            g = len(groups)
+            groups.append(1 << i)
+            waits.append(0)
+        owner[i] = g
+        added = 0
+        for h in sources - {g}:
+            added |= waits[h] | 1 << h
+        for k, depends in enumerate(waits):
+            if k == g or depends >> g & 1:
+                waits[k] |= added
+    return tuple(groups)

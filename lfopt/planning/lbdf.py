@@ -1,0 +1,191 @@
+"""Ring sizes of a group that runs in line-buffer depth-first order (LBDF).
+
+The schedule is demand-driven: the sinks' rows are produced in order, and before an operator computes a row, the rows that it needs are made, input by
+input, recursively. `rows(t)` is the largest number of rows of map t alive at once.
+
+Simulating every group row by row would be slow, and is not needed. Let s be whatever makes map t (an operator, or the load of an external input),
+and m the immediate post-dominator of s in the group: every path from s to a sink goes through m. While m computes one row after the other, what
+happens between s and m depends on nothing else. So rows(t) is a function of the operators between s and m (the *region*), and of how many rows m
+computes; regions recur in thousands of groups, and repeated blocks of a network have equal regions. Each distinct one is simulated once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lfopt.ops import Dataflow, RowReads, bits
+
+ROOT = -1  # virtual post-dominator of all sinks
+
+
+@dataclass(eq=False)
+class LineBuffers:
+    """Ring sizes of groups of one dataflow, memoised over regions."""
+
+    dataflow: Dataflow
+    _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
+    _by_shape: dict[_Region, tuple[int, ...]] = field(default_factory=dict)
+    _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)  # (map, reader) -> its reads of that map
+
+    def __post_init__(self) -> None:
+        for i, operands in enumerate(self.dataflow.operands):
+            for operand in operands:
+                key = (operand.map, i)
+                self._between[key] = (*self._between.get(key, ()), operand.reads)
+
+    def ring_rows(self, mask: int) -> dict[int, int]:
+        """Rows of the ring of every map that the group touches, by map index.
+
+        Source: the demand-driven schedule described above; Shi et al. 2021 (JETCAS 11(4)) introduce line-buffer depth-first processing.
+        """
+        flow = self.dataflow
+        members = list(bits(mask))
+        chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator
+        depth = {ROOT: 0}
+        region = {ROOT: 0}  # operators after it, up to and including its post-dominator
+        computed: dict[int, int] = {}  # rows that each operator computes
+        rings: dict[int, int] = {}
+        sinks = 0
+        for i in reversed(members):
+            readers = flow.succs[i] & mask
+            sink = False
+            rows = 0
+            for m in flow.results[i]:
+                if flow.is_output[m] or flow.readers[m] & ~mask:
+                    sink = True
+                for c in bits(flow.readers[m] & mask):
+                    rows = max(rows, self._demand(m, c, computed[c]))
+            computed[i] = flow.heights[i] if sink else rows
+            sinks |= sink << i
+            meet = self._meet(readers, sink, chain, depth)
+            chain[i], depth[i] = meet, depth[meet] + 1
+            region[i] = between = self._region(readers, meet, chain, region)
+            if readers and not sink and readers & (readers - 1) == 0 and len(flow.results[i]) == 1:
+                rings[flow.results[i][0]] = self._single(flow.results[i][0], readers.bit_length() - 1, computed)
+                continue
+            sizes = self._simulated(i, flow.results[i], between, meet, sinks, computed)
+            rings.update(zip(flow.results[i], sizes, strict=True))
+        for i in members:
+            for operand in flow.operands[i]:
+                m = operand.map
+                if m in rings:
+                    continue
+                readers = flow.readers[m] & mask
+                if readers & (readers - 1) == 0:
+                    rings[m] = max(1, self._single(m, i, computed))
+                    continue
+                meet = self._meet(readers, False, chain, depth)
+                between = self._region(readers, meet, chain, region)
+                rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
+        return rings
+
+    def _demand(self, m: int, reader: int, computed: int) -> int:
+        """Rows of the map that must exist for the reader's first `computed` rows."""
+        return max((reads.need[computed - 1] for reads in self._between[m, reader]), default=0) if computed else 0
+
+    def _single(self, m: int, reader: int, computed: dict[int, int]) -> int:
+        """Ring of a map with one reader in the group, which alone drives it."""
+        found = self._between[m, reader]
+        if len(found) == 1:
+            return found[0].widest[computed[reader]]
+        return self._simulated(~m, (m,), 1 << reader, reader, 0, computed)[0]
+
+    @staticmethod
+    def _meet(readers: int, sink: bool, chain: dict[int, int], depth: dict[int, int]) -> int:
+        """Lowest common ancestor of the readers in the post-dominator tree; ROOT if a result leaves the group."""
+        if sink or not readers:
+            return ROOT
+        found = iter(bits(readers))
+        meet = next(found)
+        for other in found:
+            while meet != other:
+                if depth[meet] >= depth[other]:
+                    meet = chain[meet]
+                else:
+                    other = chain[other]
+        return meet
+
+    @staticmethod
+    def _region(readers: int, meet: int, chain: dict[int, int], region: dict[int, int]) -> int:
+        """Operators after a node, up to and including `meet`."""
+        found = 0 if meet == ROOT else 1 << meet
+        for reader in bits(readers):
+            while reader != meet:
+                found |= 1 << reader | region[reader]
+                reader = chain[reader]
+        return found
+
+    def _simulated(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, computed: dict[int, int]) -> tuple[int, ...]:
+        """Rings of the maps that one source makes. `source` is an operator, or ~m for the load of external map m."""
+        stop = computed[meet] if meet != ROOT else 0
+        scope = between | (1 << source if source >= 0 else 0)
+        sinks = sinks & scope if meet == ROOT else 0
+        key = (source, between, sinks, stop)
+        if key not in self._by_region:
+            shape = self._shape(source, made, between, meet, sinks, stop)
+            if shape not in self._by_shape:
+                self._by_shape[shape] = _simulate(shape)
+            self._by_region[key] = self._by_shape[shape]
+        return self._by_region[key]
+
+    def _shape(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
+        """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
+        flow = self.dataflow
+        local = {i: k for k, i in enumerate(bits(between), start=1)}
+        origin: dict[int, int] = dict.fromkeys(made, 0)
+        for i, k in local.items():
+            origin.update(dict.fromkeys(flow.results[i], k))
+        demands = tuple(tuple((origin[o.map], o.reads) for o in flow.operands[i] if o.map in origin) for i in local)
+        heights = (flow.heights[source] if source >= 0 else flow.maps[made[0]].rows, *(flow.heights[i] for i in local))
+        watched = tuple(
+            (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in made
+        )
+        if meet != ROOT:
+            return _Region(demands, heights, watched, ((local[meet], stop),))
+        return _Region(demands, heights, watched, tuple((local.get(i, 0), flow.heights[i]) for i in bits(sinks)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """What happens between a source (node 0) and the nodes that drive it (one post-dominator, or sinks in topological order)."""
+
+    demands: tuple[tuple[tuple[int, RowReads], ...], ...]  # per node from 1 on: (node read, reads), in input order
+    heights: tuple[int, ...]
+    watched: tuple[tuple[int, tuple[tuple[int, RowReads], ...]], ...]  # per map of the source: (rows, its readers)
+    drivers: tuple[tuple[int, int], ...]  # (node, rows to produce)
+
+
+def _simulate(region: _Region) -> tuple[int, ...]:
+    """Run the demand-driven schedule and watch the rings of the source."""
+    made = [0] * len(region.heights)
+    rings = [0] * len(region.watched)
+    demands = ((), *region.demands)
+
+    def produce(target: int, rows: int) -> None:
+        stack = [(target, rows)]
+        while stack:
+            node, goal = stack[-1]
+            row = made[node]
+            if row >= goal:
+                stack.pop()
+                continue
+            for origin, reads in demands[node]:
+                if made[origin] < reads.need[row]:
+                    stack.append((origin, reads.need[row]))
+                    break
+            else:
+                if node == 0:
+                    for k, (height, readers) in enumerate(region.watched):
+                        if row < height:
+                            oldest = min((reads.keep[made[reader]] for reader, reads in readers), default=height)
+                            rings[k] = max(rings[k], row - min(oldest, row) + 1)
+                made[node] = row + 1
+
+    if len(region.drivers) == 1:
+        produce(*region.drivers[0])
+        return tuple(rings)
+    waiting = [[node, goal] for node, goal in region.drivers]
+    while waiting := [w for w in waiting if made[w[0]] < w[1]]:
+        node, goal = min(waiting, key=lambda w: ((made[w[0]] + 1) / w[1], w[0]))
+        produce(node, made[node] + 1)
+    return tuple(rings)

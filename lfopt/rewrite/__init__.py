@@ -1,0 +1,5 @@
+"""Graph in, equivalent graph out."""
+
+from lfopt.rewrite.simplify import RULES, simplify
+
+__all__ = ["RULES", "simplify"]

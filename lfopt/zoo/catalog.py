@@ -1,0 +1,100 @@
+"""The list of networks: name, input, source, and the function that writes the layers."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import onnx
+
+from lfopt.zoo.builder import Net, Value
+from lfopt.zoo.deeplab import deeplabv3_mobilenet_v3_large
+from lfopt.zoo.efficientnet import SCALES, efficientnet
+from lfopt.zoo.fsrcnn import fsrcnn, fsrcnn_deconv
+from lfopt.zoo.mobilenet import mobilenet_v1, mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
+from lfopt.zoo.resnet import STAGES, resnet
+from lfopt.zoo.squeezenet import squeezenet
+from lfopt.zoo.vgg import vgg16
+
+
+class UnknownNetwork(ValueError):
+    """A name that the zoo does not have; the message lists those it has, close ones first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One row of the zoo."""
+
+    name: str
+    input_shape: tuple[int, int, int, int]  # n, c, h, w
+    source: str  # the paper that publishes the network
+    description: str  # what it is, in a few words
+    layers: Callable[[Net, Value], Value] = field(repr=False, compare=False)  # from the image to the output
+
+
+def _square(name: str, size: int, source: str, description: str, layers: Callable[[Net, Value], Value]) -> Summary:
+    return Summary(name, (1, 3, size, size), source, description, layers)
+
+
+_EFFICIENTNET = "Tan and Le, ICML 2019, arXiv:1905.11946"
+_RESNET = "He et al., CVPR 2016, arXiv:1512.03385"
+_MOBILENET_V1 = "Howard et al., 2017, arXiv:1704.04861"
+_MOBILENET_V2 = "Sandler et al., CVPR 2018, arXiv:1801.04381"
+_MOBILENET_V3 = "Howard et al., ICCV 2019, arXiv:1905.02244"
+_SQUEEZENET = "Iandola et al., 2016, arXiv:1602.07360"
+_VGG = "Simonyan and Zisserman, ICLR 2015, arXiv:1409.1556"
+_DEEPLAB = "Chen et al., 2017, arXiv:1706.05587"
+_FSRCNN = "Dong et al., ECCV 2016, arXiv:1608.00367"
+
+_ROWS = (
+    *(
+        _square(f"efficientnet_{v}", size, _EFFICIENTNET, f"classifier, width x{width}, depth x{depth}", partial(efficientnet, variant=v))
+        for v, (width, depth, size) in SCALES.items()
+    ),
+    _square("mobilenet_v1", 224, _MOBILENET_V1, "classifier of depthwise-separable convolutions", mobilenet_v1),
+    _square("mobilenet_v2", 224, _MOBILENET_V2, "classifier of inverted residuals", mobilenet_v2),
+    _square("mobilenet_v3_small", 224, _MOBILENET_V3, "classifier of inverted residuals with gates, small", mobilenet_v3_small),
+    _square("mobilenet_v3_large", 224, _MOBILENET_V3, "classifier of inverted residuals with gates, large", mobilenet_v3_large),
+    *(
+        _square(f"resnet{d}", 224, _RESNET, f"classifier of {'bottleneck' if deep else 'basic'} residual blocks", partial(resnet, depth=d))
+        for d, (_, deep) in STAGES.items()
+    ),
+    _square("squeezenet1_0", 224, _SQUEEZENET, "classifier of fire modules", partial(squeezenet, version="1.0")),
+    _square("squeezenet1_1", 224, _SQUEEZENET, "classifier of fire modules, the lighter release", partial(squeezenet, version="1.1")),
+    _square("vgg16", 224, _VGG, "plain classifier of 3 x 3 convolutions", vgg16),
+    _square("deeplabv3_mobilenet_v3_large", 513, _DEEPLAB, "segmentation, atrous pyramid on MobileNet V3", deeplabv3_mobilenet_v3_large),
+    Summary("fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn),
+    Summary("fsrcnn_deconv", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, transposed convolution at the end", fsrcnn_deconv),
+)
+_BY_NAME = {row.name: row for row in _ROWS}
+
+
+def names() -> tuple[str, ...]:
+    """All networks, families together."""
+    return tuple(_BY_NAME)
+
+
+def summary(name: str) -> Summary:
+    """The row of one network."""
+    if name not in _BY_NAME:
+        close = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
+        accepted = [*close, *(known for known in _BY_NAME if known not in close)]
+        raise UnknownNetwork(f"network {name!r} is not in the zoo; it has {', '.join(accepted)}")
+    return _BY_NAME[name]
+
+
+def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
+    """ONNX model (opset 18, batch 1, static shapes) with random weights, the same bytes for the same seed.
+
+    weights=False leaves every initializer of more than 256 elements without values: it keeps dims and type, is marked as external data at
+    "__random__", and states mean, std, min and max. `onnx.load(path, load_external_data=False)` reads such a file.
+
+    >>> build("squeezenet1_1", weights=False).graph.output[0].name
+    'logits'
+    """
+    row = summary(name)
+    net = Net(name, seed, weights)
+    image = net.image(row.input_shape)
+    return net.model(image, row.layers(net, image), f"{row.description}; {row.source}")

@@ -1,0 +1,197 @@
+"""The optimal fusion scheme, as a shortest path over order ideals, with a proof or a bound.
+
+A state is the set of operators already executed (a downset of the dataflow); a step executes one legal group. What keeps this small:
+
+* A group is grown operator by operator in topological order, and given up when a lower bound on its buffer that never falls as it grows says that
+  no group containing it can fit. F_beta itself may fall when an operator is added, so it is not used to prune.
+* Two operators that no legal group can hold together are never tried together.
+* Independent groups commute, so only one order of them is walked: of the groups that can be executed, the one with the lowest operator goes first.
+  Hence a group may overtake an unexecuted operator u below all of its own only if the group of u cannot be executed yet: if some operator that may
+  share a group with u has an unexecuted ancestor that does not descend from u.
+* A state whose bytes so far, plus what the rest must move at the very least, reach the best scheme known is dropped.
+
+States are walked in passes of growing width: of the states with equally many operators executed, a pass keeps the most promising ones. A pass ends
+with a scheme, and with a proof: no scheme moves less than the least that any dropped state promised. Where nothing promising was dropped, that is
+the optimum; on most CNNs the first pass does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from lfopt.fusion import connected
+from lfopt.ir import Cost
+from lfopt.ops import bits
+from search.problem import Problem, Result
+
+FIRST_WIDTH, WIDER = 4, 16  # states kept per size in the first pass, and how much wider each next pass is
+
+Progress = Callable[[int, int, int, int], None]  # operators executed, of how many, best bytes, proven lower bound
+
+
+def solve(problem: Problem, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
+    """Find the scheme of least DRAM bytes; stop early at the time limit (seconds) or on KeyboardInterrupt, with the best scheme and a bound."""
+    start = time.perf_counter()
+    search = _Search(problem, start + time_limit if time_limit is not None else None, progress)
+    width = FIRST_WIDTH
+    try:
+        while search.bound < search.best and not search.late():
+            search.walk(width)
+            width *= WIDER
+    except KeyboardInterrupt:
+        pass
+    if not search.groups:
+        search.groups = tuple(1 << i for i in range(len(problem.dataflow)))
+        search.best = search.dram_bytes(search.groups)
+    proof = "optimal" if search.bound >= search.best else "bound"
+    bound, seconds = min(search.bound, search.best), time.perf_counter() - start
+    return Result(search.groups, search.best, bound, proof, "exact", None, search.evaluations, seconds, tuple(search.history))
+
+
+@dataclass
+class _State:
+    """A downset that some sequence of groups executes."""
+
+    cost: int  # least bytes found so far to get here
+    rest: int  # bytes that the remaining operators must move at the very least
+    group: int  # last group of that sequence
+
+
+@dataclass
+class _Search:
+    problem: Problem
+    deadline: float | None
+    progress: Progress | None
+    best: int = field(default=1 << 62)
+    bound: int = 0
+    groups: tuple[int, ...] = ()
+    evaluations: int = 0
+    history: list[tuple[int, int]] = field(default_factory=list)
+
+    def late(self) -> bool:
+        """Whether the time limit has passed."""
+        return self.deadline is not None and time.perf_counter() > self.deadline
+
+    def dram_bytes(self, groups: tuple[int, ...]) -> int:
+        """Bytes of a scheme of legal groups."""
+        return sum(cost.dram_bytes for cost in map(self.problem.evaluate, groups) if isinstance(cost, Cost))
+
+    def walk(self, width: int) -> None:
+        """One pass; improves the best scheme and the bound."""
+        problem, flow = self.problem, self.problem.dataflow
+        states = {0: _State(0, problem.compulsory_bytes, 0)}
+        levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
+        levels[0].append(0)
+        dropped = 1 << 62  # least that any dropped state promises
+        for size in range(len(flow)):
+            level = levels[size]
+            if len(level) > width:
+                level.sort(key=lambda mask: (states[mask].cost + states[mask].rest, mask))
+                lost = states[level[width]]
+                dropped = min(dropped, lost.cost + lost.rest)
+                del level[width:]
+            for position, mask in enumerate(level):
+                if self.late():
+                    waiting = [level[position:], *levels[size + 1 :]]
+                    promised = min(states[m].cost + states[m].rest for masks in waiting for m in masks)
+                    self.bound = max(self.bound, min(dropped, promised, self.best))
+                    return
+                self._expand(mask, states, levels)
+            if self.progress is not None:
+                self.progress(size + 1, len(flow), self.best, self.bound)
+        end = states.get(flow.everything)
+        if end is not None and end.cost < self.best:
+            self.best = end.cost
+            self.groups = _path(states, flow.everything)
+            self.history.append((self.evaluations, self.best))
+        self.bound = max(self.bound, min(dropped, self.best))
+
+    def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]]) -> None:
+        problem, here = self.problem, states[mask]
+        if here.cost + here.rest >= self.best:
+            return
+        for group, least in next_groups(problem, mask):
+            after = mask | group
+            known = states.get(after)
+            if known is not None and known.cost <= here.cost + least:
+                continue
+            self.evaluations += 1
+            found = problem.evaluate(group)
+            if not isinstance(found, Cost):
+                continue
+            cost = here.cost + found.dram_bytes
+            if known is None:
+                rest = problem.rest_bytes(mask, here.rest, group)
+                if cost + rest < self.best:
+                    states[after] = _State(cost, rest, group)
+                    levels[after.bit_count()].append(after)
+            elif cost < known.cost:
+                known.cost, known.group = cost, group
+
+
+def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
+    groups: list[int] = []
+    while mask:
+        groups.append(states[mask].group)
+        mask ^= groups[-1]
+    return tuple(reversed(groups))
+
+
+def next_groups(problem: Problem, state: int) -> Iterator[tuple[int, int]]:
+    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every tensor moves once."""
+    flow = problem.dataflow
+    preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, problem.mates
+    rest = flow.everything & ~state
+    ready = 0
+    for i in bits(rest):
+        if not preds[i] & rest:
+            ready |= 1 << i
+    limit = _last_start(problem, rest)
+    for start in bits(ready):
+        if start > limit:
+            return
+        floor, dram = problem.grow(0, 0, 0, start)
+        stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
+        while stack:
+            mask, floor, dram, frontier, allowed, joined = stack.pop()
+            if joined:
+                yield mask, dram
+            if not problem.may_grow(mask, floor):
+                continue
+            last = mask.bit_length()
+            allowed = allowed >> last << last
+            if not joined and not _may_join(neighbours, mask, allowed):
+                continue
+            done = state | mask
+            for i in bits(frontier & allowed):
+                if preds[i] & ~done:
+                    continue
+                larger = mask | 1 << i
+                larger_floor, larger_dram = problem.grow(mask, floor, dram, i)
+                if problem.may_grow(larger, larger_floor):
+                    whole = bool(neighbours[i] & mask) if joined else connected(neighbours, larger)
+                    stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & mates[i], whole))
+
+
+def _last_start(problem: Problem, rest: int) -> int:
+    """Highest operator that may be the lowest of the next group: the first one whose own group waits for nothing."""
+    flow = problem.dataflow
+    for i in bits(rest):
+        others = rest & ~(flow.descendants[i] | 1 << i)
+        if not any(flow.ancestors[mate] & others for mate in bits(problem.mates[i] & rest)):
+            return i
+    return len(flow)
+
+
+def _may_join(neighbours: tuple[int, ...], mask: int, extra: int) -> bool:
+    """Whether operators of `extra` can join the parts of the set."""
+    reached = frontier = mask & -mask
+    while frontier:
+        spread = 0
+        for i in bits(frontier):
+            spread |= neighbours[i]
+        frontier = spread & (mask | extra) & ~reached
+        reached |= frontier
+    return not mask & ~reached

@@ -1,0 +1,105 @@
+"""Local search: the best few plans found, each edited at one random place again and again."""
+
+from __future__ import annotations
+
+from search.partition import Dice, Partitions, Plan, Progress, Split, Tally
+from search.problem import Problem, Result
+
+TRIES = 20  # edits drawn for one plan before a repeat is accepted
+
+
+def improve(
+    problem: Problem,
+    *,
+    budget: int,
+    seed: int,
+    keep: int = 10,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    split: Split | None = None,
+    lower_bound_bytes: int = 0,
+    partitions: Partitions | None = None,
+) -> Result:
+    """Start from `keep` random plans; each iteration edits every plan kept once, then keeps the best `keep` of old and new.
+
+    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split at random. An edit that changes
+    nothing, or leads to a plan seen before, is drawn again. Ctrl-C returns the best so far.
+    Source: arXiv 2501.00636 (its LS, K = 10).
+    """
+    partitions = partitions or Partitions(problem)
+    dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
+    seen: set[frozenset[int]] = set()
+    kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
+
+    def add(plan: Plan, dram_bytes: int) -> None:
+        tally.count(plan, dram_bytes)
+        if (same := frozenset(plan)) not in seen:
+            seen.add(same)
+            kept.append((dram_bytes, -tally.evaluations, plan))
+
+    try:
+        while tally.left > 0 and len(kept) < keep:
+            plan = partitions.in_order(partitions.draw(dice, split))
+            add(plan, partitions.dram_bytes(plan))
+        while tally.left > 0:
+            for dram_bytes, _, plan in tuple(kept):
+                if tally.left <= 0:
+                    break
+                add(*_fresh(partitions, plan, dram_bytes, seen, dice, split))
+            kept.sort()
+            del kept[keep:]
+    except KeyboardInterrupt:
+        pass
+    return tally.result("local", seed, lower_bound_bytes)
+
+
+def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, split: Split | None) -> tuple[Plan, int]:
+    """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
+    edited, change = plan, 0
+    for _ in range(TRIES):
+        if (found := _edit(partitions, plan, dice)) is None:
+            continue
+        start, stop, groups = found
+        legal = partitions.fit(groups, dice, split)
+        edited = (*plan[:start], *legal, *plan[stop:])
+        change = partitions.dram_bytes(legal) - partitions.dram_bytes(plan[start:stop])
+        if frozenset(edited) not in seen:
+            break
+    return edited, dram_bytes + change
+
+
+def _edit(partitions: Partitions, plan: Plan, dice: Dice) -> tuple[int, int, Plan] | None:
+    """One random edit: plan[start:stop] becomes the groups returned, which may be too large for the buffer. None if groups would wait in a circle.
+
+    The edit happens at a link. Where it is cut: the groups at its ends are merged, or one end moves over, with whatever of its group must come along
+    to keep the order. Where it is fused: the group is split there, and one part may join another group beside it.
+    """
+    if not partitions.links:
+        return None
+    u, v = partitions.links[dice.below(len(partitions.links))]
+    a, b = _group_of(plan, u), _group_of(plan, v)
+    mine, kind = plan[a], dice.below(4)
+    if a != b:
+        if kind < 2:
+            touched, made = (a, b), [mine | plan[b]]
+        else:
+            moved = partitions.after(u) & mine if kind == 2 else partitions.before(v) & plan[b]
+            touched, made = (a, b), [mine & ~moved, plan[b] & ~moved]
+            made[kind == 2] |= moved
+    else:
+        part = partitions.before(u) & mine if kind & 1 else partitions.after(v) & mine
+        touched, made = (a,), [part, mine & ~part]
+        if kind & 2 and (beside := partitions.beside(part) & ~mine):
+            target = _group_of(plan, dice.member(beside))
+            touched, made = (a, target), [mine & ~part, plan[target] | part]
+    start, stop = min(touched), max(touched) + 1
+    groups = [plan[i] for i in range(start, stop) if i not in touched]
+    for mask in made:
+        groups += partitions.parts(mask)
+    ordered = partitions.executable(groups)
+    return None if ordered is None else (start, stop, ordered)
+
+
+def _group_of(plan: Plan, operator: int) -> int:
+    """Position of the operator's group."""
+    return next(i for i, group in enumerate(plan) if group >> operator & 1)

@@ -1,0 +1,363 @@
+"""Fusion schemes as the randomised searches handle them: drawn, decoded from bits, repaired, priced; legal whenever they leave here.
+
+A *link* joins two operators that may be fused directly: a producer and a reader of its map, or two readers of one map. A *genome* has one byte per
+link, 1 = fused and 0 = cut; links are sorted by their later operator. A *plan* is a tuple of groups (masks of operators).
+
+A map with many readers would have quadratically many pairs, so each reader is paired with at most `PAIRED` readers before it. Every pair is there for
+maps of up to PAIRED + 1 readers. Beyond that, readers further apart meet through those between them, or through the producer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Cost
+from lfopt.ops import bits
+from search.problem import Front, Problem, Result
+
+PAIRED = 3  # earlier readers of the same map that a reader is paired with
+
+KEPT = 200_000  # illegal groups, and groups with their parts, remembered before these memories start afresh
+
+Plan = tuple[int, ...]
+Progress = Callable[[int, int], None]  # (plans evaluated, best DRAM bytes)
+Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
+
+
+class Price(NamedTuple):
+    """What a legal group adds to a plan."""
+
+    dram_bytes: int
+    buffer_bytes: int  # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says nothing of the fusion
+    fused: int  # mask of the links inside it
+
+
+class Dice:
+    """Whole random numbers from PCG64: the same for a seed on every machine."""
+
+    def __init__(self, seed: int | tuple[int, ...]) -> None:
+        self._source = np.random.default_rng(seed).bit_generator
+        self._words: list[int] = []
+
+    def below(self, sides: int) -> int:
+        """A number from 0 to sides - 1."""
+        if not self._words:
+            self._words = self._source.random_raw(1024).tolist()
+        return self._words.pop() * sides >> 64
+
+    def bytes(self, count: int) -> np.ndarray:
+        """(count,) uint8."""
+        return self._source.random_raw(count + 7 >> 3).astype("<u8").view(np.uint8)[:count]
+
+    def member(self, mask: int) -> int:
+        """An operator of the set: the first at or after a random place between its ends. Operators after gaps are likelier."""
+        low = (mask & -mask).bit_length() - 1
+        place = low + self.below(mask.bit_length() - low)
+        rest = mask >> place
+        return place + (rest & -rest).bit_length() - 1
+
+
+class Partitions:
+    """Legal partitions of one problem. What is learnt of groups is kept, so searches on one problem do well to share this."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        flow = self.flow = problem.dataflow
+        self.links: tuple[tuple[int, int], ...] = tuple(_links(problem))  # (earlier operator, later operator)
+        self.singles: Plan = tuple(1 << i for i in range(len(flow)))
+        self._upto = tuple(above | 1 << i for i, above in enumerate(flow.ancestors))
+        self._from = tuple(below | 1 << i for i, below in enumerate(flow.descendants))
+        into: list[list[tuple[int, int]]] = [[] for _ in flow.operators]
+        for link, (u, v) in enumerate(self.links):
+            into[v].append((link, u))
+        # Per operator: (producers, links, its only producer and link or None).
+        self._steps = tuple(
+            (
+                producers := tuple(bits(preds)),
+                tuple(into[v]),
+                into[v][0] if len(producers) == len(into[v]) == 1 and into[v][0][1] == producers[0] else None,
+            )
+            for v, preds in enumerate(flow.preds)
+        )
+        self._prices: dict[int, Price] = {}  # of legal groups
+        self._illegal: set[int] = set()
+        self._parts: dict[int, tuple[int, ...]] = {}
+        self._needs: dict[int, int] = {}
+
+    # -- groups --------------------------------------------------------------------------------------------------------------------------
+
+    def price(self, mask: int) -> Price | None:
+        """What a connected, convex group costs; None if it is not legal."""
+        if known := self._prices.get(mask):
+            return known
+        if mask in self._illegal:
+            return None
+        found = self.problem.evaluate(mask) if self._may_fit(mask) else None
+        if isinstance(found, Cost):
+            price = self._prices[mask] = self._priced(mask, found)
+            return price
+        if len(self._illegal) >= KEPT:
+            self._illegal.clear()
+        self._illegal.add(mask)
+        return None
+
+    def _priced(self, mask: int, cost: Cost) -> Price:
+        fused = sum(1 << link for v in bits(mask) for link, u in self._steps[v][1] if mask >> u & 1)
+        return Price(cost.dram_bytes, cost.buffer_bytes if cost.mode == "lbdf" else 0, fused)
+
+    def _may_fit(self, mask: int) -> bool:
+        """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""
+        if mask & (mask - 1) == 0:
+            return True
+        if mask & ~self.problem.mates[mask.bit_length() - 1]:
+            return False
+        group = floor = dram = 0
+        for op in bits(mask):
+            floor, dram = self.problem.grow(group, floor, dram, op)
+            group |= 1 << op
+            if not self.problem.may_grow(group, floor):
+                return False
+        return True
+
+    def parts(self, mask: int) -> tuple[int, ...]:
+        """The connected parts of a set of operators."""
+        if mask not in self._parts:
+            if len(self._parts) >= KEPT:
+                self._parts.clear()
+            self._parts[mask] = tuple(_parts(self.flow.neighbours, mask))
+        return self._parts[mask]
+
+    def needs(self, mask: int) -> int:
+        """Operators outside the group whose results it reads."""
+        if mask not in self._needs:
+            preds = self.flow.preds
+            found = 0
+            for i in bits(mask):
+                found |= preds[i]
+            self._needs[mask] = found & ~mask
+        return self._needs[mask]
+
+    def before(self, operator: int) -> int:
+        """The operator and all that it depends on."""
+        return self._upto[operator]
+
+    def after(self, operator: int) -> int:
+        """The operator and all that depends on it."""
+        return self._from[operator]
+
+    def beside(self, mask: int) -> int:
+        """Operators outside the set that may be fused with one of its operators."""
+        found = 0
+        for i in bits(mask):
+            found |= self.flow.neighbours[i]
+        return found & ~mask
+
+    def cut(self, mask: int, dice: Dice) -> tuple[int, ...]:
+        """A convex set cut in two at a random place, as connected parts in an executable order."""
+        while True:
+            at = dice.member(mask)
+            first = mask & self._upto[at] if dice.below(2) else mask & ~self._from[at]
+            if first and first != mask:
+                return self.parts(first) + self.parts(mask ^ first)
+
+    def fit(self, groups: Iterable[int], dice: Dice, split: Split | None = None) -> list[int]:
+        """The same groups, with every illegal one broken into legal ones in its place: by `split` if it can, else at random.
+
+        Convex, connected groups in an executable order stay so. A single operator is always legal, so this ends.
+        """
+        legal: list[int] = []
+        waiting = list(groups)
+        waiting.reverse()
+        price, known = self.price, self._prices
+        while waiting:
+            group = waiting.pop()
+            if group in known or price(group):
+                legal.append(group)
+                continue
+            smaller = (split(group) if split else None) or self.cut(group, dice)
+            waiting.extend(reversed(smaller))
+        return legal
+
+    # -- plans ---------------------------------------------------------------------------------------------------------------------------
+
+    def dram_bytes(self, plan: Iterable[int]) -> int:
+        """DRAM bytes of a plan of groups that fit() returned."""
+        prices = self._prices
+        return sum([prices[group].dram_bytes for group in plan])
+
+    def buffer_bytes(self, plan: Iterable[int]) -> int:
+        """Buffer bytes of the largest group that runs whole from the buffer."""
+        prices = self._prices
+        return max([prices[group].buffer_bytes for group in plan], default=0)
+
+    def encode(self, plan: Iterable[int]) -> np.ndarray:
+        """(links,) uint8: the genome of a plan of legal groups."""
+        fused = 0
+        for group in plan:
+            fused |= self._prices[group].fused
+        count = len(self.links)
+        return np.unpackbits(np.frombuffer(fused.to_bytes(count + 7 >> 3, "little"), np.uint8), count=count, bitorder="little")
+
+    def decode(self, genome: bytes) -> list[int]:
+        """Connected, convex groups with an acyclic quotient that follow a genome as far as that allows. They may be too large for the buffer.
+
+        One topological sweep: an operator joins the groups at the other end of its fused links, in order, except where that would close a cycle.
+        Groups only grow along links, so they are connected; a path that leaves a group and comes back would be a cycle, so they are convex.
+        """
+        owner = [0] * len(self._steps)  # operator -> group
+        members: list[int] = []  # group -> mask of operators
+        above: list[int] = []  # group -> mask of the groups that it waits for, directly or not
+        for v, (producers, links, only) in enumerate(self._steps):
+            if only:  # the common case, quickly: nothing can close a cycle
+                home = owner[only[1]]
+                if genome[only[0]]:
+                    owner[v] = home
+                    members[home] |= 1 << v
+                else:
+                    owner[v] = len(members)
+                    members.append(1 << v)
+                    above.append(above[home] | 1 << home)
+                continue
+            direct = indirect = 0
+            for p in producers:
+                direct |= 1 << owner[p]
+                indirect |= above[owner[p]]
+            home = -1
+            for link, u in links:
+                if not genome[link] or (other := owner[u]) == home:
+                    continue
+                if home < 0:
+                    if indirect >> other & 1:  # a producer of v waits for that group
+                        continue
+                    home, bit = other, 1 << other
+                    owner[v] = home
+                    members[home] |= 1 << v
+                    more = (direct | indirect) & ~bit & ~above[home]
+                    if more:
+                        above[home] |= more
+                        above = [a | more if a & bit else a for a in above]
+                elif not _between(above, home, other):
+                    old, bit = 1 << other, 1 << home
+                    for i in bits(members[other]):
+                        owner[i] = home
+                    members[home] |= members[other]
+                    members[other] = 0
+                    waits = (above[home] | above[other]) & ~(old | bit)
+                    above = [(a & ~old) | bit | waits if a & (old | bit) else a for a in above]
+                    above[home], above[other] = waits, 0
+            if home < 0:
+                owner[v] = len(members)
+                members.append(1 << v)
+                above.append(direct | indirect)
+        return [group for group in members if group]
+
+    def draw(self, dice: Dice, split: Split | None = None) -> list[int]:
+        """A random legal plan: every link is fused with a probability that is itself drawn, between a half and one.
+
+        Below a half, plans are little better than every operator alone; at one, everything is fused and then cut at random.
+        """
+        genome = (dice.bytes(len(self.links)) <= 127 + dice.below(129)).tobytes()
+        return self.fit(self.decode(genome), dice, split)
+
+    def executable(self, groups: Iterable[int]) -> Plan | None:
+        """The groups in an executable order, those with early operators first; None if some wait for one another.
+
+        Whatever is in none of these groups counts as executed before them.
+        """
+        waiting = sorted(groups, key=lambda group: group & -group)
+        done = self.flow.everything & ~sum(waiting)
+        ordered: list[int] = []
+        while waiting:
+            late: list[int] = []
+            for group in waiting:
+                if self.needs(group) & ~done:
+                    late.append(group)
+                else:
+                    ordered.append(group)
+                    done |= group
+            if len(late) == len(waiting):
+                return None
+            waiting = late
+        return tuple(ordered)
+
+    def in_order(self, plan: Iterable[int]) -> Plan:
+        """The groups of a legal plan in an executable order."""
+        ordered = self.executable(plan)
+        assert ordered is not None, "groups of a legal plan do not wait for one another"
+        return ordered
+
+
+class Tally:
+    """Counts the plans that a search evaluates, and keeps the best."""
+
+    def __init__(self, partitions: Partitions, budget: int, time_limit: float | None, progress: Progress | None) -> None:
+        self.partitions = partitions
+        self.evaluations = 0
+        self.history: list[tuple[int, int]] = []  # (evaluations, best DRAM bytes) at each improvement
+        self._best: tuple[int, Sequence[int]] | None = None
+        self._budget = budget
+        self._progress = progress
+        self._start = time.perf_counter()
+        self._deadline = None if time_limit is None else self._start + time_limit
+
+    @property
+    def left(self) -> int:
+        """Plans that may still be evaluated; 0 when the time is over."""
+        if self._deadline is not None and time.perf_counter() >= self._deadline:
+            return 0
+        return self._budget - self.evaluations
+
+    def count(self, plan: Sequence[int], dram_bytes: int) -> None:
+        """One more legal plan was evaluated."""
+        self.evaluations += 1
+        better = self._best is None or dram_bytes < self._best[0]
+        if better:
+            self._best = (dram_bytes, plan)
+            self.history.append((self.evaluations, dram_bytes))
+        if self._progress and (better or self.evaluations % 100 == 0 or self.evaluations == self._budget):
+            self._progress(self.evaluations, self.history[-1][1])
+
+    def result(self, method: str, seed: int, lower_bound_bytes: int, front: Front = ()) -> Result:
+        """The best plan so far; every operator alone if none was evaluated."""
+        found = self._best[1] if self._best else self.partitions.fit(self.partitions.singles, Dice(0))
+        plan = self.partitions.in_order(found)
+        dram_bytes = self.partitions.dram_bytes(plan)
+        proof = "none" if not lower_bound_bytes else "optimal" if dram_bytes == lower_bound_bytes else "bound"
+        seconds = time.perf_counter() - self._start
+        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, tuple(self.history), front)
+
+
+def _links(problem: Problem) -> list[tuple[int, int]]:
+    """Pairs of operators that may be fused directly, by later operator, then by earlier."""
+    flow = problem.dataflow
+    found: set[tuple[int, int]] = set()
+    for m, mask in enumerate(flow.readers):
+        readers = list(bits(mask))
+        if flow.producer[m] >= 0:
+            found.update((flow.producer[m], v) for v in readers)
+        for k, v in enumerate(readers):
+            found.update((u, v) for u in readers[max(0, k - PAIRED) : k])
+    return sorted(((u, v) for u, v in found if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
+
+
+def _parts(neighbours: tuple[int, ...], mask: int) -> list[int]:
+    found: list[int] = []
+    while mask:
+        part = frontier = mask & -mask
+        while frontier:
+            low = frontier & -frontier
+            new = neighbours[low.bit_length() - 1] & mask & ~part
+            part |= new
+            frontier ^= low | new
+        found.append(part)
+        mask ^= part
+    return found
+
+
+def _between(above: list[int], a: int, b: int) -> bool:
+    """Whether a group lies on a path from one of the two groups to the other."""
+    return any(above[k] >> a & 1 for k in bits(above[b])) or any(above[k] >> b & 1 for k in bits(above[a]))

@@ -1,0 +1,80 @@
+"""What every search is given: a dataflow and plain callables that price a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from lfopt.ir import Cost, DoesNotFit
+from lfopt.ops import Dataflow
+
+
+class Prices(Protocol):
+    """A cost model of groups, as planning has one."""
+
+    @property
+    def dataflow(self) -> Dataflow: ...  # noqa: D102
+    @property
+    def compulsory_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def mates(self) -> tuple[int, ...]: ...  # noqa: D102
+    def evaluate(self, mask: int, /) -> Cost | DoesNotFit: ...  # noqa: D102
+    def grow(self, mask: int, floor: int, dram: int, op: int, /) -> tuple[int, int]: ...  # noqa: D102
+    def may_grow(self, mask: int, floor: int, /) -> bool: ...  # noqa: D102
+    def rest_bytes(self, executed: int, before: int, group: int, /) -> int: ...  # noqa: D102
+    def legal_anywhere(self, mask: int, /) -> bool: ...  # noqa: D102
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Partition the operators of `dataflow` into legal groups of least DRAM traffic. A group is a mask of operators."""
+
+    dataflow: Dataflow
+    evaluate: Callable[[int], Cost | DoesNotFit]
+    grow: Callable[[int, int, int, int], tuple[int, int]]  # (group, floor, dram, operator above all in it) -> (floor, dram) of the larger group
+    may_grow: Callable[[int, int], bool]  # (group, floor) -> whether it, or a group that contains it, may be legal
+    legal_anywhere: Callable[[int], bool]  # (group) -> whether it may run on any buffer, tiled if need be
+    compulsory_bytes: int  # what no scheme can avoid
+    rest_bytes: Callable[[int, int, int], int]  # (operators executed, least bytes of the others, group) -> the same once the group is executed too
+    mates: tuple[int, ...]  # per operator: a superset of the operators that share a legal group with it, itself included
+
+    @classmethod
+    def of(cls, prices: Prices) -> Problem:
+        """The problem that a cost model poses."""
+        return cls(
+            prices.dataflow,
+            prices.evaluate,
+            prices.grow,
+            prices.may_grow,
+            prices.legal_anywhere,
+            prices.compulsory_bytes,
+            prices.rest_bytes,
+            prices.mates,
+        )
+
+
+Front = tuple[tuple[int, int, tuple[int, ...]], ...]  # (DRAM bytes, buffer bytes, groups) per plan, fewest DRAM bytes first
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a search found."""
+
+    groups: tuple[int, ...]  # in an executable order
+    dram_bytes: int
+    lower_bound_bytes: int  # no scheme of this space moves less
+    proof: str  # optimal | bound | none
+    method: str
+    seed: int | None
+    evaluations: int  # of plans; for the exact search, of groups
+    seconds: float
+    history: tuple[tuple[int, int], ...] = field(default=())  # (evaluations, best DRAM bytes) at each improvement
+    front: Front = field(default=())  # plans that no other plan found beats in both DRAM and buffer bytes, if the search keeps them
+
+    @cached_property
+    def gap(self) -> float:
+        """(bytes - bound) / bound."""
+        return (self.dram_bytes - self.lower_bound_bytes) / max(self.lower_bound_bytes, 1)
+

@@ -1,0 +1,32 @@
+"""Random search: a new random plan each step, the best is kept."""
+
+from __future__ import annotations
+
+from search.partition import Dice, Partitions, Progress, Split, Tally
+from search.problem import Problem, Result
+
+
+def sample(
+    problem: Problem,
+    *,
+    budget: int,
+    seed: int,
+    time_limit: float | None = None,
+    progress: Progress | None = None,
+    split: Split | None = None,
+    lower_bound_bytes: int = 0,
+    partitions: Partitions | None = None,
+) -> Result:
+    """The best of `budget` random plans. Ctrl-C returns the best so far.
+
+    Source: arXiv 2501.00636 (its RS).
+    """
+    partitions = partitions or Partitions(problem)
+    dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
+    try:
+        while tally.left > 0:
+            plan = partitions.draw(dice, split)
+            tally.count(plan, partitions.dram_bytes(plan))
+    except KeyboardInterrupt:
+        pass
+    return tally.result("random", seed, lower_bound_bytes)

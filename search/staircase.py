@@ -1,0 +1,116 @@
+"""The optimum at every buffer size of a range, from one enumeration of groups.
+
+Whatever is legal on a small buffer is legal on a larger one. So the groups and states reached on the largest buffer hold those of every smaller one,
+and each size is one shortest path over what was enumerated once. A plan whose groups need at most b bytes stays what it is on every buffer above b,
+and more buffer never costs more bytes: between b and the size that it was found at, the optimum is constant, and the next size to solve is b itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from lfopt.ir import Cost, DoesNotFit
+from search.exact import next_groups
+from search.problem import Problem
+
+MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gigabytes
+
+
+class Stair(NamedTuple):
+    """From this buffer size on, and until the next stair, the optimal plan moves so many bytes."""
+
+    buffer_bytes: int
+    dram_bytes: int
+    lower_bound_bytes: int
+    groups: int
+
+
+class TooMany(Exception):
+    """The largest buffer has too many states to enumerate; solve single sizes instead."""
+
+
+class _Step(NamedTuple):
+    needs: int  # F_beta; -1 where the group runs on any buffer, at a price that depends on it
+    after: int  # state it leads to
+    group: int
+    dram_bytes: int  # once it fits
+
+
+Evaluate = Callable[[int], Cost | DoesNotFit]
+
+
+def staircase(
+    largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int
+) -> Iterator[Stair]:
+    """Stairs from `high` down to `low`; each is yielded once its left end is known.
+
+    `largest` is the problem on `high` bytes of buffer, `evaluate_at` prices groups on other sizes, `buffer_need` gives F_beta of a group. Raises TooMany.
+    """
+    order, steps = _enumerate(largest, buffer_need)
+    done = largest.dataflow.everything
+    buffer, pending = high, None
+    while buffer >= low:
+        evaluate = evaluate_at(buffer)
+        dram, groups = _shortest(evaluate, order, steps, buffer, done)
+        costs = [evaluate(group) for group in groups]
+        needs = max(cost.buffer_bytes for cost in costs if isinstance(cost, Cost))
+        start = max(min(needs + 1, buffer), low)
+        if pending is not None and pending.dram_bytes != dram:
+            yield pending
+        pending = Stair(start, dram, dram, len(groups))
+        buffer = start - 1
+    if pending is not None:
+        yield pending
+
+
+def _enumerate(problem: Problem, buffer_need: Callable[[int], int]) -> tuple[list[int], dict[int, list[_Step]]]:
+    """All states in order of size, and the legal groups that lead on from each, those that need the least buffer first."""
+    flow = problem.dataflow
+    levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
+    levels[0].append(0)
+    steps: dict[int, list[_Step]] = {flow.everything: []}
+    count = 0
+    for level in levels[:-1]:
+        for state in level:
+            found: list[_Step] = []
+            for group, _ in next_groups(problem, state):
+                cost = problem.evaluate(group)
+                if isinstance(cost, Cost):
+                    needs = -1 if problem.legal_anywhere(group) else buffer_need(group)
+                    found.append(_Step(needs, state | group, group, cost.dram_bytes))
+            count += len(found)
+            if count > MAX_STEPS:
+                raise TooMany
+            steps[state] = sorted(found)
+            for step in found:
+                if step.after not in steps:
+                    steps[step.after] = []
+                    levels[step.after.bit_count()].append(step.after)
+    return [state for level in levels for state in level], steps
+
+
+def _shortest(evaluate: Evaluate, order: list[int], steps: dict[int, list[_Step]], buffer: int, done: int) -> tuple[int, list[int]]:
+    best: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}  # state -> (bytes, state before, group)
+    for state in order:
+        if state not in best:
+            continue
+        here = best[state][0]
+        for needs, after, group, dram in steps[state]:
+            if needs >= buffer:
+                break
+            total = here + (dram if needs >= 0 else _dram_bytes(evaluate, group))
+            if after not in best or total < best[after][0]:
+                best[after] = (total, state, group)
+    groups: list[int] = []
+    state = done
+    while state:
+        _, state, group = best[state]
+        groups.append(group)
+    return best[done][0], groups
+
+
+def _dram_bytes(evaluate: Evaluate, group: int) -> int:
+    cost = evaluate(group)
+    assert isinstance(cost, Cost), "the group runs on any buffer"
+    return cost.dram_bytes

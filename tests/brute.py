@@ -1,0 +1,80 @@
+"""Oracles for small graphs: all connected convex groups, and the cheapest partition into groups, by plain enumeration.
+
+Legality is decided here by networkx on named operators, not by `lfopt.fusion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import networkx as nx
+
+from lfopt.ir import Graph
+from simulator.recount import Network
+
+
+class Oracle:
+    """A graph's operators as networkx sees them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.net = Network(graph)
+        self.names = list(self.net.operators)
+        self.edges = nx.DiGraph()
+        self.edges.add_nodes_from(self.names)
+        self.touch = nx.Graph()  # operators joined by an edge or by reading the same map
+        self.touch.add_nodes_from(self.names)
+        for op in self.names:
+            self.edges.add_edges_from((producer, op) for producer in self.net.producers(op))
+            if self.net.specs[op].kind == "opaque":
+                continue
+            for other in self.names:
+                if other != op and self.net.specs[other].kind != "opaque" and self._maps(op) & self._maps(other):
+                    self.touch.add_edge(op, other)
+
+    def _maps(self, op: str) -> set[str]:
+        return {read.map for read in self.net.reads[op]} | set(self.net.makes[op])
+
+    def legal_groups(self) -> list[int]:
+        """Masks of all connected convex sets of operators."""
+        descendants = {op: nx.descendants(self.edges, op) for op in self.names}
+        found: list[int] = []
+        for mask in range(1, 1 << len(self.names)):
+            members = {name for i, name in enumerate(self.names) if mask >> i & 1}
+            if len(members) > 1 and not nx.is_connected(self.touch.subgraph(members)):
+                continue
+            outside = [op for op in self.names if op not in members and any(op in descendants[m] for m in members)]
+            if not any(descendants[op] & members for op in outside):
+                found.append(mask)
+        return found
+
+    def least(self, cost: Callable[[int], int | None]) -> tuple[int, int]:
+        """(fewest bytes of any legal scheme, schemes tried). `cost` prices a connected convex group; None: it may not run."""
+        priced = {mask: price for mask in self.legal_groups() if (price := cost(mask)) is not None}
+        by_lowest: dict[int, list[int]] = {1 << i: [] for i in range(len(self.names))}
+        for mask in priced:
+            by_lowest[mask & -mask].append(mask)
+        best, tried = None, 0
+        for scheme in partitions(by_lowest, (1 << len(self.names)) - 1):
+            tried += 1
+            total = sum(priced[mask] for mask in scheme)
+            if (best is None or total < best) and self.acyclic(scheme):
+                best = total
+        assert best is not None, "operators alone are always legal"
+        return best, tried
+
+    def acyclic(self, scheme: tuple[int, ...]) -> bool:
+        """Whether the quotient graph has no cycle."""
+        owner = {name: next(g for g in scheme if g >> i & 1) for i, name in enumerate(self.names)}
+        quotient = nx.DiGraph((owner[a], owner[b]) for a, b in self.edges.edges if owner[a] != owner[b])
+        return nx.is_directed_acyclic_graph(quotient)
+
+
+def partitions(groups: dict[int, list[int]], rest: int) -> Iterator[tuple[int, ...]]:
+    """All ways to cover `rest` with disjoint groups, given by their lowest operator."""
+    if not rest:
+        yield ()
+        return
+    for mask in groups[rest & -rest]:
+        if not mask & ~rest:
+            for tail in partitions(groups, rest & ~mask):
+                yield (mask, *tail)

@@ -1,0 +1,155 @@
+"""save and load are inverses, and a failed save leaves no trace."""
+
+import resource
+import stat
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx.helper import make_node
+from oracle import LIGHT, SHARED
+from small_models import build, declare, extra_forms, floats, legacy_forms, one
+
+import lfopt.frontend.save as module
+from lfopt.frontend import from_model, load, save, to_model
+from lfopt.ir import CannotWrite, LfoptError
+
+SMALL_LIGHT = [path for path in LIGHT if path.stat().st_size < 16_000]
+
+
+def assert_same(found, wanted):
+    assert found.operators == wanted.operators or [(o, dict(o.attributes)) for o in found.operators if not _arrays(o)] == [
+        (o, dict(o.attributes)) for o in wanted.operators if not _arrays(o)
+    ]
+    assert (found.tensors, found.inputs, found.outputs, found.opset) == (wanted.tensors, wanted.inputs, wanted.outputs, wanted.opset)
+    assert found.constants.keys() == wanted.constants.keys()
+    for name, value in wanted.constants.items():
+        assert (value is None) == (found.constants[name] is None)
+        assert value is None or (value.dtype == found.constants[name].dtype and np.array_equal(value, found.constants[name]))
+
+
+def _arrays(operator):
+    return any(isinstance(value, np.ndarray) for value in operator.attributes.values())
+
+
+def forms():
+    for name, model in (*legacy_forms(), *extra_forms()):
+        if name.endswith(("-9", "-13", "-21", "-28")) or "-" not in name:
+            yield name, model
+
+
+@pytest.mark.parametrize("inline", [1 << 30, 0], ids=["inline", "external"])
+def test_load_undoes_save(inline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", inline)
+    for _, model in forms():
+        try:
+            graph = from_model(model, name="g")
+        except LfoptError:
+            continue
+        save(graph, tmp_path / "g.onnx")
+        assert_same(load(tmp_path / "g.onnx"), graph)
+
+
+@pytest.mark.parametrize("inline", [1 << 30, 0], ids=["inline", "external"])
+@pytest.mark.parametrize("path", SMALL_LIGHT + SHARED[:3] + SHARED[-2:], ids=lambda path: path.stem)
+def test_load_undoes_save_on_networks(path, inline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", inline)
+    graph = load(path)
+    values = {n: v if v is None or v.size < 1 << 22 else np.ones(1, v.dtype) for n, v in graph.constants.items()}
+    graph = replace(graph, constants={n: np.broadcast_to(v, graph.shape(n)) if v is not None and v.size == 1 and graph.tensors[n].elements < 1 << 22 else
+                                      (v if v is not None and v.shape == graph.shape(n) else None) for n, v in values.items()})
+    save(graph, tmp_path / "g.onnx")
+    assert_same(load(tmp_path / "g.onnx"), graph)
+
+
+def weights(seed):
+    return from_model(one("MatMul", (2, 40), np.random.default_rng(seed).random((40, 50), np.float32), opset=18), name="g")
+
+
+def test_values_beyond_the_limit_go_to_one_file_beside(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", 4000)
+    save(weights(0), tmp_path / "g.onnx")
+    names = sorted(file.name for file in tmp_path.iterdir())
+    assert names[0] != names[1] == "g.onnx" or (names[0] == "g.onnx" and names[1].endswith(".data") and len(names) == 2)
+    assert (tmp_path / "g.onnx").stat().st_size < 1000
+    onnx.checker.check_model(str(tmp_path / "g.onnx"))
+
+
+def test_saving_over_a_model_with_external_values_is_safe_even_from_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", 0)
+    first = weights(0)
+    save(first, tmp_path / "g.onnx")
+    held = load(tmp_path / "g.onnx")  # its values are mapped from the file that is about to be replaced
+    save(weights(1), tmp_path / "g.onnx")
+    assert_same(held, first)
+    assert_same(load(tmp_path / "g.onnx"), weights(1))
+    itself = load(tmp_path / "g.onnx")
+    save(itself, tmp_path / "g.onnx")
+    assert_same(load(tmp_path / "g.onnx"), weights(1))
+    assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.setattr(module, "INLINE_BYTES", 1 << 30)
+    save(itself, tmp_path / "g.onnx")
+    assert [file.name for file in tmp_path.iterdir()] == ["g.onnx"]
+    assert_same(load(tmp_path / "g.onnx"), weights(1))
+
+
+@pytest.mark.parametrize("inline", [1 << 30, 0], ids=["inline", "external"])
+def test_a_full_disk_leaves_what_was_there(inline, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "INLINE_BYTES", inline)
+    save(weights(0), tmp_path / "g.onnx")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    import signal
+
+    handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, limits[1]))
+    try:
+        with pytest.raises(CannotWrite, match=r"g\.onnx: cannot be written: File too large"):
+            save(weights(1), tmp_path / "g.onnx")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_a_place_that_cannot_be_written_is_an_os_error_of_one_line(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "gone/g.onnx", tmp_path / "folder", tmp_path / "file/g.onnx", tmp_path / ("n" * 300)):
+        with pytest.raises(CannotWrite, match="cannot be written") as caught:
+            save(weights(0), path)
+        assert isinstance(caught.value, OSError)
+        assert str(caught.value).isprintable()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_folder_without_write_permission_is_named(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    try:
+        (tmp_path / "probe").touch()
+    except OSError:
+        with pytest.raises(CannotWrite, match="Permission denied"):
+            save(weights(0), tmp_path / "g.onnx")
+    else:
+        pytest.skip("this user may write anywhere")
+    finally:
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_the_checker_accepts_what_is_saved():
+    for name, model in forms():
+        try:
+            graph = from_model(model)
+        except LfoptError:
+            continue
+        if all(value is not None for value in graph.constants.values()) and name not in ("unregistered",):
+            onnx.checker.check_model(to_model(graph), full_check=True)
+
+
+def test_an_empty_list_attribute_survives():
+    model = declare(build([make_node("Odd", ["x"], ["y"], domain="mine")], {"x": (2,)}, opset=18, domains=["mine"]), {"y": (2,)})
+    model.graph.node[0].attribute.add(name="axes", type=onnx.AttributeProto.INTS)
+    graph = from_model(model)
+    assert graph.operators[0].attributes == {"axes": ()}
+    assert from_model(to_model(graph)).operators[0].attributes == {"axes": ()}
+    assert floats(1).size == 1

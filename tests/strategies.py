@@ -1,0 +1,418 @@
+"""Small random networks that hold one of everything that makes row schedules and legality hard.
+
+Branches, skips, strides, dilations, asymmetric pads, global pooling with the multiply after it, concats and splits on rows and on channels, views that
+keep rows and views that mix them, operators that read a map twice, weights with several readers, intermediate maps that are also results, operators
+with several results, operators that lfopt does not know. Maps are a few rows high, so that validity is a real question for tiny buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+import hypothesis.strategies as st
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware
+
+OPSET = onnx.defs.onnx_opset_version()
+Shape = tuple[int, ...]
+
+
+def random_graph(rng: np.random.Generator, operators: int) -> Graph:
+    """A random network of exactly so many operators, views not counted."""
+    net = _Net(rng)
+    while net.operators < operators:
+        net.grow(operators - net.operators)
+    return net.finish()
+
+
+def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
+    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes."""
+    elements = sum(tensor.elements for tensor in graph.tensors.values())
+    size = int(rng.choice([1, 2])) if element_bytes is None else element_bytes
+    aligned = rng.random() < 0.25
+    return Hardware(
+        buffer_bytes=int(2 ** rng.uniform(3, np.log2(elements * size + 16))),
+        element_bytes=size,
+        weight_bytes=int(rng.choice([1, 2])) if rng.random() < 0.2 else None,
+        bias_bytes=4 if rng.random() < 0.2 else None,
+        dram_row_align=int(rng.choice([4, 16])) if aligned else 1,
+        channel_align=int(rng.choice([2, 4])) if aligned else 1,
+    )
+
+
+def graphs(least: int = 1, most: int = 7) -> st.SearchStrategy[Graph]:
+    """Random networks for Hypothesis: a seed and a size, so that what shrinks is the size."""
+    return st.builds(
+        lambda seed, operators: random_graph(np.random.default_rng(seed), operators),
+        st.integers(0, 2**32 - 1),
+        st.integers(least, most),
+    )
+
+
+@dataclass
+class _Net:
+    """A network that grows by one operator (or view) at a time."""
+
+    rng: np.random.Generator
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    initializers: list[onnx.TensorProto] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    shapes: dict[str, Shape] = field(default_factory=dict)  # of every map, oldest first
+    unreadable: set[str] = field(default_factory=set)  # maps that no operator of ours takes: integers, rank 2
+    integers: set[str] = field(default_factory=set)
+    weights: dict[Shape, list[str]] = field(default_factory=dict)
+    operators: int = 0
+
+    def __post_init__(self) -> None:
+        for _ in range(1 + (self.rng.random() < 0.3)):
+            self.add_input()
+
+    # -- choices -------------------------------------------------------------------------------------------------------------------------
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def upto(self, low: int, high: int) -> int:
+        """An integer from low to high, both included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def one_of(self, *items: object):  # noqa: ANN201
+        return items[int(self.rng.integers(len(items)))]
+
+    @property
+    def readable(self) -> dict[str, Shape]:
+        """Maps that operators may read, oldest first."""
+        return {name: shape for name, shape in self.shapes.items() if name not in self.unreadable}
+
+    def pick(self) -> str:
+        """A map to read: mostly a recent one."""
+        names = list(self.readable)
+        back = min(int(self.rng.geometric(0.45)) - 1, len(names) - 1)
+        return names[-1 - back]
+
+    def fitting(self, like: str, free_axis: int | None = None) -> list[str]:
+        """Maps of the same shape, except perhaps along one axis."""
+        wanted = self.shapes[like]
+        return [
+            name
+            for name, shape in self.readable.items()
+            if len(shape) == len(wanted) and all(a == b or i == free_axis for i, (a, b) in enumerate(zip(shape, wanted, strict=True)))
+        ]
+
+    # -- parts ---------------------------------------------------------------------------------------------------------------------------
+
+    def add_input(self) -> None:
+        name = f"in{len(self.inputs)}"
+        rank3 = self.chance(0.12)
+        self.shapes[name] = (
+            (1, self.upto(1, 8), self.upto(1, 5)) if rank3 else (self.one_of(1, 1, 1, 2), self.upto(1, 4), self.upto(1, 12), self.upto(1, 4))
+        )
+        self.inputs.append(name)
+
+    def constant(self, value: np.ndarray) -> str:
+        name = f"c{len(self.initializers)}"
+        self.initializers.append(onnx.numpy_helper.from_array(value, name))
+        return name
+
+    def ints(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))
+
+    def weight(self, *shape: int) -> str:
+        """A weight of that shape; now and then one that another operator reads already."""
+        known = self.weights.setdefault(shape, [])
+        if known and self.chance(0.4):
+            return known[self.upto(0, len(known) - 1)]
+        known.append(self.constant((self.rng.random(shape, np.float32) - 0.5).astype(np.float32)))
+        return known[-1]
+
+    def add(self, kind: str, inputs: list[str], *shapes: Shape, view: bool = False, domain: str = "", **attributes: object) -> str:
+        """A node with results of these shapes; returns the first."""
+        outputs = [f"t{len(self.nodes)}" + (f"_{k}" if k else "") for k in range(len(shapes))]
+        self.nodes.append(helper.make_node(kind, inputs, outputs, name=f"{kind}{len(self.nodes)}", domain=domain, **attributes))
+        self.shapes |= dict(zip(outputs, shapes, strict=True))
+        self.operators += not view
+        return outputs[0]
+
+    def grow(self, room: int) -> None:
+        """One more operator, if the one drawn applies; `room` operators are still wanted."""
+        x = self.pick()
+        rules: list[Callable[[_Net, str], None]] = RANK4 if len(self.shapes[x]) == 4 else OTHER
+        odds = np.array([ODDS[rule] for rule in rules])
+        rule = rules[int(self.rng.choice(len(rules), p=odds / odds.sum()))]
+        if rule is _squeeze_excite and room < 3:
+            return
+        if self.operators and self.chance(0.04) and len(self.inputs) < 3:
+            self.add_input()
+        rule(self, x)
+
+    def finish(self) -> Graph:
+        """The network as a Graph; every map that nothing reads is a result, and so are some that are read."""
+        read = {name for node in self.nodes for name in node.input}
+        for node in self.nodes:  # some results nobody asks for
+            if len(node.output) > 1 and self.chance(0.4):
+                asked = [name if name in read else "" for name in node.output]
+                if any(asked):
+                    node.output[:] = asked
+        made = [name for node in self.nodes for name in node.output if name]
+        extra = self.one_of(0.0, 0.0, 0.15)
+        outputs = [name for name in made if name not in read or self.chance(extra)]
+        inputs = [name for name in self.inputs if name in read]
+        graph = helper.make_graph(
+            self.nodes,
+            "random",
+            [self.info(name) for name in inputs],
+            [self.info(name) for name in outputs],
+            self.initializers,
+            value_info=[self.info(name) for name in made if name not in outputs],
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid("test.unknown", 1)]
+        return from_model(helper.make_model(graph, opset_imports=opsets, ir_version=10))
+
+    def info(self, name: str) -> onnx.ValueInfoProto:
+        """Type and shape of a map."""
+        return helper.make_tensor_value_info(name, TensorProto.INT64 if name in self.integers else TensorProto.FLOAT, self.shapes[name])
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _window(net: _Net, size: int) -> tuple[int, int, int, int, int, int] | None:
+    """(kernel, stride, dilation, pad before, pad after, result) along one axis."""
+    kernel, stride, dilation = net.upto(1, 4), net.one_of(1, 1, 1, 2, 3), net.one_of(1, 1, 1, 2)
+    before, after = net.upto(0, kernel - 1), net.upto(0, kernel - 1)
+    if net.chance(0.4):
+        before = after = (kernel - 1) * dilation // 2
+    out = (size + before + after - (kernel - 1) * dilation - 1) // stride + 1
+    return (kernel, stride, dilation, before, after, out) if out >= 1 else None
+
+
+def _windows(net: _Net, x: str) -> tuple[dict[str, list[int]], list[int]] | None:
+    rows, columns = _window(net, net.shapes[x][2]), _window(net, net.shapes[x][3])
+    if rows is None or columns is None:
+        return None
+    kernel, strides, dilations, before, after, out = ([r, c] for r, c in zip(rows, columns, strict=True))
+    return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": before + after}, out
+
+
+def _conv(net: _Net, x: str) -> None:
+    found = _windows(net, x)
+    if found is None:
+        return
+    attributes, out = found
+    n, c = net.shapes[x][:2]
+    group = c if net.chance(0.25) else 1
+    k = group * net.upto(1, 2) if group > 1 else net.upto(1, 4)
+    inputs = [x, net.weight(k, c // group, *attributes["kernel_shape"])] + ([net.weight(k)] if net.chance(0.4) else [])
+    net.add("Conv", inputs, (n, k, *out), group=group, **attributes)
+
+
+def _pointwise(net: _Net, x: str) -> None:
+    n, c, h, w = net.shapes[x]
+    k = net.upto(1, 6)
+    net.add("Conv", [x, net.weight(k, c, 1, 1)], (n, k, h, w), kernel_shape=[1, 1])
+
+
+def _conv_transpose(net: _Net, x: str) -> None:
+    n, c, h, w = net.shapes[x]
+    kernel, stride, dilation = net.upto(1, 3), net.upto(1, 3), net.upto(1, 2)
+    before, after, extra = net.upto(0, 1), net.upto(0, 1), net.upto(0, max(stride, dilation) - 1)
+    high = stride * (h - 1) + extra + (kernel - 1) * dilation + 1 - before - after
+    if not 1 <= high <= 14:
+        return
+    k = net.upto(1, 3)
+    net.add(
+        "ConvTranspose",
+        [x, net.weight(c, k, kernel, 1)],
+        (n, k, high, w),
+        kernel_shape=[kernel, 1],
+        strides=[stride, 1],
+        dilations=[dilation, 1],
+        pads=[before, 0, after, 0],
+        output_padding=[extra, 0],
+    )
+
+
+def _pool(net: _Net, x: str) -> None:
+    found = _windows(net, x)
+    if found is None:
+        return
+    attributes, out = found
+    n, c, h, _ = net.shapes[x]
+    kind = net.one_of("MaxPool", "AveragePool")
+    indices = kind == "MaxPool" and net.chance(0.2)
+    result = net.add(kind, [x], (n, c, *out), *([(n, c, *out)] if indices else []), **attributes)
+    if indices:
+        net.integers.add(result + "_1")
+        net.unreadable.add(result + "_1")
+
+
+def _unary(net: _Net, x: str) -> None:
+    net.add(net.one_of("Relu", "Sigmoid", "HardSwish", "Neg"), [x], net.shapes[x])
+
+
+def _binary(net: _Net, x: str) -> None:
+    others = net.fitting(x)
+    other = others[net.upto(0, len(others) - 1)] if net.chance(0.85) else x
+    net.add(net.one_of("Add", "Mul", "Sub"), [x, other] if net.chance(0.5) else [other, x], net.shapes[x])
+
+
+def _broadcast(net: _Net, x: str) -> None:
+    """Times a constant, or a map with one row or one channel."""
+    shape = net.shapes[x]
+    others = [
+        name for name, other in net.readable.items() if name != x and len(other) == len(shape) and all(a in (1, b) for a, b in zip(other, shape, strict=True))
+    ]
+    other = others[net.upto(0, len(others) - 1)] if others and net.chance(0.7) else net.weight(*(d if net.chance(0.5) else 1 for d in shape))
+    net.add("Mul", [x, other], shape)
+
+
+def _squeeze_excite(net: _Net, x: str) -> None:
+    n, c, h, w = net.shapes[x]
+    if net.chance(0.5):
+        pooled = net.add("GlobalAveragePool", [x], (n, c, 1, 1))
+    else:
+        pooled = net.add("ReduceMean", [x, net.ints(2, 3)], (n, c, 1, 1), keepdims=1)
+    gate = net.add("Conv", [pooled, net.weight(c, c, 1, 1)], (n, c, 1, 1), kernel_shape=[1, 1])
+    net.add("Mul", [x, gate], (n, c, h, w))
+
+
+def _reduce(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    axis = net.upto(1, len(shape) - 1)
+    kept = net.chance(0.8)
+    result = tuple(1 if i == axis else d for i, d in enumerate(shape) if kept or i != axis)
+    if len(result) >= 3:
+        net.add(net.one_of("ReduceMean", "ReduceMax"), [x, net.ints(axis)], result, keepdims=int(kept))
+
+
+def _concat(net: _Net, x: str) -> None:
+    axis = net.one_of(1, 1, 2) if len(net.shapes[x]) == 4 else net.one_of(1, 2)
+    others = net.fitting(x, axis)
+    inputs = [x, *(others[net.upto(0, len(others) - 1)] for _ in range(net.upto(1, 2)))]
+    shape = list(net.shapes[x])
+    shape[axis] = sum(net.shapes[name][axis] for name in inputs)
+    if shape[axis] <= 14:
+        net.add("Concat", inputs, tuple(shape), axis=axis)
+
+
+def _split(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    axis = net.one_of(1, 2)
+    if shape[axis] < 2:
+        return
+    cut = net.upto(1, shape[axis] - 1)
+    parts = [tuple(size if i == axis else d for i, d in enumerate(shape)) for size in (cut, shape[axis] - cut)]
+    net.add("Split", [x, net.ints(cut, shape[axis] - cut)], *parts, axis=axis)
+
+
+def _slice(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    axis = net.one_of(1, 2, 2)
+    size, step = shape[axis], net.one_of(1, 1, 2, -1, -2)
+    start = net.upto(0, size - 1)
+    end = net.upto(start + 1, size) if step > 0 else net.upto(-size - 1, start - size - 1)
+    stop = end if step > 0 else end + size
+    count = len(range(start, stop, step))
+    if count:
+        net.add(
+            "Slice",
+            [x, net.ints(start), net.ints(end), net.ints(axis), net.ints(step)],
+            tuple(count if i == axis else d for i, d in enumerate(shape)),
+        )
+
+
+def _pad(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    mode = net.one_of("constant", "edge", "reflect")
+    before, after = net.upto(0, 2), net.upto(0, 2)
+    if mode == "reflect" and max(before, after) >= shape[2]:
+        return
+    net.add("Pad", [x, net.ints(before, after), "", net.ints(2)], tuple(d + before + after if i == 2 else d for i, d in enumerate(shape)), mode=mode)
+
+
+def _resize(net: _Net, x: str) -> None:
+    n, c, h, w = net.shapes[x]
+    high = net.upto(1, 12)
+    mode = net.one_of("nearest", "linear", "cubic")
+    coordinates = net.one_of("half_pixel", "asymmetric", "align_corners")
+    net.add("Resize", [x, "", "", net.ints(n, c, high, w)], (n, c, high, w), mode=mode, coordinate_transformation_mode=coordinates)
+
+
+def _view(net: _Net, x: str) -> None:
+    """A reshape that keeps every row where it is, or one that mixes rows, or no reshape at all."""
+    shape = net.shapes[x]
+    if len(shape) == 5:
+        target: Shape = (*shape[:3], shape[3] * shape[4])
+    elif len(shape) == 4:
+        n, c, h, w = shape
+        target = net.one_of((n, c, h, 1, w), (n, c, w, h), (n, h, c, w), (n, c * h, w), (n, c, h * w, 1), (n, c, h, w), (n, 1, c * h, w))
+        if max(target) > 14:
+            return
+    else:
+        n, *rest = shape
+        target = (n, 1, *rest) if len(shape) == 3 else (n, 1, prod(rest))
+    if target == shape:
+        net.add("Identity", [x], shape, view=True)
+    else:
+        net.add("Reshape", [x, net.ints(*target)], target, view=True)
+
+
+def _transpose(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    permutation = net.one_of((0, 3, 2, 1), (0, 1, 3, 2), (0, 2, 1, 3)) if len(shape) == 4 else (0, 2, 1)
+    if len(shape) in (3, 4):
+        net.add("Transpose", [x], tuple(shape[a] for a in permutation), perm=list(permutation))
+
+
+def _softmax(net: _Net, x: str) -> None:
+    net.add("Softmax", [x], net.shapes[x], axis=net.upto(1, len(net.shapes[x]) - 1))
+
+
+def _normalize(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    net.add("LayerNormalization", [x, net.weight(shape[-1]), net.weight(shape[-1])], shape, axis=-1)
+
+
+def _matmul(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    partners = [name for name, other in net.readable.items() if len(other) == len(shape) and other[:-2] == shape[:-2] and other[-2] == shape[-1]]
+    if partners and net.chance(0.6):
+        other = partners[net.upto(0, len(partners) - 1)]
+        columns = net.shapes[other][-1]
+    else:
+        columns = net.upto(1, 4)
+        other = net.weight(shape[-1], columns)
+    net.add("MatMul", [x, other], (*shape[:-1], columns))
+
+
+def _gemm(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    flat = net.add("Flatten", [x], (shape[0], prod(shape[1:])), view=True, axis=1)
+    k = net.upto(1, 4)
+    net.unreadable |= {flat, net.add("Gemm", [flat, net.weight(prod(shape[1:]), k)], (shape[0], k))}
+
+
+def _gather(net: _Net, x: str) -> None:
+    shape = net.shapes[x]
+    axis = net.one_of(1, 2)
+    index = [net.upto(0, shape[axis] - 1) for _ in range(net.upto(1, 3))]
+    net.add("Gather", [x, net.ints(*index)], tuple(len(index) if i == axis else d for i, d in enumerate(shape)), axis=axis)
+
+
+def _unknown(net: _Net, x: str) -> None:
+    net.add("Strange", [x], net.shapes[x], domain="test.unknown")
+
+
+ODDS: dict[Callable[[_Net, str], None], float] = {
+    _conv: 8, _pointwise: 3, _pool: 2.5, _conv_transpose: 1, _unary: 4, _binary: 5, _broadcast: 2, _squeeze_excite: 2.5, _reduce: 1, _concat: 3,
+    _split: 2, _slice: 1.5, _pad: 1, _resize: 1.2, _view: 2, _transpose: 0.7, _softmax: 0.4, _normalize: 0.6, _matmul: 0.8, _gemm: 0.4,
+    _gather: 0.5, _unknown: 0.25,
+}  # fmt: skip
+RANK4 = list(ODDS)
+OTHER = [_unary, _binary, _broadcast, _reduce, _concat, _split, _slice, _view, _transpose, _softmax, _normalize, _matmul, _gather]

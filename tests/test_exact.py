@@ -1,0 +1,243 @@
+"""The exact search finds what trying every fusion scheme finds, and the published totals of real networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from lfopt.frontend import from_model, load
+from lfopt.fusion import check
+from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from search import exact
+from search.exact import solve
+from search.problem import Problem, Result
+from simulator.recount import Network, count, not_an_epilogue
+from tests.brute import Oracle
+from tests.strategies import random_graph, random_hardware
+
+MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
+KIB = 1024
+
+
+def problem(costs: GroupCosts) -> Problem:
+    """The search's view of a cost model."""
+    return Problem.of(costs)
+
+
+def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Result:
+    """Solve to optimality, and check that what comes back is what it says."""
+    flow = Dataflow.of(graph)
+    costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
+    found = solve(problem(costs))
+    assert found.proof == "optimal"
+    assert found.lower_bound_bytes == found.dram_bytes
+    assert check(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+    prices = [costs.evaluate(group) for group in found.groups]
+    assert sum(price.dram_bytes for price in prices if isinstance(price, Cost)) == found.dram_bytes
+    assert all(isinstance(price, Cost) for price in prices)
+    done = 0
+    for group in found.groups:
+        assert all(not flow.preds[i] & ~(done | group) for i in range(len(flow)) if group >> i & 1)
+        done |= group
+    return found
+
+
+def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool) -> tuple[int, int]:
+    """(fewest bytes, schemes tried). Legality is worked out apart from the planner; so are bytes, but for what a tiled group re-reads."""
+    flow, net = Dataflow.of(graph), Network(graph)
+    costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
+
+    def price(mask: int) -> int | None:
+        names = flow.names(mask)
+        counted = count(net, names, hardware)
+        left_out = [name for name in names if traffic is Traffic.PAPER and count_weights(net, name, hardware) >= hardware.buffer_bytes]
+        if left_out and net.specs[names[0]].kind != "opaque":
+            return 0 if len(names) == 1 else None
+        if counted.buffer_bytes < hardware.buffer_bytes:
+            return counted.dram.total
+        if len(names) > 1 and not (epilogue and not not_an_epilogue(net, names)):
+            return None
+        return costs.dram(mask).total if traffic is Traffic.TILED else counted.dram.total
+
+    return Oracle(graph).least(price)
+
+
+def count_weights(net: Network, name: str, hardware: Hardware) -> int:
+    """Bytes on chip of an operator's weights."""
+    return sum(hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered)
+
+
+def compare(first: int, graphs: int, least: int, most: int) -> int:
+    """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
+    tried = 0
+    for seed in range(first, first + graphs):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(least, most + 1)))
+        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue)
+        found = optimum(graph, hardware, traffic, epilogue=epilogue)
+        assert found.dram_bytes == wanted, f"seed {seed}: {len(Dataflow.of(graph))} operators, {hardware}, {traffic}, epilogue {epilogue}"
+        tried += schemes
+    return tried
+
+
+@pytest.mark.parametrize("first", range(0, 2000, 500))
+def test_exact_search_finds_what_trying_every_scheme_finds(first: int) -> None:
+    assert compare(first, 500, 4, 7) > 5_000
+
+
+def test_exact_search_finds_what_trying_every_scheme_of_eight_or_nine_operators_finds() -> None:
+    assert compare(10_000, 300, 8, 9) > 30_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, 1000))
+def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: int) -> None:
+    assert compare(50_000 + first, 1000, 3, 9) > 50_000
+
+
+# -- passes of limited width, and searches cut short ---------------------------------------------------------------------------------------
+
+
+def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(20_000, 20_300):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(5, 11)))
+        hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
+        wide = optimum(graph, hardware, traffic, epilogue=epilogue)
+        with monkeypatch.context() as patched:
+            patched.setattr(exact, "FIRST_WIDTH", 1)
+            patched.setattr(exact, "WIDER", 2)
+            narrow = optimum(graph, hardware, traffic, epilogue=epilogue)
+        assert narrow.dram_bytes == wide.dram_bytes, f"seed {seed}"
+
+
+def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_respects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "FIRST_WIDTH", 1)
+    proofs: list[str] = []
+    for seed in range(30_000, 30_150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 8)
+        hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
+        costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
+        best = optimum(graph, hardware).dram_bytes
+        found = solve(problem(costs), time_limit=float(rng.choice([0.0, 0.0005, 0.002])))
+        assert check(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+        assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
+        proofs.append(found.proof)
+    assert "bound" in proofs
+
+
+# -- more buffer ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("traffic", list(Traffic)[:2])
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) -> None:
+    steps = 0
+    for seed in range(40_000, 40_060):
+        graph = random_graph(np.random.default_rng(seed), 7)
+        elements = sum(tensor.elements for tensor in graph.tensors.values())
+        sizes = np.unique(np.geomspace(8, 4 * elements + 16, 24).astype(int))
+        found = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
+        assert found == sorted(found, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), found, strict=True))}"
+        steps += len(set(found)) - 1
+    assert steps > 60  # buffers that are worth something
+
+
+@pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])
+@pytest.mark.parametrize(("traffic", "epilogue"), [(Traffic.ONCE, False), (Traffic.TILED, True)])
+def test_more_buffer_never_costs_more_bytes_on_real_networks(name: str, traffic: Traffic, epilogue: bool) -> None:
+    graph = network(name)
+    found = [optimum(graph, Hardware(kib * KIB), traffic, epilogue=epilogue).dram_bytes for kib in (16, 48, 64, 96, 128, 192, 256, 512)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < found[0]
+
+
+# -- reference values ----------------------------------------------------------------------------------------------------------------------
+
+
+def network(name: str) -> Graph:
+    """One of the real networks, where they are at hand."""
+    path = MODELS / f"{name}.onnx"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    return load(path)
+
+
+REFERENCE = [  # element_bytes 2, traffic once, no epilogues
+    ("hf_mobilenet_v2", 128, 15_148_896),
+    ("hf_mobilenet_v2", 256, 10_934_112),
+    ("hf_resnet18", 256, 32_354_976),
+    ("tv_squeezenet1_1", 128, 6_891_680),
+    ("hf_resnet50", 256, 105_361_568),
+    ("hf_efficientnet_b3", 256, 129_272_888),
+    ("tv_deeplabv3_mobilenet_v3_large", 256, 156_937_690),
+]
+
+
+@pytest.mark.parametrize(("name", "kib", "dram_bytes"), REFERENCE)
+def test_optimum_of_a_real_network_is_the_reference_value(name: str, kib: int, dram_bytes: int) -> None:
+    assert optimum(network(name), Hardware(kib * KIB)).dram_bytes == dram_bytes
+
+
+@pytest.mark.parametrize(("name", "layer_by_layer"), [("hf_mobilenet_v2", 59_717_728), ("hf_efficientnet_b3", 378_152_160)])
+def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: str, layer_by_layer: int) -> None:
+    net = Network(network(name))
+    assert sum(count(net, [op], Hardware(256 * KIB)).dram.total for op in net.operators) == layer_by_layer
+
+
+def test_compulsory_bytes_of_mobilenet_v2_are_the_reference_value() -> None:
+    costs = GroupCosts(Dataflow.of(network("hf_mobilenet_v2")), Hardware(256 * KIB), Traffic.ONCE)
+    assert costs.compulsory_bytes == 7_278_688
+
+
+# -- traps ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def small(nodes: list[onnx.NodeProto], outputs: list[str], **inputs: tuple[int, ...]) -> Graph:
+    """A network of float maps without weights."""
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    graph = helper.make_graph(nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())], ir_version=10)
+    return from_model(onnx.shape_inference.infer_shapes(model))
+
+
+def test_a_group_that_hangs_together_only_through_its_last_operator_is_found() -> None:
+    graph = small(
+        [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Relu", ["y"], ["b"]), helper.make_node("Add", ["a", "b"], ["z"])],
+        ["z"],
+        x=(1, 1, 4, 1),
+        y=(1, 1, 4, 1),
+    )
+    found = optimum(graph, Hardware(6, element_bytes=1))
+    assert found.groups == (0b111,)
+    assert found.dram_bytes == 3 * 4
+
+
+def test_a_group_whose_parts_do_not_fit_is_found() -> None:
+    """F_beta may fall when an operator is added: alone, the first two make their rows at different paces; the third makes them keep step."""
+    graph = small(
+        [
+            helper.make_node("MaxPool", ["x"], ["top"], kernel_shape=[1, 1], strides=[8, 1]),
+            helper.make_node("Relu", ["x"], ["a"]),
+            helper.make_node("Mul", ["a", "top"], ["z"]),
+        ],
+        ["z"],
+        x=(1, 1, 8, 1),
+    )
+    hardware = Hardware(5, element_bytes=1)
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.ONCE, epilogue=False)
+    parts, whole = costs.evaluate(0b011), costs.evaluate(0b111)
+    assert isinstance(parts, DoesNotFit)
+    assert isinstance(whole, Cost)
+    assert whole.buffer_bytes < parts.needed
+    found = optimum(graph, hardware)
+    assert found.groups == (0b111,)
+    assert found.dram_bytes == 8 + 8

@@ -1,0 +1,396 @@
+"""The randomised searches give legal plans, never better than the optimum, the same for the same seed on every machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from lfopt import zoo
+from lfopt.frontend import from_model
+from lfopt.fusion import check
+from lfopt.ir import Cost, FusionScheme, Graph, Hardware
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts, Traffic
+from search.exact import solve
+from search.local import improve
+from search.nsga2 import by_crowding, evolve, fronts
+from search.partition import PAIRED, Dice, Partitions
+from search.problem import Problem, Result
+from search.sampling import sample
+from tests.strategies import random_graph, random_hardware
+
+Search = Callable[..., Result]
+SEARCHES: list[Search] = [sample, improve, evolve]
+KIB = 1024
+
+
+def problem_for(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Problem:
+    """The searches' view of a network on a chip."""
+    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, epilogue=epilogue)
+    return Problem.of(costs)
+
+
+@cache
+def mobilenet() -> Graph:
+    """MobileNet-V2 without weight values."""
+    return from_model(zoo.build("mobilenet_v2", weights=False))
+
+
+def ladder(blocks: int = 6) -> Graph:
+    """A chain of residual blocks: convolution, ReLU, convolution, sum."""
+    nodes: list[onnx.NodeProto] = []
+    x = "x"
+    for b in range(blocks):
+        nodes += [
+            helper.make_node("Conv", [x, "w"], [f"a{b}"], name=f"first{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", [f"a{b}"], [f"r{b}"], name=f"relu{b}"),
+            helper.make_node("Conv", [f"r{b}", "w"], [f"c{b}"], name=f"second{b}", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+            helper.make_node("Add", [f"c{b}", x], [f"s{b}"], name=f"sum{b}"),
+        ]
+        x = f"s{b}"
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [4, 4, 3, 3], [0.1] * 144)
+    return from_model(_model(nodes, {"x": (1, 4, 16, 16)}, [x], [weight]))
+
+
+def fan(readers: int) -> Graph:
+    """One map with many readers, whose results are summed one by one."""
+    nodes = [helper.make_node("Relu", ["x"], ["m"], name="maker")]
+    nodes += [helper.make_node("Sigmoid", ["m"], [f"y{i}"], name=f"reader{i}") for i in range(readers)]
+    return from_model(_model(nodes, {"x": (1, 2, 8, 4)}, [f"y{i}" for i in range(readers)], []))
+
+
+def _model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]], outputs: list[str], weights: list[onnx.TensorProto]) -> onnx.ModelProto:
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()]
+    graph = helper.make_graph(nodes, "small", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], weights)
+    return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+
+
+def assert_legal(problem: Problem, groups: tuple[int, ...]) -> int:
+    """The plan is a legal scheme in an executable order; returns its DRAM bytes."""
+    flow = problem.dataflow
+    verdict = check(flow.graph, FusionScheme(tuple(flow.names(group) for group in groups)))
+    assert verdict.legal, verdict.reasons
+    done = 0
+    for group in groups:
+        assert all(not flow.preds[i] & ~(done | group) for i in bits(group))
+        done |= group
+    prices = [problem.evaluate(group) for group in groups]
+    assert all(isinstance(price, Cost) for price in prices)
+    return sum(price.dram_bytes for price in prices if isinstance(price, Cost))
+
+
+class Watched(Partitions):
+    """Remembers every plan that a search counts."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.counted: list[tuple[int, ...]] = []
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Problem], Watched]:
+    """Partitions that remember every plan counted."""
+    from search.partition import Tally
+
+    count = Tally.count
+
+    def remember(tally: Tally, plan: tuple[int, ...], dram_bytes: int) -> None:
+        assert isinstance(tally.partitions, Watched)
+        tally.partitions.counted.append(tuple(plan))
+        assert tally.partitions.dram_bytes(plan) == dram_bytes
+        count(tally, plan, dram_bytes)
+
+    monkeypatch.setattr(Tally, "count", remember)
+    return Watched
+
+
+# -- what comes out ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, watched: Callable[[Problem], Watched]) -> None:
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(1, 16)))
+        traffic, epilogue = list(Traffic)[seed % 3], seed % 2 == 0
+        problem = problem_for(graph, random_hardware(rng, graph), traffic, epilogue=epilogue)
+        partitions = watched(problem)
+        best = solve(problem)
+        assert best.proof == "optimal"
+        found = search(problem, budget=60, seed=seed, partitions=partitions)
+        costs = [
+            assert_legal(problem, ordered)
+            for plan in dict.fromkeys(partitions.counted)
+            if (ordered := partitions.executable(plan)) is not None  # None: groups that wait for one another
+        ]
+        assert len(costs) == len(set(partitions.counted))
+        assert found.dram_bytes == min(costs) == assert_legal(problem, found.groups)
+        assert min(costs) >= best.dram_bytes, f"seed {seed}"
+
+
+@pytest.mark.parametrize(("search", "gap"), [(sample, 1.2), (improve, 0.06), (evolve, 0.15)])
+def test_plans_of_mobilenet_v2_are_legal_and_near_the_optimum(search: Search, gap: float) -> None:
+    problem = problem_for(mobilenet(), Hardware(128 * KIB), Traffic.PAPER)
+    best = solve(problem)
+    found = search(problem, budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes)
+    assert assert_legal(problem, found.groups) == found.dram_bytes >= best.dram_bytes
+    assert found.gap < gap
+    assert found.proof == ("optimal" if found.dram_bytes == best.dram_bytes else "bound")
+
+
+@pytest.mark.parametrize("search", [improve, evolve])
+def test_searches_that_learn_find_the_optimum_of_a_small_network(search: Search) -> None:
+    problem = problem_for(ladder(3), Hardware(3 * KIB))
+    assert search(problem, budget=1500, seed=0).dram_bytes == solve(problem).dram_bytes
+
+
+def test_fused_everything_is_found_where_it_fits() -> None:
+    problem = problem_for(ladder(), Hardware(1024 * KIB))
+    for search in SEARCHES:
+        assert search(problem, budget=200, seed=0).groups == (problem.dataflow.everything,)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
+    graph = from_model(_model([helper.make_node("Relu", ["x"], ["y"], name="only")], {"x": (1, 1, 4, 4)}, ["y"], []))
+    assert search(problem_for(graph, Hardware(64)), budget=5, seed=0).groups == (1,)
+
+
+# -- seeds ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Search) -> None:
+    problem = problem_for(ladder(), Hardware(3 * KIB))
+    shared = Partitions(problem)
+    first = search(problem, budget=300, seed=7, partitions=shared)
+    np.random.seed(1)  # noqa: NPY002 - global state must not matter
+    for again in (search(problem, budget=300, seed=7, partitions=shared), search(problem_for(ladder(), Hardware(3 * KIB)), budget=300, seed=7)):
+        assert (again.groups, again.history, again.front) == (first.groups, first.history, first.front)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_different_seeds_take_different_ways(search: Search) -> None:
+    problem = problem_for(mobilenet(), Hardware(128 * KIB))
+    assert len({search(problem, budget=60, seed=seed).history for seed in range(4)}) == 4
+
+
+PINNED = """
+from lfopt.ir import Hardware
+from tests.test_searches import SEARCHES, ladder, problem_for
+for search in SEARCHES:
+    found = search(problem_for(ladder(), Hardware(3 * 1024)), budget=200, seed=3)
+    print(search.__name__, found.history, [hex(group) for group in found.groups], len(found.front))
+"""
+
+
+def test_hash_order_does_not_matter() -> None:
+    root = Path(__file__).resolve().parents[1]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", PINNED],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("1", "2")
+    ]
+    first, second = (run.communicate()[0] for run in runs)
+    assert all(run.returncode == 0 for run in runs)
+    assert first == second
+    assert first.count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("search", "end"),
+    [
+        (sample, ((8, 21_632), (55, 19_584), (87, 17_248))),
+        (improve, ((8, 21_632), (18, 17_248), (85, 13_152))),
+        (evolve, ((1, 25_728), (15, 21_632), (164, 21_344))),
+    ],
+)
+def test_a_seed_means_the_same_on_every_machine(search: Search, end: tuple[tuple[int, int], ...]) -> None:
+    assert search(problem_for(ladder(), Hardware(3 * KIB)), budget=200, seed=3).history[-3:] == end
+
+
+def test_dice_are_fair_and_fixed() -> None:
+    dice = Dice(0)
+    counts = np.bincount([dice.below(6) for _ in range(6000)], minlength=6)
+    assert counts.min() > 900
+    assert [Dice(5).below(1000) for _ in range(2)] == [Dice(5).below(1000)] * 2
+    assert Dice(1).bytes(5).tolist() == Dice(1).bytes(8).tolist()[:5]
+
+
+# -- budget, time, interruption --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("budget", [0, 1, 7, 20, 33, 250])
+def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
+    told: list[tuple[int, int]] = []
+    problem = problem_for(mobilenet(), Hardware(128 * KIB))
+    found = search(problem, budget=budget, seed=0, progress=lambda done, best: told.append((done, best)))
+    assert found.evaluations == budget
+    assert told[-1:] == ([(budget, found.dram_bytes)] if budget else [])
+    assert told == sorted(told, key=lambda item: (item[0], -item[1]))
+    assert_legal(problem, found.groups)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_ctrl_c_returns_the_best_so_far(search: Search) -> None:
+    seen: list[int] = []
+
+    def stop(done: int, best: int) -> None:
+        seen.append(best)
+        if done >= 200:
+            raise KeyboardInterrupt
+
+    problem = problem_for(mobilenet(), Hardware(128 * KIB))
+    found = search(problem, budget=10**9, seed=0, progress=stop)
+    assert 200 <= found.evaluations < 10_000
+    assert found.dram_bytes == seen[-1] == assert_legal(problem, found.groups)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_time_limit_holds(search: Search) -> None:
+    problem = problem_for(mobilenet(), Hardware(128 * KIB))
+    found = search(problem, budget=10**9, seed=0, time_limit=0.3)
+    assert 0 < found.evaluations < 10**9
+    assert 0.3 <= found.seconds < 3
+    assert search(problem, budget=10, seed=0, time_limit=0.0).evaluations == 0
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_no_group_is_priced_twice(search: Search) -> None:
+    problem = problem_for(ladder(), Hardware(3 * KIB))
+    asked: list[int] = []
+
+    def evaluate(group: int) -> object:
+        asked.append(group)
+        return problem.evaluate(group)
+
+    counting = Problem(**{**vars(problem), "evaluate": evaluate})
+    partitions = Partitions(counting)
+    search(counting, budget=300, seed=0, partitions=partitions)
+    assert len(asked) == len(set(asked))
+    before = len(asked)
+    search(counting, budget=300, seed=0, partitions=partitions)
+    assert len(asked) == before
+
+
+# -- splitting, genomes, fronts ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_given_split_is_tried_before_a_random_one(search: Search) -> None:
+    problem = problem_for(ladder(), Hardware(3 * KIB))
+    asked: list[int] = []
+
+    def split(group: int) -> list[int] | None:
+        asked.append(group)
+        return [1 << i for i in bits(group)] if len(asked) % 2 else None
+
+    found = search(problem, budget=50, seed=0, split=split)
+    assert asked
+    assert all(not isinstance(problem.evaluate(group), Cost) for group in asked)
+    assert_legal(problem, found.groups)
+
+
+def test_decoded_genomes_are_connected_convex_and_acyclic_and_encode_undoes_decode() -> None:
+    for seed in range(150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(2, 20)))
+        problem = problem_for(graph, Hardware(2**40))
+        partitions = Partitions(problem)
+        genome = (rng.random(len(partitions.links)) < rng.random()).astype(np.uint8)
+        plan = partitions.in_order(partitions.decode(genome.tobytes()))
+        assert_legal(problem, plan)
+        partitions.fit(plan, Dice(0))
+        again = partitions.in_order(partitions.decode(partitions.encode(plan).tobytes()))
+        assert again == plan
+
+
+def test_a_cut_genome_is_every_operator_alone_and_a_fused_one_everything_connected() -> None:
+    partitions = Partitions(problem_for(ladder(), Hardware(2**40)))
+    links = len(partitions.links)
+    assert partitions.decode(bytes(links)) == list(partitions.singles)
+    assert partitions.decode(bytes([1] * links)) == [partitions.flow.everything]
+
+
+def test_a_group_that_comes_to_wait_later_makes_those_behind_it_wait_too() -> None:
+    """{a, v} waits for h only once v has joined, when k waits for {a, v} already; so w, which reads k, must not join h."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="a"),
+        helper.make_node("Relu", ["y"], ["h"], name="h"),
+        helper.make_node("Sigmoid", ["a"], ["k"], name="k"),
+        helper.make_node("Add", ["a", "h"], ["v"], name="v"),
+        helper.make_node("Add", ["k", "h"], ["w"], name="w"),
+    ]
+    graph = from_model(_model(nodes, {"x": (1, 1, 4, 4), "y": (1, 1, 4, 4)}, ["v", "w"], []))
+    partitions = Partitions(problem_for(graph, Hardware(2**40)))
+    fused = {(0, 3), (1, 4)}
+    genome = bytes(int(link in fused) for link in partitions.links)
+    assert sum(genome) == 2
+    assert sorted(partitions.decode(genome)) == [0b00010, 0b00100, 0b01001, 0b10000]
+
+
+def test_links_of_a_map_with_many_readers_grow_with_the_readers() -> None:
+    for readers in (2, PAIRED + 1, 40):
+        partitions = Partitions(problem_for(fan(readers), Hardware(2**40)))
+        pairs = sum(min(i, PAIRED) for i in range(readers))
+        assert len(partitions.links) == readers + pairs
+        assert len(set(partitions.links)) == len(partitions.links)
+
+
+def test_the_front_holds_legal_plans_that_nothing_counted_beats(watched: Callable[[Problem], Watched]) -> None:
+    problem = problem_for(ladder(), Hardware(16 * KIB))
+    partitions = watched(problem)
+    found = evolve(problem, budget=400, seed=0, partitions=partitions)
+    assert len(found.front) > 2
+    points = [(dram, buffer) for dram, buffer, _ in found.front]
+    assert points == sorted(points)
+    assert [b for _, b in points] == sorted({b for _, b in points}, reverse=True)
+    assert points[0][0] == found.dram_bytes
+    for dram, buffer, groups in found.front:
+        assert assert_legal(problem, groups) == dram
+        assert partitions.buffer_bytes(groups) == buffer
+    for plan in partitions.counted:
+        dram, buffer = partitions.dram_bytes(plan), partitions.buffer_bytes(plan)
+        assert any(d <= dram and b <= buffer for d, b in points)
+
+
+def test_fronts_are_those_of_the_definition() -> None:
+    def beats(a: tuple[int, int], b: tuple[int, int]) -> bool:
+        return a != b and a[0] <= b[0] and a[1] <= b[1]
+
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        points = [(int(d), int(b)) for d, b in rng.integers(0, 9, size=(25, 2))]
+        rest = set(range(len(points)))
+        for front in fronts(points):
+            assert set(front) == {i for i in rest if not any(beats(points[j], points[i]) for j in rest)}
+            rest -= set(front)
+            assert sorted(by_crowding(front, points)) == sorted(front)
+        assert not rest
+
+
+def test_both_ends_of_a_front_come_first_and_copies_last() -> None:
+    assert by_crowding([0, 1, 2, 3, 4], [(0, 90), (1, 80), (2, 70), (60, 1), (1, 80)]) == [0, 3, 2, 1, 4]
+
+
+def test_only_nsga2_imports_pymoo_and_nothing_imports_torch() -> None:
+    code = (
+        "import sys, search.local, search.sampling, search.exact; assert 'pymoo' not in sys.modules; "
+        "import search.nsga2; assert 'pymoo' in sys.modules and 'torch' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[1], check=False).returncode == 0

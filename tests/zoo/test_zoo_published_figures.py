@@ -1,0 +1,132 @@
+"""Parameters and multiply-accumulates against the figures that authors and model libraries publish."""
+
+from __future__ import annotations
+
+from math import prod
+
+import onnx
+import pytest
+
+from lfopt import zoo
+
+# Parameters as torchvision documents them (num_params of the pretrained weights); MobileNet V1 as in Keras, trainable ones.
+PARAMETERS = {
+    "efficientnet_b0": 5_288_548,
+    "efficientnet_b1": 7_794_184,
+    "efficientnet_b2": 9_109_994,
+    "efficientnet_b3": 12_233_232,
+    "efficientnet_b4": 19_341_616,
+    "efficientnet_b5": 30_389_784,
+    "efficientnet_b6": 43_040_704,
+    "efficientnet_b7": 66_347_960,
+    "mobilenet_v1": 4_231_976,
+    "mobilenet_v2": 3_504_872,
+    "mobilenet_v3_small": 2_542_856,
+    "mobilenet_v3_large": 5_483_032,
+    "resnet18": 11_689_512,
+    "resnet34": 21_797_672,
+    "resnet50": 25_557_032,
+    "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
+    "squeezenet1_0": 1_248_424,
+    "squeezenet1_1": 1_235_496,
+    "vgg16": 138_357_544,
+    # 11,029,328 with the auxiliary head of training: 3 x 3 from 40 to 10 channels, BatchNorm, 1 x 1 to 21 classes
+    "deeplabv3_mobilenet_v3_large": 11_029_328 - (9 * 40 * 10 + 2 * 10 + 10 * 21 + 21),
+}
+WITHOUT_BATCHNORM = ("squeezenet1_0", "squeezenet1_1", "vgg16")
+WITHOUT_BATCHNORM_AFTER = (".se.reduce", ".se.expand", "classifier.classes")  # ends of the names of such convolutions elsewhere
+
+# 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2) and MobileNet V1 (paper, table 8).
+GIGA_MACS = {
+    "efficientnet_b0": 0.39,
+    "efficientnet_b1": 0.70,
+    "efficientnet_b2": 1.0,
+    "efficientnet_b3": 1.8,
+    "efficientnet_b4": 4.2,
+    "efficientnet_b5": 9.9,
+    "efficientnet_b6": 19.0,
+    "efficientnet_b7": 37.0,
+    "mobilenet_v1": 0.569,
+    "mobilenet_v2": 0.30,
+    "mobilenet_v3_small": 0.06,
+    "mobilenet_v3_large": 0.22,
+    "resnet18": 1.81,
+    "resnet34": 3.66,
+    "resnet50": 4.09,
+    "resnet101": 7.80,
+    "resnet152": 11.51,
+    "squeezenet1_0": 0.82,
+    "squeezenet1_1": 0.35,
+    "vgg16": 15.47,
+}
+
+
+def parameters(model: onnx.ModelProto) -> int:
+    """Elements of all float tensors, clipping bounds aside."""
+    return sum(prod(t.dims) for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.dims)
+
+
+def macs(model: onnx.ModelProto) -> int:
+    """Multiply-accumulates of convolutions and matrix products, bias aside."""
+    dims = {t.name: list(t.dims) for t in model.graph.initializer}
+    dims |= {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)
+    }
+    total = 0
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "Gemm"):  # each output takes the part of the weights that belongs to its channel
+            total += prod(dims[node.output[0]]) * prod(dims[node.input[1]][1:])
+        elif node.op_type == "ConvTranspose":  # each input meets the part of the weights that belongs to its channel
+            total += prod(dims[node.input[0]]) * prod(dims[node.input[1]][1:])
+    return total
+
+
+def folded_channels(name: str, model: onnx.ModelProto) -> int:
+    """Channels of the BatchNorms that were folded: each had a scale and a shift where the graph has a bias."""
+    if name in WITHOUT_BATCHNORM:
+        return 0
+    dims = {t.name: t.dims for t in model.graph.initializer}
+    convs = [n for n in model.graph.node if n.op_type == "Conv" and not n.name.endswith(WITHOUT_BATCHNORM_AFTER)]
+    return sum(dims[n.input[2]][0] for n in convs)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_exactly_the_published_ones(name: str) -> None:
+    model = zoo.build(name, weights=False)
+    assert parameters(model) + folded_channels(name, model) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", GIGA_MACS)
+def test_macs_are_near_the_published_ones(name: str) -> None:
+    """Within 5 %, half a unit of the last published digit, or 14 % for EfficientNet.
+
+    The paper's EfficientNets round odd sizes up; the graph that we follow pads less and rounds them down.
+    """
+    digits = str(GIGA_MACS[name]).split(".")[1]
+    tolerance = max(GIGA_MACS[name] * (0.14 if name.startswith("efficientnet") else 0.05), 0.5 * 10 ** -len(digits))
+    assert macs(zoo.build(name, weights=False)) / 1e9 == pytest.approx(GIGA_MACS[name], abs=tolerance)
+
+
+def test_efficientnet_b3_has_the_macs_of_its_export() -> None:
+    assert macs(zoo.build("efficientnet_b3", weights=False)) / 1e9 == pytest.approx(1.626, abs=0.0005)
+
+
+def weight_elements(name: str) -> int:
+    """Elements of the kernels, without biases and slopes."""
+    return sum(prod(t.dims) for t in zoo.build(name, weights=False).graph.initializer if t.name.endswith(".weight"))
+
+
+def test_published_fsrcnn_has_12464_weights() -> None:
+    """FSRCNN (56, 12, 4), table 1 of the paper."""
+    assert weight_elements("fsrcnn_deconv") == 12_464
+
+
+def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> None:
+    """The form in industrial comparisons: eight convolutions, 26,072 bytes of int8 weights, 2,592,000 bytes of input and output."""
+    graph = zoo.build("fsrcnn").graph
+    ends = [prod(d.dim_value for d in v.type.tensor_type.shape.dim) for v in (*graph.input, *graph.output)]
+    assert weight_elements("fsrcnn") == 26_072
+    assert ends == [518_400, 2_073_600]
+    assert sum(node.op_type == "Conv" for node in graph.node) == 8
