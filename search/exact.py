@@ -81,7 +81,7 @@ class _Search:
     def walk(self, width: int) -> None:
         """One pass; improves the best scheme and the bound."""
         problem, flow = self.problem, self.problem.dataflow
-        states = {0: _State(0, problem.compulsory_bytes, 0)}
+        states = {0: _State(0, problem.least_bytes, 0)}
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = 1 << 62  # least that any dropped state promises

@@ -12,19 +12,39 @@ from lfopt.ops import Dataflow
 
 
 class Prices(Protocol):
-    """A cost model of groups, as planning has one."""
+    """A cost model of groups, as planning has one; the fields are those of `Problem`."""
+
+    dataflow: Dataflow
 
     @property
-    def dataflow(self) -> Dataflow: ...  # noqa: D102
+    def least_bytes(self) -> int:
+        """See `Problem`."""
+        ...
+
     @property
-    def compulsory_bytes(self) -> int: ...  # noqa: D102
-    @property
-    def mates(self) -> tuple[int, ...]: ...  # noqa: D102
-    def evaluate(self, mask: int, /) -> Cost | DoesNotFit: ...  # noqa: D102
-    def grow(self, mask: int, floor: int, dram: int, op: int, /) -> tuple[int, int]: ...  # noqa: D102
-    def may_grow(self, mask: int, floor: int, /) -> bool: ...  # noqa: D102
-    def rest_bytes(self, executed: int, before: int, group: int, /) -> int: ...  # noqa: D102
-    def legal_anywhere(self, mask: int, /) -> bool: ...  # noqa: D102
+    def mates(self) -> tuple[int, ...]:
+        """See `Problem`."""
+        ...
+
+    def evaluate(self, mask: int, /) -> Cost | DoesNotFit:
+        """See `Problem`."""
+        ...
+
+    def grow(self, mask: int, floor: int, dram: int, op: int, /) -> tuple[int, int]:
+        """See `Problem`."""
+        ...
+
+    def may_grow(self, mask: int, floor: int, /) -> bool:
+        """See `Problem`."""
+        ...
+
+    def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
+        """See `Problem`."""
+        ...
+
+    def legal_anywhere(self, mask: int, /) -> bool:
+        """See `Problem`."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +56,7 @@ class Problem:
     grow: Callable[[int, int, int, int], tuple[int, int]]  # (group, floor, dram, operator above all in it) -> (floor, dram) of the larger group
     may_grow: Callable[[int, int], bool]  # (group, floor) -> whether it, or a group that contains it, may be legal
     legal_anywhere: Callable[[int], bool]  # (group) -> whether it may run on any buffer, tiled if need be
-    compulsory_bytes: int  # what no scheme can avoid
+    least_bytes: int  # what no scheme can avoid
     rest_bytes: Callable[[int, int, int], int]  # (operators executed, least bytes of the others, group) -> the same once the group is executed too
     mates: tuple[int, ...]  # per operator: a superset of the operators that share a legal group with it, itself included
 
@@ -49,7 +69,7 @@ class Problem:
             prices.grow,
             prices.may_grow,
             prices.legal_anywhere,
-            prices.compulsory_bytes,
+            prices.least_bytes,
             prices.rest_bytes,
             prices.mates,
         )
@@ -77,4 +97,3 @@ class Result:
     def gap(self) -> float:
         """(bytes - bound) / bound."""
         return (self.dram_bytes - self.lower_bound_bytes) / max(self.lower_bound_bytes, 1)
-

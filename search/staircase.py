@@ -40,12 +40,11 @@ class _Step(NamedTuple):
 Evaluate = Callable[[int], Cost | DoesNotFit]
 
 
-def staircase(
-    largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int
-) -> Iterator[Stair]:
+def staircase(largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int) -> Iterator[Stair]:
     """Stairs from `high` down to `low`; each is yielded once its left end is known.
 
-    `largest` is the problem on `high` bytes of buffer, `evaluate_at` prices groups on other sizes, `buffer_need` gives F_beta of a group. Raises TooMany.
+    `largest` is the problem on `high` bytes of buffer, `evaluate_at` prices groups on other sizes, `buffer_need` gives F_beta of a group.
+    Raises TooMany.
     """
     order, steps = _enumerate(largest, buffer_need)
     done = largest.dataflow.everything

@@ -578,7 +578,9 @@ class _Recounting:
         net, hardware, totals = self.net, self.hardware, self.plan.totals
         kept = [op for op in net.operators if op not in self.left_out]
         layer_by_layer = sum(count(net, [op], hardware).dram.total for op in kept)
-        epilogue_fused = sum(count(net, group, hardware).dram.total for group in epilogue_groups(net, self.left_out) if not self.left_out & set(group))
+        epilogue_fused = sum(
+            count(net, group, hardware).dram.total for group in epilogue_groups(net, self.left_out) if not self.left_out & set(group)
+        )
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
         used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
         compulsory = _weight_bytes(net, kept, hardware)[0] + sum(hardware.dram_bytes(net.tensor(name)) for name in used)

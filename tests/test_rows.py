@@ -16,7 +16,7 @@ import onnx
 import onnx.shape_inference
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 from lfopt.ir import Operator, row_axis, row_count
 from lfopt.ops import Call, RowReads, spec
@@ -130,7 +130,7 @@ def ints(*found: int) -> np.ndarray:
     return np.array(found, np.int64)
 
 
-def choose(rng: np.random.Generator, *items):  # noqa: ANN001, ANN002, ANN201
+def choose(rng: np.random.Generator, *items):
     return items[int(rng.integers(len(items)))]
 
 
@@ -176,7 +176,9 @@ def conv1d(rng: np.random.Generator) -> Case | None:
 
 def conv_with_computed_weights(rng: np.random.Generator) -> Case | None:
     del rng
-    return Case("Conv", [values(np.random.default_rng(1), 1, 2, 4, 3), values(np.random.default_rng(2), 2, 2, 3, 3)], {"pads": (1, 1, 1, 1)}, exact=False)
+    return Case(
+        "Conv", [values(np.random.default_rng(1), 1, 2, 4, 3), values(np.random.default_rng(2), 2, 2, 3, 3)], {"pads": (1, 1, 1, 1)}, exact=False
+    )
 
 
 def conv_transpose(rng: np.random.Generator) -> Case | None:
@@ -259,9 +261,23 @@ def pad(rng: np.random.Generator) -> Case | None:
     if h + before + after < 1:
         return None
     if rng.random() < 0.5:
-        return Case("Pad", [values(rng, 1, 2, h, 2), ints(0, 0, before, 0, 0, 0, after, 1)], {"mode": mode}, (1,), exact=mode in ("constant", "edge"), runtime=True)
+        return Case(
+            "Pad",
+            [values(rng, 1, 2, h, 2), ints(0, 0, before, 0, 0, 0, after, 1)],
+            {"mode": mode},
+            (1,),
+            exact=mode in ("constant", "edge"),
+            runtime=True,
+        )
     axis = choose(rng, 2, -2)
-    return Case("Pad", [values(rng, 1, 2, h, 2), ints(before, after), None, ints(axis)], {"mode": mode}, (1, 3), exact=mode in ("constant", "edge"), runtime=True)
+    return Case(
+        "Pad",
+        [values(rng, 1, 2, h, 2), ints(before, after), None, ints(axis)],
+        {"mode": mode},
+        (1, 3),
+        exact=mode in ("constant", "edge"),
+        runtime=True,
+    )
 
 
 def pad_beside_the_rows(rng: np.random.Generator) -> Case | None:
@@ -401,7 +417,9 @@ def where(rng: np.random.Generator) -> Case | None:
 
 def expand(rng: np.random.Generator) -> Case | None:
     h = int(rng.integers(1, 5))
-    x, target = choose(rng, ((1, 1, h, 1), (1, 2, h, 3)), ((1, 2, 1, 3), (1, 2, h, 3)), ((h, 3), (1, 2, h, 3)), ((1, h, 2), (2, h, 2)), ((2, 1, 1), (3, 2, h, 1)))
+    x, target = choose(
+        rng, ((1, 1, h, 1), (1, 2, h, 3)), ((1, 2, 1, 3), (1, 2, h, 3)), ((h, 3), (1, 2, h, 3)), ((1, h, 2), (2, h, 2)), ((2, 1, 1), (3, 2, h, 1))
+    )
     return Case("Expand", [values(rng, *x), ints(*target)], {}, (1,))
 
 

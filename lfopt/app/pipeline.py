@@ -62,7 +62,7 @@ def run_search(
         from search.local import improve as run  # noqa: PLC0415
     else:
         from search.sampling import sample as run  # noqa: PLC0415
-    return run(problem, lower_bound_bytes=max(lower_bound, problem.compulsory_bytes), **options)
+    return run(problem, lower_bound_bytes=max(lower_bound, problem.least_bytes), **options)
 
 
 @dataclass(frozen=True)

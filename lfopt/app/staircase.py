@@ -12,7 +12,6 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from lfopt.app.files import write_bytes
 from search.staircase import Stair
 
-
 INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
 
 
@@ -31,7 +30,9 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
         if level > 3 * max(traffic):
             continue  # it would flatten the staircase
         axes.axhline(level, color=GREY, linewidth=1, linestyle="--")
-        axes.annotate(f"{name} {level:,.1f}", (1, level), xycoords=("axes fraction", "data"), xytext=(-4, 3), textcoords="offset points", ha="right", color=INK, fontsize=9)
+        above = level > max(traffic)
+        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 9, "color": INK}
+        axes.annotate(f"{name}: {level:,.1f} MiB", (0, level), xytext=(6, 4 if above else -4), va="bottom" if above else "top", **place)
     axes.set_xscale("log", base=2)
     axes.set_xlim(buffers[0], buffers[-1])
     axes.set_ylim(bottom=0)
@@ -43,11 +44,12 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
     axes.set_title(title, loc="left", fontsize=11, color=INK)
     axes.grid(visible=True, which="major", color="#e3e6ea", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper right")
+    if len(axes.get_legend_handles_labels()[0]) > 1:
+        axes.legend(frameon=False, loc="center right")
     with mpl.rc_context({"svg.hashsalt": "lfopt", "svg.fonttype": "none"}):
-        for kind, options in (("svg", {"metadata": {"Date": None}}), ("png", {"dpi": 150})):
+        for kind, metadata in (("svg", {"Date": None}), ("png", {})):
             picture = BytesIO()
-            figure.savefig(picture, format=kind, **options)
+            figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
             write_bytes(folder / f"staircase.{kind}", picture.getvalue())
 
 

@@ -27,7 +27,9 @@ class Folding:
 
     folded_bytes: int = 0
 
-    def evaluate(self, operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor], what: str) -> Mapping[str, np.ndarray] | str:
+    def evaluate(
+        self, operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor], what: str
+    ) -> Mapping[str, np.ndarray] | str:
         """Values of the results by name, or the reason why they stay unknown.
 
         Raises UnsupportedModel if they would not fit in memory.
@@ -35,10 +37,16 @@ class Folding:
         self.folded_bytes += sum(tensor.elements * 8 for tensor in results.values())
         if self.folded_bytes > MAX_FOLDED_BYTES:
             shapes = " and ".join(str(list(tensor.shape)) for tensor in results.values())
-            raise UnsupportedModel(f"{what}: a constant of shape {shapes}; constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together")
+            raise UnsupportedModel(
+                f"{what}: a constant of shape {shapes}; constants evaluated at load take at most {MAX_FOLDED_BYTES} bytes together"
+            )
         if operator.kind == "ConstantOfShape":  # one number, however large the shape
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
-            return {name: np.broadcast_to(fill.reshape(()), t.shape) for name, t in results.items()} if fill.size == 1 else "its value is not one element"
+            return (
+                {name: np.broadcast_to(fill.reshape(()), t.shape) for name, t in results.items()}
+                if fill.size == 1
+                else "its value is not one element"
+            )
         if (work := _work(operator.kind, inputs, results)) is None:
             return "lfopt does not evaluate this operator"
         if work > (limit := MAX_LOOPED_WORK if operator.kind in LOOPED else MAX_WORK):

@@ -26,6 +26,7 @@ from lfopt.frontend.read import (
     attribute_value,
     check_shape,
     dtype_name,
+    fault,
     newest_opset,
     one_line,
     prepare,
@@ -39,7 +40,9 @@ from lfopt.ops.table import OPAQUE
 InputShapes = Mapping[str, tuple[int, ...]]
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"})
-SAME_SHAPE = frozenset({"GroupNormalization", "MeanVarianceNormalization"})  # ONNX has no inference for these: the result is shaped as the first input
+SAME_SHAPE = frozenset(
+    {"GroupNormalization", "MeanVarianceNormalization"}
+)  # ONNX has no inference for these: the result is shaped as the first input
 
 
 def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
@@ -206,6 +209,8 @@ class _Walk:
         if node.domain == "" and onnx.defs.has(node.op_type):
             schema = onnx.defs.get_schema(node.op_type, newest_opset())
             present = [name for name in node.input if name]
+            if reason := fault(node, self.types):
+                raise InvalidModel(f"{what}: {reason}")
             types, data = {name: self.types[name] for name in present}, {name: self.small[name] for name in present if name in self.small}
             try:
                 inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=list(self.model.opset_import))
@@ -221,7 +226,9 @@ class _Walk:
                 continue
             found = _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
             if found is None:
-                raise UnsupportedModel(f"{what}: the shape of output {name!r} is not static" + ("" if inferred else ", and lfopt does not know the operator"))
+                raise UnsupportedModel(
+                    f"{what}: the shape of output {name!r} is not static" + ("" if inferred else ", and lfopt does not know the operator")
+                )
             check_shape(found.shape, f"{what}: output {name!r}")
             if node.op_type in SAME_ELEMENTS and not node.domain and found.elements != (source := self.tensors[node.input[0]]).elements:
                 raise InvalidModel(f"{what}: from {list(source.shape)} to {list(found.shape)}, which has another number of elements")
@@ -293,7 +300,9 @@ def _rounding_as_before_11(resize: Operator, before: tuple[int, ...], after: tup
     """The nearest element is the one below where the map grows, and the one above where it shrinks (as onnxruntime has it)."""
     grows, shrinks = (any(sign * (b - a) > 0 for b, a in zip(before, after, strict=True)) for sign in (-1, 1))
     if grows and shrinks and resize.attributes.get("mode", "nearest") == "nearest":
-        raise UnsupportedModel(f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or shrinking, not both at once")
+        raise UnsupportedModel(
+            f"{what}: nearest, from {list(before)} to {list(after)}; before opset 11 lfopt takes growing or shrinking, not both at once"
+        )
     return replace(resize, attributes={**resize.attributes, "nearest_mode": "ceil" if shrinks else "floor"})
 
 

@@ -29,6 +29,7 @@ MAX_RANK = 32
 MAX_NODES = 1 << 18  # after functions are inlined
 MAX_CALL_DEPTH = 64  # of functions
 SMALL = 1024  # elements up to which a constant stays inside the model while it is up-converted
+SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}  # operand whose elements become dims, by operator
 CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 SHELTER = "lfopt.shelter"  # domain of nodes that checker and converter must not look at
 PACKED_BITS = {
@@ -48,6 +49,7 @@ ONNX_REFUSES = (  # what the library raises where it finds fault with a model
     TypeError,
     KeyError,
     IndexError,
+    MemoryError,
 )
 
 
@@ -67,10 +69,10 @@ def newest_opset() -> int:
 
 
 def one_line(error: object) -> str:
-    """A message as one line of printable characters, cut where it gets long."""
+    """A message as one line of printable characters, its middle cut out where it gets long."""
     text = " ".join(str(error).split()) or type(error).__name__
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= 600 else text[:600] + "..."
+    return text if len(text) <= 600 else f"{text[:400]} ... {text[-200:]}"
 
 
 def title(node: NodeProto) -> str:
@@ -142,6 +144,8 @@ def _refuse_control_flow(model: ModelProto, label: str) -> None:
         subgraph = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or a.HasField("g") or a.graphs for a in node.attribute)
         if node.op_type in CONTROL_FLOW or subgraph:
             raise UnsupportedModel(f"{label}: {title(node)}: control flow is not supported")
+        if node.op_type in ("Split", "GatherND") and (reason := fault(node, {})):
+            raise InvalidModel(f"{label}: {title(node)}: {reason}")
     if model.graph.sparse_initializer:
         raise UnsupportedModel(f"{label}: sparse initializers are not supported")
 
@@ -411,38 +415,56 @@ def _is_shapeless(value: onnx.ValueInfoProto) -> bool:
     return value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape")
 
 
-def _shelter_unsound_slices(model: ModelProto, version: int) -> None:
-    """Keep the converter from any Slice of a tensor with a negative dim (a pool wider than its input makes one): its shape inference would abort.
+def _shelter_from_inference(model: ModelProto, version: int) -> None:
+    """Keep the converter, which infers the shapes of the whole model, from the nodes on which that aborts, hangs or fills the memory.
 
-    Slice has not changed since opset 10, so that a Slice whose operand is not known to be sound may skip the conversion.
+    They skip the conversion: their form has not changed since opset 10. Whoever is to blame is named later, by shapes that are known.
     """
     graph = model.graph
-    if version < 10 or not any(node.op_type == "Slice" for node in graph.node):
-        return
     data = {t.name: t for t in graph.initializer}
     types = {v.name: v.type for v in graph.input}
     types |= {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer}
     sheltered = 0
     for node in graph.node:
-        if node.domain == "" and node.op_type == "Slice" and not _is_sound(types.get(node.input[0])):
-            node.domain, sheltered = SHELTER, sheltered + 1
-        if node.domain or any(name and name not in types for name in node.input):
+        if node.domain:
             continue
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
+        read = {name: types[name] for name in node.input if name in types}
+        if fault(node, read) and (node.op_type != "Slice" or version >= 10):
+            node.domain, sheltered = SHELTER, sheltered + 1
+        if node.domain or any(name and name not in read for name in node.input):
+            continue
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             data[node.output[0]] = node.attribute[0].t
         try:
-            schema = onnx.defs.get_schema(node.op_type, version)
-            read = {name: types[name] for name in node.input if name}
             known = {name: data[name] for name in read if name in data}
+            schema = onnx.defs.get_schema(node.op_type, version)
             types |= onnx.shape_inference.infer_node_outputs(schema, node, read, known, opset_imports=list(model.opset_import))
         except (*ONNX_REFUSES, onnx.defs.SchemaError):
-            continue  # what follows is not known; whoever is to blame is named later
+            continue  # what follows is not known
     if sheltered and all(o.domain != SHELTER for o in model.opset_import):
         model.opset_import.add(domain=SHELTER, version=1)
 
 
-def _is_sound(found: TypeProto | None) -> bool:
-    return found is not None and found.tensor_type.HasField("shape") and all(dim.dim_value >= 0 for dim in found.tensor_type.shape.dim)
+def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
+    """Why ONNX's shape inference must not see a node of the standard domain with operands of these types: it would abort, hang or fill the memory."""
+    attributes = {a.name: a.i for a in node.attribute}
+    if node.op_type == "Split" and attributes.get("num_outputs", len(node.output)) != len(node.output):
+        return f"num_outputs is {attributes['num_outputs']}, and there are {len(node.output)} outputs"
+    if node.op_type == "GatherND" and not 0 <= attributes.get("batch_dims", 0) <= MAX_RANK:
+        return f"batch_dims is {attributes['batch_dims']}; it counts from 0"
+    if (index := {"LayerNormalization": 0, "Slice": 0, **SHAPE_OPERANDS}.get(node.op_type)) is None or index >= len(node.input):
+        return None
+    found = types.get(node.input[index])
+    if found is None or not found.tensor_type.HasField("shape"):
+        return f"the shape of {node.input[index]!r} is not known"
+    dims = [dim.dim_value for dim in found.tensor_type.shape.dim]
+    if any(d < 0 for d in dims):
+        return f"{node.input[index]!r} is of shape {dims}"
+    if node.op_type == "LayerNormalization" and not -len(dims) <= attributes.get("axis", -1) < len(dims):
+        return f"axis is {attributes.get('axis', -1)}, of {len(dims)}"
+    if node.op_type in SHAPE_OPERANDS and any(d > MAX_RANK for d in dims):
+        return f"{node.input[index]!r} of shape {dims} states more than {MAX_RANK} dims"
+    return None
 
 
 def _inline(model: ModelProto, label: str) -> ModelProto:
@@ -457,7 +479,7 @@ def _up_convert(model: ModelProto, version: int, label: str) -> ModelProto:
 
     Up to opset 10, Upsample and Resize map coordinates asymmetrically; the converter leaves the newer default in its place.
     """
-    _shelter_unsound_slices(model, version)
+    _shelter_from_inference(model, version)
     try:
         newer = onnx.version_converter.convert_version(model, newest_opset())
     except ONNX_REFUSES as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
-from lfopt.frontend.read import PACKED_BITS
+from lfopt.frontend.read import PACKED_BITS, one_line
 from lfopt.ir import CannotWrite, Graph, Tensor
 from lfopt.ops.evaluate import to_node
 
@@ -48,12 +49,16 @@ def save(graph: Graph, path: str | Path) -> None:
             aside[1].replace(path.with_name(location))
         aside[0].replace(path)
         _drop_stale_data(path, location)
-    except (OSError, ValueError, google.protobuf.message.EncodeError) as error:  # ValueError: beyond what protobuf holds, or a null character in the path
-        raise CannotWrite(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    except (
+        OSError,
+        ValueError,
+        google.protobuf.message.EncodeError,
+    ) as error:  # ValueError: beyond what protobuf holds, or a null character in the path
+        raise CannotWrite(one_line(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")) from None
     finally:
         for file in aside:
-            if file.parent.is_dir():
-                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # it was never made, or is renamed
+                file.unlink()
 
 
 def _without_constants(graph: Graph) -> ModelProto:

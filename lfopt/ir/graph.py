@@ -21,7 +21,7 @@ class Operator:
     kind: str  # ONNX operator type, e.g. "Conv"
     inputs: tuple[str, ...]  # tensor names in ONNX order; "" is an absent optional input
     outputs: tuple[str, ...]  # tensor names; "" is an output that nobody asked for
-    attributes: Mapping[str, Attribute] = field(default_factory=dict, hash=False)
+    attributes: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute], hash=False)
     domain: str = ""  # ONNX domain; "" is the standard one
 
 

@@ -229,4 +229,3 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
         gathered = row.kind == "Gather" and index == 0
         elements = prod(call.result) if gathered else graph.tensors[name].elements
         yield Weight(name, elements, bias=index == row.bias, gathered=gathered)
-

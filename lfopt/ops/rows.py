@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import accumulate
 
 
@@ -29,7 +29,7 @@ class RowReads:
         return len(self.first)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _interned(rows_in: int, first: tuple[int, ...], last: tuple[int, ...]) -> RowReads:
     need = tuple(accumulate((row + 1 for row in last), max))
     keep = (*reversed(tuple(accumulate(reversed((*first, rows_in)), min))),)
@@ -52,7 +52,7 @@ def reads(rows_in: int, taps: Iterable[Iterable[int]]) -> RowReads:
     return _interned(rows_in, tuple(first), tuple(last))
 
 
-@lru_cache(maxsize=None)
+@cache
 def window(rows_in: int, rows_out: int, kernel: int, stride: int = 1, dilation: int = 1, pad: int = 0) -> RowReads:
     """Sliding window: output row r taps rows r * stride - pad + i * dilation for i in 0 .. kernel - 1.
 
@@ -62,20 +62,20 @@ def window(rows_in: int, rows_out: int, kernel: int, stride: int = 1, dilation: 
     return reads(rows_in, (range(r * stride - pad, r * stride - pad + (kernel - 1) * dilation + 1, dilation) for r in range(rows_out)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def transposed_window(rows_in: int, rows_out: int, kernel: int, stride: int, dilation: int, pad: int) -> RowReads:
     """Transposed window: output row r taps every input row i with i * stride - pad + j * dilation = r for some j in 0 .. kernel - 1."""
     offsets = range(0, kernel * dilation, dilation)
     return reads(rows_in, (((r + pad - j) // stride for j in offsets if (r + pad - j) % stride == 0) for r in range(rows_out)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def mapped(rows_in: int, taps: tuple[tuple[int, ...], ...]) -> RowReads:
     """Reads given outright, one tuple of rows per output row."""
     return reads(rows_in, taps)
 
 
-@lru_cache(maxsize=None)
+@cache
 def all_rows(rows_in: int, rows_out: int) -> RowReads:
     """Every output row reads the whole input. A one-row operand is of this kind: it is held until its last reader."""
     return _interned(rows_in, (0,) * rows_out, (rows_in - 1,) * rows_out)
@@ -86,13 +86,13 @@ def same_row(rows: int) -> RowReads:
     return window(rows, rows, kernel=1)
 
 
-@lru_cache(maxsize=None)
+@cache
 def shifted(rows_in: int, rows_out: int, offset: int) -> RowReads:
     """Output row r reads input row r + offset, where there is one: Concat along rows, Pad, Slice."""
     return reads(rows_in, ((r + offset,) for r in range(rows_out)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def interpolated(rows_in: int, rows_out: int, scale: float, mode: str, coordinates: str, nearest_mode: str) -> RowReads:
     """Resize along rows: nearest reads one row, linear floor(x) and floor(x) + 1, cubic floor(x) - 1 .. floor(x) + 2, clamped to the map.
 

@@ -23,7 +23,7 @@ def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
 
 
 def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
-    """Greedy: each elementwise operator joins the group of an operand (the latest first) where that makes an epilogue group and no cycle of groups."""
+    """Greedy: each elementwise operator joins the group of an operand, the latest first, where that makes an epilogue group and no cycle."""
     flow = costs.dataflow
     groups: list[int] = []
     waits: list[int] = []  # per group: mask of the groups that it depends on

@@ -312,7 +312,7 @@ class GroupCosts:
         beta = self.hardware.buffer_bytes
         return sum(1 << i for i, row in enumerate(self.dataflow.specs) if row is not OPAQUE and self.weight_bytes(1 << i)[1] >= beta)
 
-    @cached_property
+    @property
     def compulsory_bytes(self) -> int:
         """Weights, graph inputs and graph outputs once, of the operators that are not excluded: no plan moves less."""
         flow = self.dataflow
@@ -327,7 +327,7 @@ class GroupCosts:
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
 
-        Their weights, the graph outputs that they make, and each map that they need but do not make, once: the compulsory bound of the rest.
+        Their weights, the graph outputs that they make, each map that they need but do not make, once, and maps that no group can keep on chip.
         """
         flow = self.dataflow
         counted = flow.everything & ~executed & ~self.excluded
@@ -343,6 +343,7 @@ class GroupCosts:
                     if flow.readers[m] & counted and not flow.readers[m] & rest:
                         before -= self._map_bytes[m]
             for m in flow.results[i]:
+                before -= self._forced[m]
                 if flow.is_output[m] and counted >> i & 1:
                     before -= self._map_bytes[m]
                 if flow.readers[m] & rest:
@@ -353,9 +354,32 @@ class GroupCosts:
             before -= sum(size for _, size in gone - kept)
         return before
 
-    @cached_property
+    @property
     def mates(self) -> tuple[int, ...]:
-        """Per operator: operators that may share a legal group with it, itself included.
+        """Per operator: operators that may share a legal group with it, itself included."""
+        return self._mates
+
+    @property
+    def least_bytes(self) -> int:
+        """What no scheme can avoid: the compulsory bound, and maps that no group can keep on chip."""
+        return self.compulsory_bytes + sum(self._forced)
+
+    @cached_property
+    def _forced(self) -> list[int]:
+        """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its readers: it is written and read again."""
+        flow = self.dataflow
+        counted = flow.everything & ~self.excluded
+        found: list[int] = []
+        for m, size in enumerate(self._map_bytes):
+            producer = flow.producer[m]
+            apart = flow.readers[m] & ~self._mates[producer] if producer >= 0 else 0
+            written = bool(apart) and not flow.is_output[m] and bool(counted >> producer & 1)
+            found.append(size * (written + bool(apart & counted)))
+        return found
+
+    @cached_property
+    def _mates(self) -> tuple[int, ...]:
+        """See `mates`.
 
         A group that holds both hangs together by a path between them, and takes at least the weights on that path and the rows of the maps that join
         its steps. Operators of one epilogue may meet whatever the buffer.
@@ -369,15 +393,18 @@ class GroupCosts:
                 for j in bits(around & flow.neighbours[i]):
                     rows = max(self._holds[i].get(m, 0), self._holds[j].get(m, 0))
                     reach[j] = min(reach.get(j, beta), rows * self._row_bytes[m])
-            if self.epilogue:
-                reach.update(dict.fromkeys(bits(self._follows[i]), 0))
             steps.append(reach)
+        weights = [own[1] for own in self._own]
+        found = [_within(steps, weights, i, beta) for i in range(len(flow))]
         if self.epilogue:
-            for i, followed in enumerate(self._follows):
-                for j in bits(followed):
-                    steps[j][i] = 0
-        heads = [0 if self.epilogue else own[1] for own in self._own]
-        return tuple(_within(steps, heads, i, beta) for i in range(len(flow)))
+            for head in range(len(flow)):
+                family = 1 << head
+                for i in range(head + 1, len(flow)):
+                    if self._follows[i] & family:
+                        family |= 1 << i
+                for i in bits(family):
+                    found[i] |= family
+        return tuple(found)
 
 
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:

@@ -57,7 +57,7 @@ class LineBuffers:
                     rows = max(rows, self._demand(m, c, computed[c]))
             computed[i] = flow.heights[i] if sink else rows
             sinks |= sink << i
-            meet = self._meet(readers, sink, chain, depth)
+            meet = ROOT if sink else self._meet(readers, chain, depth)
             chain[i], depth[i] = meet, depth[meet] + 1
             region[i] = between = self._region(readers, meet, chain, region)
             if readers and not sink and readers & (readers - 1) == 0 and len(flow.results[i]) == 1:
@@ -74,7 +74,7 @@ class LineBuffers:
                 if readers & (readers - 1) == 0:
                     rings[m] = max(1, self._single(m, i, computed))
                     continue
-                meet = self._meet(readers, False, chain, depth)
+                meet = self._meet(readers, chain, depth)
                 between = self._region(readers, meet, chain, region)
                 rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
         return rings
@@ -91,9 +91,9 @@ class LineBuffers:
         return self._simulated(~m, (m,), 1 << reader, reader, 0, computed)[0]
 
     @staticmethod
-    def _meet(readers: int, sink: bool, chain: dict[int, int], depth: dict[int, int]) -> int:
-        """Lowest common ancestor of the readers in the post-dominator tree; ROOT if a result leaves the group."""
-        if sink or not readers:
+    def _meet(readers: int, chain: dict[int, int], depth: dict[int, int]) -> int:
+        """Lowest common ancestor of the readers in the post-dominator tree; ROOT if there are none."""
+        if not readers:
             return ROOT
         found = iter(bits(readers))
         meet = next(found)
@@ -186,6 +186,6 @@ def _simulate(region: _Region) -> tuple[int, ...]:
         return tuple(rings)
     waiting = [[node, goal] for node, goal in region.drivers]
     while waiting := [w for w in waiting if made[w[0]] < w[1]]:
-        node, goal = min(waiting, key=lambda w: ((made[w[0]] + 1) / w[1], w[0]))
+        node, _ = min(waiting, key=lambda w: ((made[w[0]] + 1) / w[1], w[0]))
         produce(node, made[node] + 1)
     return tuple(rings)

@@ -82,7 +82,8 @@ def tile(work: Contraction, hardware: Hardware) -> Tile:
         found.append(_slices(work, hardware))
     once = work.input_bytes(hardware)  # rows and columns that a stride leaves out are counted too, as in every other mode
     counted = [choice if choice.input_bytes >= once else replace(choice, input_bytes=once) for choice in found]
-    return min(counted, key=lambda choice: (choice.dram_bytes, choice.buffer_bytes))
+    best = min(counted, key=lambda choice: (choice.dram_bytes, choice.buffer_bytes))
+    return replace(best, extra_input_bytes=best.input_bytes - once, extra_weight_bytes=best.weight_bytes - work.weight_bytes)
 
 
 def _on_columns(work: Contraction, hardware: Hardware, strips: int) -> list[Tile]:
@@ -131,13 +132,13 @@ def _blocks(work: Contraction, beta: int) -> tuple[int, int] | None:
         share = channels / work.channels
         return ceil(share * (work.weight_bytes + work.out_row_bytes)) + ceil(ring * held_groups / work.groups) + work.held_bytes
 
-    if need(per_group) < beta:  # whole groups: the input moves once
-        groups = bisect_left(range(1, work.groups + 1), True, key=lambda g: need(g * per_group) >= beta)
-        return 1, need(groups * per_group)
+    if need(per_group) < beta:  # one whole group at a time: the input moves once
+        return 1, need(per_group)
     if need(1) >= beta:
         return None
-    largest = bisect_left(range(1, per_group + 1), True, key=lambda c: need(c) >= beta)
-    return ceil(per_group / largest), need(largest)
+    largest = bisect_left(range(1, per_group + 1), x=True, key=lambda c: need(c) >= beta)
+    times = ceil(per_group / largest)
+    return times, need(ceil(per_group / times))
 
 
 def _bands(work: Contraction, beta: int, channel_align: int) -> tuple[int, int] | None:
@@ -150,7 +151,7 @@ def _bands(work: Contraction, beta: int, channel_align: int) -> tuple[int, int] 
 
     if need(1) >= beta:
         return None
-    largest = bisect_left(range(1, height + 1), True, key=lambda rows: need(rows) >= beta)
+    largest = bisect_left(range(1, height + 1), x=True, key=lambda rows: need(rows) >= beta)
     passes = ceil(height / largest)
     return passes, need(ceil(height / passes))
 
@@ -194,7 +195,6 @@ def _slices(work: Contraction, hardware: Hardware) -> Tile:
 def _powers(limit: int) -> list[int]:
     """1, 2, 4, ... below the limit, and the limit."""
     return [*(1 << k for k in range(limit.bit_length()) if 1 << k < limit), limit]
-
 
 
 def contraction(dataflow: Dataflow, head: int, hardware: Hardware, weight_bytes: int, streaming: list[int], held_bytes: int) -> Contraction:

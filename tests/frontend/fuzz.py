@@ -1,6 +1,6 @@
 """Damaged models, and what loading them may do: give a Graph, or one line of LfoptError; never another exception, a crash, a hang or gigabytes.
 
-    python tests/frontend/fuzz.py FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went wrong
+python tests/frontend/fuzz.py FIRST COUNT      runs seeds FIRST to FIRST + COUNT - 1 and prints what went wrong
 """
 
 from __future__ import annotations
@@ -23,7 +23,22 @@ SECONDS = 20  # that a load may take
 
 INTEGERS = (0, 1, -1, 2, 3, 7, 99, -7, 127, 1 << 20, -(1 << 31), (1 << 31) - 1, 1 << 40, (1 << 62), -(1 << 63), (1 << 63) - 1)
 REALS = (0.0, -1.0, 1e9, 1e-9, 1e38, float("inf"), float("-inf"), float("nan"), 0.5)
-WORDS = ("", "x", "y", "\n", "a\x00b\x1b[31m\r\n", "é" * 40, "ai.onnx", "Conv", "If", "Resize", "Nothing", "SAME_UPPER", "../../etc/passwd", "w" * 5000)
+WORDS = (
+    "",
+    "x",
+    "y",
+    "\n",
+    "a\x00b\x1b[31m\r\n",
+    "é" * 40,
+    "ai.onnx",
+    "Conv",
+    "If",
+    "Resize",
+    "Nothing",
+    "SAME_UPPER",
+    "../../etc/passwd",
+    "w" * 5000,
+)
 
 
 @cache

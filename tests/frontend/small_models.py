@@ -89,8 +89,9 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     yield "globalpool", one("GlobalAveragePool", image, opset=v)
     yield "gemm_broadcast", one("Gemm", (3, 5), floats(7, 5), floats(7), opset=v, transB=1, alpha=0.5)
     yield "matmul", one("MatMul", (2, 3, 5), floats(5, 4), opset=v)
-    yield "cast", build(
-        [make_node("Cast", ["x"], ["i"], to=TensorProto.INT32), make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], {"x": (3, 4)}, opset=v
+    yield (
+        "cast",
+        build([make_node("Cast", ["x"], ["i"], to=TensorProto.INT32), make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT)], {"x": (3, 4)}, opset=v),
     )
     yield "softmax_default", one("Softmax", (2, 3, 4), opset=v)
     yield "logsoftmax_axis", one("LogSoftmax", (2, 3, 4), opset=v, axis=1)
@@ -103,19 +104,27 @@ def _forms(v: int, image: tuple[int, ...]) -> Iterator[tuple[str, ModelProto]]:
     yield "prelu", one("PRelu", image, floats(4, 1, 1), opset=v)
     yield "depth_to_space", one("DepthToSpace", image, opset=v, blocksize=2)
     yield "sum_max", build([make_node("Sum", ["x", "x"], ["s"]), make_node("Max", ["s", "x"], ["y"])], {"x": image}, opset=v)
-    yield "constant_node", build(
-        [make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(floats(7))), make_node("Mul", ["x", "c"], ["y"])], {"x": image}, opset=v
+    yield (
+        "constant_node",
+        build(
+            [make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(floats(7))), make_node("Mul", ["x", "c"], ["y"])],
+            {"x": image},
+            opset=v,
+        ),
     )
-    yield "shape_arithmetic", build(
-        [
-            make_node("Shape", ["x"], ["s"]),
-            make_node("Gather", ["s", "zero"], ["n"]),
-            make_node("Concat", ["n", "rest"], ["t"], axis=0),
-            make_node("Reshape", ["x", "t"], ["y"]),
-        ],
-        {"x": image},
-        {"zero": ints(0), "rest": ints(-1)},
-        opset=v,
+    yield (
+        "shape_arithmetic",
+        build(
+            [
+                make_node("Shape", ["x"], ["s"]),
+                make_node("Gather", ["s", "zero"], ["n"]),
+                make_node("Concat", ["n", "rest"], ["t"], axis=0),
+                make_node("Reshape", ["x", "t"], ["y"]),
+            ],
+            {"x": image},
+            {"zero": ints(0), "rest": ints(-1)},
+            opset=v,
+        ),
     )
     # axes: attribute until 12 (ReduceSum, Squeeze, Unsqueeze) or 17 (other reductions), input afterwards
     if v < 13:
@@ -193,35 +202,59 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
     v, image = NEWEST, (1, 4, 6, 7)
     for version in (13, v):
         fill = onnx.numpy_helper.from_array(np.array([2], np.float32))
-        yield f"constant_of_shape-{version}", build(
-            [make_node("ConstantOfShape", ["s"], ["c"], value=fill), make_node("Add", ["x", "c"], ["y"])], {"x": (2, 3)}, {"s": ints(2, 3)}, opset=version
+        yield (
+            f"constant_of_shape-{version}",
+            build(
+                [make_node("ConstantOfShape", ["s"], ["c"], value=fill), make_node("Add", ["x", "c"], ["y"])],
+                {"x": (2, 3)},
+                {"s": ints(2, 3)},
+                opset=version,
+            ),
         )
-        yield f"range-{version}", build(
-            [make_node("Range", ["a", "b", "d"], ["r"]), make_node("Cast", ["r"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])],
-            {"x": (2, 3)},
-            {"a": np.int64(0).reshape(()), "b": np.int64(3).reshape(()), "d": np.int64(1).reshape(())},
-            opset=version,
+        yield (
+            f"range-{version}",
+            build(
+                [make_node("Range", ["a", "b", "d"], ["r"]), make_node("Cast", ["r"], ["f"], to=1), make_node("Add", ["x", "f"], ["y"])],
+                {"x": (2, 3)},
+                {"a": np.int64(0).reshape(()), "b": np.int64(3).reshape(()), "d": np.int64(1).reshape(())},
+                opset=version,
+            ),
         )
-        yield f"expand_constant-{version}", build(
-            [make_node("Expand", ["c", "s"], ["e"]), make_node("Tile", ["e", "r"], ["t"]), make_node("Add", ["x", "t"], ["y"])],
-            {"x": (2, 6)},
-            {"c": floats(1, 3), "s": ints(2, 3), "r": ints(1, 2)},
-            opset=version,
+        yield (
+            f"expand_constant-{version}",
+            build(
+                [make_node("Expand", ["c", "s"], ["e"]), make_node("Tile", ["e", "r"], ["t"]), make_node("Add", ["x", "t"], ["y"])],
+                {"x": (2, 6)},
+                {"c": floats(1, 3), "s": ints(2, 3), "r": ints(1, 2)},
+                opset=version,
+            ),
         )
-        yield f"pad_constant-{version}", build(
-            [make_node("Pad", ["c", "p"], ["q"]), make_node("Add", ["x", "q"], ["y"])], {"x": (3, 5)}, {"c": floats(1, 3), "p": ints(1, 1, 1, 1)}, opset=version
+        yield (
+            f"pad_constant-{version}",
+            build(
+                [make_node("Pad", ["c", "p"], ["q"]), make_node("Add", ["x", "q"], ["y"])],
+                {"x": (3, 5)},
+                {"c": floats(1, 3), "p": ints(1, 1, 1, 1)},
+                opset=version,
+            ),
         )
-        yield f"onehot-{version}", build(
-            [make_node("OneHot", ["i", "n", "v"], ["h"]), make_node("MatMul", ["x", "h"], ["y"])],
-            {"x": (2, 3)},
-            {"i": ints(0, 2, 1), "n": np.array(4, np.int64).reshape(()), "v": np.array([0, 1], np.float32)},
-            opset=version,
+        yield (
+            f"onehot-{version}",
+            build(
+                [make_node("OneHot", ["i", "n", "v"], ["h"]), make_node("MatMul", ["x", "h"], ["y"])],
+                {"x": (2, 3)},
+                {"i": ints(0, 2, 1), "n": np.array(4, np.int64).reshape(()), "v": np.array([0, 1], np.float32)},
+                opset=version,
+            ),
         )
-        yield f"nonzero-{version}", build(
-            [make_node("NonZero", ["c"], ["i"]), make_node("Reshape", ["i", "m"], ["j"]), make_node("Gather", ["x", "j"], ["y"])],
-            {"x": (9, 2)},
-            {"c": np.array([0, 1, 1, 0, 5], np.float32), "m": ints(-1)},
-            opset=version,
+        yield (
+            f"nonzero-{version}",
+            build(
+                [make_node("NonZero", ["c"], ["i"]), make_node("Reshape", ["i", "m"], ["j"]), make_node("Gather", ["x", "j"], ["y"])],
+                {"x": (9, 2)},
+                {"c": np.array([0, 1, 1, 0, 5], np.float32), "m": ints(-1)},
+                opset=version,
+            ),
         )
         yield f"einsum-{version}", build([make_node("Einsum", ["x", "x"], ["y"], equation="ij,kj->ik")], {"x": (3, 4)}, opset=version)
         yield f"cumsum-{version}", one("CumSum", (3, 4), np.array(1, np.int64).reshape(()), opset=version)
@@ -229,29 +262,53 @@ def extra_forms() -> Iterator[tuple[str, ModelProto]]:
         yield f"gathernd-{version}", one("GatherND", (3, 4), np.array([[0, 1], [2, 3]], np.int64), opset=version)
         yield f"scatternd-{version}", one("ScatterND", (3, 4), np.array([[0], [2]], np.int64), floats(2, 4), opset=version)
         yield f"gather_elements-{version}", one("GatherElements", (3, 4), np.array([[0, 1], [2, 0]], np.int64), opset=version, axis=1)
-        yield f"where-{version}", build([make_node("Where", ["c", "x", "x"], ["y"])], {"x": (2, 3)}, {"c": np.array([True, False, True])}, opset=version)
+        yield (
+            f"where-{version}",
+            build([make_node("Where", ["c", "x", "x"], ["y"])], {"x": (2, 3)}, {"c": np.array([True, False, True])}, opset=version),
+        )
         yield f"lstm-{version}", one("LSTM", (5, 2, 3), floats(1, 16, 3), floats(1, 16, 4), opset=version, hidden_size=4)
-        yield f"quantize-{version}", build(
-            [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), make_node("DequantizeLinear", ["q", "s", "z"], ["y"])],
-            {"x": image},
-            {"s": np.float32(0.1).reshape(()), "z": np.uint8(3).reshape(())},
-            opset=version,
+        yield (
+            f"quantize-{version}",
+            build(
+                [make_node("QuantizeLinear", ["x", "s", "z"], ["q"]), make_node("DequantizeLinear", ["q", "s", "z"], ["y"])],
+                {"x": image},
+                {"s": np.float32(0.1).reshape(()), "z": np.uint8(3).reshape(())},
+                opset=version,
+            ),
         )
-        yield f"resize_sizes-{version}", build(
-            [make_node("Resize", ["x", "", "", "s"], ["y"], mode="cubic")], {"x": image}, {"s": ints(1, 4, 9, 9)}, opset=version
+        yield (
+            f"resize_sizes-{version}",
+            build([make_node("Resize", ["x", "", "", "s"], ["y"], mode="cubic")], {"x": image}, {"s": ints(1, 4, 9, 9)}, opset=version),
         )
-        yield f"roialign-{version}", one("RoiAlign", image, np.array([[0, 0, 3, 3]], np.float32), ints(0), opset=version, output_height=2, output_width=2)
-        yield f"sequence-{version}", build(
-            [make_node("SequenceConstruct", ["x", "x"], ["s"]), make_node("ConcatFromSequence", ["s"], ["y"], axis=0)], {"x": (2, 3)}, opset=version
+        yield (
+            f"roialign-{version}",
+            one("RoiAlign", image, np.array([[0, 0, 3, 3]], np.float32), ints(0), opset=version, output_height=2, output_width=2),
         )
-        yield f"nms-{version}", build(
-            [make_node("NonMaxSuppression", ["x", "c"], ["i"]), make_node("Cast", ["i"], ["y"], to=1)], {"x": (1, 5, 4)}, {"c": floats(1, 2, 5)}, opset=version
+        yield (
+            f"sequence-{version}",
+            build(
+                [make_node("SequenceConstruct", ["x", "x"], ["s"]), make_node("ConcatFromSequence", ["s"], ["y"], axis=0)],
+                {"x": (2, 3)},
+                opset=version,
+            ),
         )
-        yield f"strings-{version}", build(
-            [make_node("Equal", ["a", "b"], ["e"]), make_node("Where", ["e", "x", "x"], ["y"])],
-            {"x": (2, 2)},
-            {"a": np.array(["p", "q"], object), "b": np.array(["p", "r"], object)},
-            opset=max(version, 19),
+        yield (
+            f"nms-{version}",
+            build(
+                [make_node("NonMaxSuppression", ["x", "c"], ["i"]), make_node("Cast", ["i"], ["y"], to=1)],
+                {"x": (1, 5, 4)},
+                {"c": floats(1, 2, 5)},
+                opset=version,
+            ),
+        )
+        yield (
+            f"strings-{version}",
+            build(
+                [make_node("Equal", ["a", "b"], ["e"]), make_node("Where", ["e", "x", "x"], ["y"])],
+                {"x": (2, 2)},
+                {"a": np.array(["p", "q"], object), "b": np.array(["p", "r"], object)},
+                opset=max(version, 19),
+            ),
         )
     yield "function", with_functions(build([make_node("Twice", ["x"], ["y"], domain="mine")], {"x": (2, 3)}, opset=v, domains=["mine"]), twice(v))
     stranger = build([make_node("Relu", ["x"], ["r"]), make_node("Odd", ["r"], ["y"], domain="mine", k=3)], {"x": (2, 3)}, opset=v, domains=["mine"])

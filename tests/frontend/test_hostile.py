@@ -109,12 +109,18 @@ CASES = {  # name: (model, what the message says)
     "a node that reads its own output": (lambda: edited(relu(), lambda m: m.graph.node[1].input.__setitem__(0, "y0")), "y0"),
     "a cycle": (lambda: edited(relu(), lambda m: m.graph.node[0].input.__setitem__(0, "z0")), "z0"),
     "an output made twice": (lambda: edited(relu(), lambda m: m.graph.node[1].output.__setitem__(0, "r")), "'?r'? .*|SSA"),
-    "an output that nothing makes": (lambda: edited(relu(), lambda m: setattr(m.graph.output[0], "name", "gone")), "'gone' is not an output of any node"),
+    "an output that nothing makes": (
+        lambda: edited(relu(), lambda m: setattr(m.graph.output[0], "name", "gone")),
+        "'gone' is not an output of any node",
+    ),
     "a node without outputs": (lambda: edited(relu(), lambda m: m.graph.node[1].ClearField("output")), "."),
     "a node of no type": (lambda: edited(relu(), lambda m: m.graph.node[1].ClearField("op_type")), "."),
     "names that are not UTF-8": (lambda: relu().SerializeToString().replace(b"\x12\x01r", b"\x12\x01\xff"), "is not UTF-8"),
     "an unknown domain": (lambda: edited(relu(), lambda m: setattr(m.graph.node[1], "domain", "nowhere")), "domain 'nowhere' has no opset import"),
-    "an unknown operator": (lambda: one("Nothing", (2, 3), opset=18), r"\(Nothing\): the shape of output 'y0' is not static, and lfopt does not know"),
+    "an unknown operator": (
+        lambda: one("Nothing", (2, 3), opset=18),
+        r"\(Nothing\): the shape of output 'y0' is not static, and lfopt does not know",
+    ),
     "a far IR version": (lambda: edited(relu(), lambda m: setattr(m, "ir_version", 1000)), "(?i)ir_version"),
     "no IR version": (lambda: edited(relu(), lambda m: m.ClearField("ir_version")), "(?i)ir_version"),
     "If": (lambda: edited(relu(), nested), r"node 'maybe' \(If\): control flow is not supported"),
@@ -180,7 +186,10 @@ CASES = {  # name: (model, what the message says)
         )
         for v in (10, 13, 18, NEWEST)
     },
-    "a negative input dim, then Slice": (lambda: before_slice(make_node("Relu", ["x"], ["m"]), opset=13, shape=(1, 4, -1, 7)), r"input 'x': shape \[1,4,\?,7\]"),
+    "a negative input dim, then Slice": (
+        lambda: before_slice(make_node("Relu", ["x"], ["m"]), opset=13, shape=(1, 4, -1, 7)),
+        r"input 'x': shape \[1,4,\?,7\]",
+    ),
     "TopK of -4, then Slice": (
         lambda: before_slice(make_node("TopK", ["x", "k"], ["m", "i"], axis=2), opset=13, constants={"k": ints(-4)}),
         r"\(TopK\).*out of range",
@@ -250,7 +259,9 @@ def test_a_file_reads_nothing_outside_its_attributes(tmp_path, monkeypatch):
     (tmp_path / "secret").write_bytes(bytes(8))
     tensor = TensorProto(dims=[2], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="secret")
-    made = make_function("f", "g", ["a"], ["b"], [make_node("Constant", [], ["c"], value=tensor), make_node("Add", ["a", "c"], ["b"])], [make_opsetid("", 18)])
+    made = make_function(
+        "f", "g", ["a"], ["b"], [make_node("Constant", [], ["c"], value=tensor), make_node("Add", ["a", "c"], ["b"])], [make_opsetid("", 18)]
+    )
     (tmp_path / "models").mkdir()
     onnx.save(functions(made, call="g"), "models/m.onnx")
     with pytest.raises(LfoptError):

@@ -24,7 +24,12 @@ def test_there_are_nine_light_networks():
     assert len(LIGHT) == 9
 
 
-@pytest.mark.parametrize("path", [p for p in LIGHT if "vgg" not in p.stem], ids=lambda path: path.stem)
+HEAVY = ("light_vgg19", "light_bvlc_alexnet", "light_zfnet512")  # hundreds of MB of weights
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=[pytest.mark.slow] if p.stem in HEAVY else []) for p in LIGHT], ids=[path.stem for path in LIGHT]
+)
 def test_light_networks_keep_their_values(path):
     model, graph = onnx.load(path), load(path)
     feeds = {name: abs(value) for name, value in random_feeds(graph).items()}

@@ -88,7 +88,11 @@ KEPT = {
     "the norm stands alone": network(norm(read="x"), constants={}, channels=4),
     "there is an activation between": network(conv(), make_node("Relu", ["c"], ["r"]), norm(read="r"), constants={"w": floats(6, 4, 3, 3)}),
     "the weights are computed from the input": network(
-        make_node("ReduceMean", ["x"], ["m"], keepdims=1), make_node("Mul", ["m", "w"], ["v"]), conv(weight="v"), norm(), constants={"w": floats(6, 4, 3, 3)}
+        make_node("ReduceMean", ["x"], ["m"], keepdims=1),
+        make_node("Mul", ["m", "w"], ["v"]),
+        conv(weight="v"),
+        norm(),
+        constants={"w": floats(6, 4, 3, 3)},
     ),
 }
 

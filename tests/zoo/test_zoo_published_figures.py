@@ -70,10 +70,7 @@ def parameters(model: onnx.ModelProto) -> int:
 def macs(model: onnx.ModelProto) -> int:
     """Multiply-accumulates of convolutions and matrix products, bias aside."""
     dims = {t.name: list(t.dims) for t in model.graph.initializer}
-    dims |= {
-        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
-        for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)
-    }
+    dims |= {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     total = 0
     for node in model.graph.node:
         if node.op_type in ("Conv", "Gemm"):  # each output takes the part of the weights that belongs to its channel

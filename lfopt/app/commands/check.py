@@ -31,10 +31,10 @@ def check(plan: Path) -> int:
     if Path(claimed.model.onnx).name != claimed.model.onnx:
         raise InvalidPlan(f"{file}: model.onnx: found {claimed.model.onnx!r}; accepted: a file name without folders")
     graph = load(model)
-    found = list(recount(graph, claimed).discrepancies)
+    counted = recount(graph, claimed)
+    found = list(counted.discrepancies)
     if (digest := sha256(model)) != claimed.model.sha256:
         found.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {claimed.model.sha256[:16]}...")
-    counted = recount(graph, claimed).totals
     rows = table("", "plan says", "recounted")
     for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
         rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
@@ -44,5 +44,7 @@ def check(plan: Path) -> int:
     if len(found) > SHOWN:
         out.print(f"... and {len(found) - SHOWN} more")
     operators = sum(len(group.nodes) for group in claimed.groups)
-    out.print(f"{len(claimed.groups)} groups, {operators} operators: " + (f"[red]{len(found)} figures are wrong[/]" if found else "every figure holds"))
+    out.print(
+        f"{len(claimed.groups)} groups, {operators} operators: " + (f"[red]{len(found)} claims are wrong[/]" if found else "every figure holds")
+    )
     return 1 if found else 0

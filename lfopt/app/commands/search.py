@@ -88,7 +88,7 @@ def search(
     with progress_line() as report:
         outcome = run(job, folder, report)
     note(outcome.graph)
-    _print(outcome, job)
+    _print(outcome)
 
 
 def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Config:
@@ -103,7 +103,7 @@ def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Confi
     return job
 
 
-def _print(outcome: Outcome, job: Config) -> None:
+def _print(outcome: Outcome) -> None:
     plan, costs, graph = outcome.plan, outcome.costs, outcome.graph
     flow = costs.dataflow
     macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))

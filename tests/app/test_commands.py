@@ -1,0 +1,208 @@
+"""The command line as a user meets it: results, screens, and one clear line for whatever is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lfopt.ir import SCHEMA
+from tests.conftest import ROOT
+
+
+def figures(text: str) -> set[int]:
+    """Numbers with thousands separators in a text."""
+    return {int(found.replace(",", "")) for found in re.findall(r"\d{1,3}(?:,\d{3})+", text)}
+
+
+@pytest.fixture
+def b3(lfopt, tmp_path: Path):
+    return lfopt("search", "--config", "effnet_b3.yaml", "--method", "exact", "--out", tmp_path / "plan"), tmp_path / "plan"
+
+
+def test_search_certifies_efficientnet_b3_and_check_confirms_every_figure(b3, lfopt):
+    done, folder = b3
+    assert "optimal" in done.stdout
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["schema"] == SCHEMA
+    assert plan["totals"]["proof"] == "optimal"
+    assert plan["totals"]["gap"] == 0
+    assert plan["totals"]["dram_bytes"] == sum(sum(group["dram"].values()) for group in plan["groups"])
+    assert {plan["totals"]["dram_bytes"], plan["totals"]["layer_by_layer_bytes"], plan["totals"]["compulsory_bytes"]} <= figures(done.stdout)
+    assert len([node for group in plan["groups"] for node in group["nodes"]]) == 385
+    recount = lfopt("check", folder)
+    assert "every figure holds" in recount.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_screen_of_search_fits_its_terminal(lfopt, columns):
+    done = lfopt("search", "--config", "effnet_b3.yaml", "--method", "exact", "--out", "o", columns=columns)
+    assert max(len(line) for line in done.stdout.splitlines()) <= columns
+    assert len(done.stdout.splitlines()) <= 40
+    assert "…," not in done.stdout  # no number is cut
+
+
+def test_a_plan_with_one_changed_byte_fails_the_check(b3, lfopt):
+    _, folder = b3
+    file = folder / "plan.json"
+    plan = json.loads(file.read_text())
+    plan["groups"][3]["dram"]["input"] += 1
+    file.write_text(json.dumps(plan))
+    done = lfopt("check", file, check=False)
+    assert done.returncode == 1
+    assert "wrong" in done.stdout
+    plan["groups"][3]["dram"]["input"] -= 1
+    moved = plan["groups"][3]["nodes"].pop()
+    plan["groups"][7]["nodes"].append(moved)
+    file.write_text(json.dumps(plan))
+    assert lfopt("check", file, check=False).returncode == 1
+
+
+def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
+    model = shared_model("hf_mobilenet_v2")
+    options = ("--model", model, "--buffer", "128KiB", "--traffic", "once", "--epilogue", "off", "--out", "o")
+    done = lfopt("search", *options)
+    assert {15_148_896, 59_717_728, 7_278_688} <= figures(done.stdout)
+    assert "constants have no values" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("method", ["nsga2", "local", "random"])
+def test_the_same_seed_gives_the_same_plan_file(lfopt, tmp_path, method):
+    plans = []
+    for folder in ("one", "two"):
+        lfopt("search", "--config", "mobilenet_v2.yaml", "--method", method, "--budget", "300", "--seed", "7", "--out", folder)
+        plan = json.loads((tmp_path / folder / "plan.json").read_text())
+        del plan["search"]["seconds"]
+        plans.append(plan)
+    assert plans[0] == plans[1]
+    assert plans[0]["totals"]["dram_bytes"] >= plans[0]["totals"]["lower_bound_bytes"]
+
+
+def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "lfopt.app.cli",
+        "search",
+        "--config",
+        "mobilenet_v2.yaml",
+        "--method",
+        "local",
+        "--budget",
+        "100000000",
+        "--out",
+        "o",
+    ]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True
+    ) as running:
+        time.sleep(6)
+        running.send_signal(signal.SIGINT)
+        output, _ = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert "this plan, local" in output
+    assert (tmp_path / "o" / "plan.json").exists()
+
+
+def test_inspect_says_what_is_unfusable_and_why(lfopt):
+    text = lfopt("inspect", "zoo:mobilenet_v2", "--buffer", "128KiB").stdout
+    assert "many-to-many" in text
+    assert re.search(r"\d+ operators need 128 KiB or more by themselves", text)
+    assert "weights" in text
+    everything = lfopt("inspect", "zoo:mobilenet_v2", "--all-operators", columns=120).stdout
+    assert len(everything.splitlines()) > 99
+
+
+def test_sweep_writes_a_falling_staircase_that_agrees_with_search(lfopt, tmp_path):
+    lfopt("sweep", "zoo:mobilenet_v2", "--buffers", "96KiB:512KiB", "--traffic", "once", "--epilogue", "off", "--out-dir", "s")
+    with (tmp_path / "s" / "staircase.csv").open() as file:
+        stairs = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    traffic = [row["dram_bytes"] for row in stairs]
+    assert traffic == sorted(set(traffic), reverse=True)
+    assert [row["buffer_bytes"] for row in stairs] == sorted(row["buffer_bytes"] for row in stairs)
+    at = {kib: next(row["dram_bytes"] for row in reversed(stairs) if row["buffer_bytes"] <= kib * 1024) for kib in (128, 256)}
+    assert at == {128: 15_148_896, 256: 10_934_112}
+    assert (tmp_path / "s" / "staircase.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "s" / "staircase.svg").read_text().startswith("<?xml")
+
+
+def test_zoo_lists_and_exports(lfopt, tmp_path):
+    assert "efficientnet_b3" in lfopt("zoo", "list", columns=120).stdout
+    lfopt("zoo", "export", "squeezenet1_1", "-o", "s.onnx")
+    lfopt("search", "--model", "s.onnx", "--buffer", "128KiB", "--out", "o")
+    assert json.loads((tmp_path / "o" / "plan.json").read_text())["model"]["name"] == "s"
+
+
+WRONG = {
+    "no such option": (("search", "--bufer", "1"), "--bufer"),
+    "no such config": (("search", "--config", "efnet_b3.yaml"), "did you mean effnet_b3.yaml"),
+    "no model": (("search",), "neither --config nor --model"),
+    "no such file": (("search", "--model", "nothing.onnx"), "nothing.onnx: no such file"),
+    "no such network": (("search", "--model", "zoo:efficientnet_b9"), "efficientnet_b"),
+    "bad size": (("search", "--config", "effnet_b3.yaml", "--buffer", "lots"), "--buffer: found 'lots'"),
+    "bad method": (("search", "--config", "effnet_b3.yaml", "--method", "magic"), "exact"),
+    "bad budget": (("search", "--config", "effnet_b3.yaml", "--budget", "0"), "--budget"),
+    "bad shape": (("inspect", "zoo:vgg16", "--input-shape", "x=1,a"), "--input-shape: found 'x=1,a'"),
+    "bad range": (("sweep", "zoo:vgg16", "--buffers", "4MiB:64KiB"), "--buffers"),
+    "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
+    "unknown zoo name": (("zoo", "export", "resnet19", "-o", "x.onnx"), "resnet18"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_clear_line_and_exit_code_2(lfopt, tmp_path, case):
+    arguments, said = WRONG[case]
+    done = lfopt(*arguments, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not any(tmp_path.iterdir())
+
+
+CONFIGS = {
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 256KiB}\nserch: {}\n": "serch: unknown field; did you mean 'search'",
+    "model: zoo:vgg16\nhardware: {buffer: 256KiB}\n": "hardware.buffer: unknown field; did you mean 'buffer_bytes'",
+    "model: zoo:vgg16\nhardware: {}\n": "hardware.buffer_bytes: missing",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: -3}\n": "hardware",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": "search.budget: found 'many'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\ntraffic: twice\n": "'tiled', 'once' or 'paper'",
+    "hardware: {buffer_bytes: 1KiB}\n": "model: missing",
+    "model: [\n": "not YAML",
+    "- a\n": "accepted: a mapping",
+    "model: zoo:vgg16\nhardware: nowhere.yaml\n": "nowhere.yaml: No such file",
+}
+
+
+@pytest.mark.parametrize("text", CONFIGS)
+def test_a_wrong_field_is_named_with_its_path_and_what_is_accepted(lfopt, tmp_path, text):
+    (tmp_path / "c.yaml").write_text(text)
+    done = lfopt("search", "--config", "c.yaml", check=False)
+    assert done.returncode == 2
+    assert CONFIGS[text] in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "configs").glob("*.yaml")))
+def test_every_installed_config_is_valid(name):
+    from lfopt import zoo
+    from lfopt.app.config import find_config, load_config
+
+    config = load_config(find_config(name))
+    assert config.model.removeprefix("zoo:") in zoo.names()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path):
+    (tmp_path / "o").mkdir()
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)); from lfopt.app.cli import main; main()"
+    command = [sys.executable, "-c", code, "search", "--config", "squeezenet1_1.yaml", "--method", "exact", "--out", "o"]
+    done = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not any((tmp_path / "o").iterdir())

@@ -1,0 +1,41 @@
+"""Shared by all tests: where the real network graphs lie, and a runner of the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MODELS = ROOT.parent / "shared" / "models"
+
+
+@pytest.fixture
+def shared_model():
+    """Path of a real network graph by name; the test is skipped where the graphs are absent."""
+
+    def find(name: str) -> Path:
+        path = MODELS / f"{name}.onnx"
+        if not path.exists():
+            pytest.skip(f"{name}.onnx is not at hand")
+        return path
+
+    return find
+
+
+@pytest.fixture
+def lfopt(tmp_path: Path):
+    """Run the command line in an empty folder, 80 columns wide."""
+
+    def run(*arguments: object, columns: int = 80, check: bool = True) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
+        environment.pop("FORCE_COLOR", None)
+        command = [sys.executable, "-m", "lfopt.app.cli", *map(str, arguments)]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    return run
