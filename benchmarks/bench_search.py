@@ -1,6 +1,6 @@
 """How many fusion plans a second each search evaluates on MobileNet-V2 at 128 KiB, one core: with nothing known, and with every group priced before.
 
-python benchmarks/bench_search.py [--budget 5000] [--json FILE] [--check]
+python benchmarks/bench_search.py [--budget 5000] [--models FOLDER] [--json FILE] [--check]
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from search.partition import Partitions
 from search.problem import Problem, Result
 from search.sampling import sample
 
-MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 ZOO = (
     "mobilenet_v2",
     "efficientnet_b3",
@@ -38,7 +37,8 @@ ZOO = (
     "squeezenet1_1",
     "vgg16",
     "deeplabv3_mobilenet_v3_large",
-)  # without files
+)
+BUFFERS = (128, 256, 512, 1024, 2048)  # KiB, of the exact search
 SEARCHES: dict[str, Callable[..., Result]] = {"random": sample, "local": improve, "nsga2": evolve}
 COLD, WARM = 500, 5_000  # plans a second to reach
 REPEATS = 3  # the fastest counts: other work on the machine only ever slows a run down
@@ -49,11 +49,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=int, default=5_000, help="plans per run (default %(default)s)")
     parser.add_argument("--limit", type=float, default=10.0, help="seconds for each exact search; 0: none (default %(default)s)")
+    parser.add_argument("--models", type=Path, help="folder of ONNX files to run the exact search on, in place of the zoo's networks")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--check", action="store_true", help=f"fail below {COLD:,} plans a second cold or {WARM:,} warm")
     options = parser.parse_args()
 
-    flow = _mobilenet()
+    flow = Dataflow.of(from_model(zoo.build("mobilenet_v2", weights=False), name="mobilenet_v2"))
     rows: list[dict[str, str | int | float]] = []
     for name, search in SEARCHES.items():
         cold, warm = 0.0, 0.0
@@ -74,28 +75,29 @@ def main() -> int:
         table.add_row(str(row["search"]), f"{cold:,}", _verdict(cold, COLD), f"{warm:,}", _verdict(warm, WARM), f"{row['dram_bytes']:,}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
-    proofs = _exact(console, options.limit) if options.limit else []
+    proofs = _exact(console, options.limit, options.models) if options.limit else []
     if options.json:
         options.json.write_text(json.dumps({"searches": rows, "exact": proofs}, indent=1) + "\n")
     missed = [row for row in rows if int(row["cold"]) < COLD or int(row["warm"]) < WARM]
     return 1 if options.check and missed else 0
 
 
-def _exact(console: Console, limit: float) -> list[dict[str, str | int | float]]:
+def _exact(console: Console, limit: float, folder: Path | None) -> list[dict[str, str | int | float]]:
     """The exact search on one network after the other, a line each as it ends."""
-    console.print(f"Exact search at 256 KiB, traffic paper, at most {limit:g} s each", justify="center", style="italic")
-    console.print(f"{'network':36}{'operators':>10}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'groups priced':>15}{'seconds':>9}", highlight=False)
+    console.print(f"Exact search, traffic tiled, epilogue on, at most {limit:g} s each", justify="center", style="italic")
+    console.print(f"{'network':34}{'operators':>10}{'KiB':>6}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'seconds':>9}", highlight=False)
     rows: list[dict[str, str | int | float]] = []
-    for name in sorted(path.stem for path in MODELS.glob("*.onnx")) or ZOO:
-        path = MODELS / f"{name}.onnx"
-        flow = Dataflow.of(load(path) if path.exists() else from_model(zoo.build(name, weights=False)))
-        found = solve(_problem(flow, 256), time_limit=limit)
-        rows.append({
-            "network": name, "operators": len(flow), "dram_bytes": found.dram_bytes, "lower_bound_bytes": found.lower_bound_bytes,
-            "gap": found.gap, "proof": found.proof, "evaluations": found.evaluations, "seconds": found.seconds,
-        })  # fmt: skip
-        counts = f"{len(flow):>10,}{found.dram_bytes:>15,}{found.gap:>9.2%}{found.proof:>9}{found.evaluations:>15,}{found.seconds:>9.2f}"
-        console.print(f"{name:36}{counts}", highlight=False)
+    files = {path.stem: path for path in sorted(folder.glob("*.onnx"))} if folder else {}
+    for name in files or ZOO:
+        flow = Dataflow.of(load(files[name]) if files else from_model(zoo.build(name, weights=False)))
+        for kib in BUFFERS:
+            found = solve(Problem.of(GroupCosts(flow, Hardware(kib * 1024))), time_limit=limit)
+            rows.append({
+                "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": found.dram_bytes,
+                "lower_bound_bytes": found.lower_bound_bytes, "gap": found.gap, "proof": found.proof, "seconds": found.seconds,
+            })  # fmt: skip
+            counts = f"{len(flow):>10,}{kib:>6}{found.dram_bytes:>15,}{found.gap:>9.2%}{found.proof:>9}{found.seconds:>9.2f}"
+            console.print(f"{name:34}{counts}", highlight=False)
     return rows
 
 
@@ -108,13 +110,6 @@ def _speed(search: Callable[..., Result], partitions: Partitions, budget: int) -
     start = time.process_time()
     found = search(partitions.problem, budget=budget, seed=0, partitions=partitions)
     return found.evaluations / (time.process_time() - start), found
-
-
-def _mobilenet() -> Dataflow:
-    path = MODELS / "hf_mobilenet_v2.onnx"
-    if path.exists():
-        return Dataflow.of(load(path))
-    return Dataflow.of(from_model(zoo.build("mobilenet_v2", weights=False)))
 
 
 def _problem(flow: Dataflow, kib: int = 128) -> Problem:

@@ -26,7 +26,10 @@ from lfopt.ir import Cost
 from lfopt.ops import bits
 from search.problem import Problem, Result
 
-FIRST_WIDTH, WIDER = 4, 16  # states kept per size in the first pass, and how much wider each next pass is
+FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
+GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
+
+NOTHING = 1 << 62  # more bytes than any plan
 
 Progress = Callable[[int, int, int, int], None]  # operators executed, of how many, best bytes, proven lower bound
 
@@ -64,7 +67,7 @@ class _Search:
     problem: Problem
     deadline: float | None
     progress: Progress | None
-    best: int = field(default=1 << 62)
+    best: int = NOTHING
     bound: int = 0
     groups: tuple[int, ...] = ()
     evaluations: int = 0
@@ -84,7 +87,7 @@ class _Search:
         states = {0: _State(0, problem.least_bytes, 0)}
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
-        dropped = 1 << 62  # least that any dropped state promises
+        dropped = NOTHING  # least that any dropped state promises
         for size in range(len(flow)):
             level = levels[size]
             if len(level) > width:
@@ -98,7 +101,7 @@ class _Search:
                     promised = min(states[m].cost + states[m].rest for masks in waiting for m in masks)
                     self.bound = max(self.bound, min(dropped, promised, self.best))
                     return
-                self._expand(mask, states, levels)
+                dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.progress is not None:
                 self.progress(size + 1, len(flow), self.best, self.bound)
         end = states.get(flow.everything)
@@ -108,11 +111,14 @@ class _Search:
             self.history.append((self.evaluations, self.best))
         self.bound = max(self.bound, min(dropped, self.best))
 
-    def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]]) -> None:
+    def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
+        """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
         problem, here = self.problem, states[mask]
         if here.cost + here.rest >= self.best:
-            return
-        for group, least in next_groups(problem, mask):
+            return NOTHING
+        for group, least in next_groups(problem, mask, most):
+            if not group:
+                return here.cost + here.rest
             after = mask | group
             known = states.get(after)
             if known is not None and known.cost <= here.cost + least:
@@ -129,6 +135,7 @@ class _Search:
                     levels[after.bit_count()].append(after)
             elif cost < known.cost:
                 known.cost, known.group = cost, group
+        return NOTHING
 
 
 def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
@@ -139,8 +146,11 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
     return tuple(reversed(groups))
 
 
-def next_groups(problem: Problem, state: int) -> Iterator[tuple[int, int]]:
-    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every tensor moves once."""
+def next_groups(problem: Problem, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
+    """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every tensor moves once.
+
+    After growing `most` sets of operators it ends with the empty group.
+    """
     flow = problem.dataflow
     preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, problem.mates
     rest = flow.everything & ~state
@@ -156,6 +166,10 @@ def next_groups(problem: Problem, state: int) -> Iterator[tuple[int, int]]:
         stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
         while stack:
             mask, floor, dram, frontier, allowed, joined = stack.pop()
+            most -= 1
+            if most < 0:
+                yield 0, 0
+                return
             if joined:
                 yield mask, dram
             if not problem.may_grow(mask, floor):
@@ -165,7 +179,7 @@ def next_groups(problem: Problem, state: int) -> Iterator[tuple[int, int]]:
             if not joined and not _may_join(neighbours, mask, allowed):
                 continue
             done = state | mask
-            for i in bits(frontier & allowed):
+            for i in reversed([*bits(frontier & allowed)]):  # so that the operator that comes next is tried next
                 if preds[i] & ~done:
                     continue
                 larger = mask | 1 << i

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lfopt.app.config import Config, Method
@@ -31,6 +31,7 @@ def load_network(model: str, input_shapes: dict[str, tuple[int, ...]], rules: st
             graph = from_model(zoo.build(name, weights=weights), input_shapes, label=model, name=name)
         except zoo.UnknownNetwork as error:
             raise InvalidModel(str(error)) from None
+        graph = replace(graph, notes=())  # that its weights were not made is no news to anybody
     else:
         graph = load(model, input_shapes)
     return simplify(graph, rules)

@@ -5,6 +5,7 @@ ONNX's checker, inliner and converter are C++ that trusts much of what it is giv
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -144,7 +145,7 @@ def _refuse_control_flow(model: ModelProto, label: str) -> None:
         subgraph = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or a.HasField("g") or a.graphs for a in node.attribute)
         if node.op_type in CONTROL_FLOW or subgraph:
             raise UnsupportedModel(f"{label}: {title(node)}: control flow is not supported")
-        if node.op_type in ("Split", "GatherND") and (reason := fault(node, {})):
+        if node.op_type in ("Einsum", "GatherND", "Split") and (reason := fault(node, {})):
             raise InvalidModel(f"{label}: {title(node)}: {reason}")
     if model.graph.sparse_initializer:
         raise UnsupportedModel(f"{label}: sparse initializers are not supported")
@@ -452,6 +453,8 @@ def fault(node: NodeProto, types: Mapping[str, TypeProto]) -> str | None:
         return f"num_outputs is {attributes['num_outputs']}, and there are {len(node.output)} outputs"
     if node.op_type == "GatherND" and not 0 <= attributes.get("batch_dims", 0) <= MAX_RANK:
         return f"batch_dims is {attributes['batch_dims']}; it counts from 0"
+    if node.op_type == "Einsum" and not all(re.fullmatch(rb"[A-Za-z,.> -]*", a.s) for a in node.attribute):
+        return "the equation holds more than letters, commas, dots and arrows"
     if (index := {"LayerNormalization": 0, "Slice": 0, **SHAPE_OPERANDS}.get(node.op_type)) is None or index >= len(node.input):
         return None
     found = types.get(node.input[index])

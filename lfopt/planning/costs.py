@@ -327,13 +327,14 @@ class GroupCosts:
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
 
-        Their weights, the graph outputs that they make, each map that they need but do not make, once, and maps that no group can keep on chip.
+        Their weights, the graph outputs that they make, each map that they need but do not make, once, and what `least_bytes` adds.
         """
         flow = self.dataflow
         counted = flow.everything & ~executed & ~self.excluded
         rest = counted & ~group
         seen: set[int] = set()
         for i in bits(group):
+            before -= self._retiled[i]
             if counted >> i & 1:
                 before -= self._own[i][0]
             for operand in flow.operands[i]:
@@ -361,8 +362,19 @@ class GroupCosts:
 
     @property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: the compulsory bound, and maps that no group can keep on chip."""
-        return self.compulsory_bytes + sum(self._forced)
+        """What no scheme can avoid: the compulsory bound, maps that no group can keep on chip, and re-reads of operators that no buffer of rows holds."""
+        return self.compulsory_bytes + sum(self._forced) + sum(self._retiled)
+
+    @cached_property
+    def _retiled(self) -> list[int]:
+        """Per operator: bytes that it re-reads in whatever group, because even the lower bound of its buffer does not fit.
+
+        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold.
+        """
+        if self.traffic is not Traffic.TILED:
+            return [0] * len(self.dataflow)
+        too_big = [self.grow(0, 0, 0, i)[0] >= self.hardware.buffer_bytes for i in range(len(self.dataflow))]
+        return [self._rereads(1 << i).total if big else 0 for i, big in enumerate(too_big)]
 
     @cached_property
     def _forced(self) -> list[int]:

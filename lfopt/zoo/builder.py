@@ -277,7 +277,7 @@ class Net:
         return np.random.default_rng([self._seed, zlib.crc32(name.encode())]).standard_normal(shape, dtype=np.float32)
 
     def _parameter(self, name: str, shape: tuple[int, ...], std: float, values: np.ndarray | None) -> None:
-        """Add a weight tensor; a large one of a network without weights only by its statistics, in the form of ../shared/models."""
+        """Add a weight tensor; a large one of a network without weights only by its dims and statistics, as absent external data."""
         if values is not None and (self._weights or values.size <= LARGE):
             self._constant(name, values)
             return

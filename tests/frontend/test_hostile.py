@@ -178,6 +178,26 @@ CASES = {  # name: (model, what the message says)
         ),
         ".",
     ),
+    # ONNX's shape inference aborts, crashes or hangs on these
+    **{
+        f"Split into fewer than its outputs, opset {v}": (lambda v=v: one("Split", (2, 6), opset=v, outputs=3, num_outputs=1), "num_outputs is 1, and there are 3 outputs")
+        for v in (18, NEWEST)
+    },
+    "GatherND of batch_dims -2": (lambda: one("GatherND", (2, 6), ints(0), opset=18, batch_dims=-2), "batch_dims is -2; it counts from 0"),
+    "LayerNormalization of an axis that is not there": (
+        lambda: build([make_node("LayerNormalization", ["x", "s"], ["y", "m"], axis=7)], {"x": (2, 3)}, {"s": floats(3)}, ["y"], opset=18),
+        "axis is 7, of 2",
+    ),
+    "Einsum of bytes": (lambda: build([make_node("Einsum", ["x"], ["y"], equation=b"\xff")], {"x": (2, 3)}, opset=NEWEST), "the equation holds more than"),
+    "Expand to a shape of 4e18 dims": (
+        lambda: build(
+            [make_node("ConstantOfShape", ["n"], ["s"], value=onnx.numpy_helper.from_array(ints(2))), make_node("Expand", ["x", "s"], ["y"])],
+            {"x": (1,)},
+            {"n": ints(1 << 34)},
+            opset=13,
+        ),
+        r"of shape \[17179869184\]",
+    ),
     # ONNX's converter aborts the process on these unless the Slice is kept from it
     **{
         f"a kernel wider than its input, then Slice, opset {v}": (

@@ -20,13 +20,13 @@ app = App(name="zoo", help="List and export the networks that lfopt builds itsel
 @app.command(name="list")
 def list_() -> None:
     """List the networks with their operators, weights and multiply-accumulates."""
-    rows = table("network", "input", "operators", "M weights", "GMACs", "source")
+    rows = table("network", "input", "ops", "M weights", "GMACs", "arXiv")
     for name in zoo.names():
         flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
         macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
         weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
-        shape = "x".join(str(d) for d in flow.maps[0].shape)
-        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source)
+        shape = "x".join(str(d) for d in flow.maps[0].shape[1:])
+        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source.rpartition("arXiv:")[2])
     out.print(rows)
 
 
