@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
+from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 
-from lfopt.ir.errors import LfoptError
 
-app = App(name="lfopt", help="Find which operators of a network to fuse so that feature maps stay out of DRAM.", version=lambda: version("lfopt"))
+def _version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415  (slow to import, seldom asked for)
+
+    return version("lfopt")
+
+
+app = App(name="lfopt", help="Find which operators of a network to fuse so that feature maps stay out of DRAM.", version=_version)
 COMMANDS = {
     "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
     "check": "Recount everything that a plan claims, independently of the planner.",
@@ -27,17 +32,21 @@ def main() -> None:
         status = app(exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         sys.exit(2)
-    except LfoptError as error:
-        _fail(str(error))
     except OSError as error:
         _fail(f"{error.filename or 'file'}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.stderr.write("lfopt: interrupted\n")
         sys.exit(130)
+    except Exception as error:
+        from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
+
+        if not isinstance(error, LfoptError):
+            raise
+        _fail(str(error))
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(message: str) -> None:
+def _fail(message: str) -> NoReturn:
     sys.stderr.write("lfopt: " + " ".join(message.split("\n")) + "\n")
     sys.exit(2)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lfopt.frontend.read import newest_opset, one_line
+from lfopt.frontend.messages import one_line
+from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import Operator, Tensor, UnsupportedModel
 from lfopt.ops import spec
 from lfopt.ops.evaluate import evaluate

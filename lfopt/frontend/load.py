@@ -8,7 +8,7 @@ graph without weights and its filled copy give the same operators.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,21 +18,10 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.fold import Folding
-from lfopt.frontend.read import (
-    ONNX_REFUSES,
-    ROUND_AS_BEFORE_11,
-    SMALL,
-    Values,
-    attribute_value,
-    check_shape,
-    dtype_name,
-    fault,
-    newest_opset,
-    one_line,
-    prepare,
-    read_model,
-    title,
-)
+from lfopt.frontend.messages import ONNX_REFUSES, one_line, title
+from lfopt.frontend.read import SMALL, prepare, read_model
+from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
+from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
 from lfopt.ops import spec
 from lfopt.ops.table import OPAQUE
@@ -184,7 +173,7 @@ class _Walk:
             tuple(one_line(note) for note in self._notes(alive, constants)),
         )
 
-    def _notes(self, operators: Collection[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
+    def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more

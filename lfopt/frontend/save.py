@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
-from lfopt.frontend.read import PACKED_BITS, one_line
+from lfopt.frontend.messages import one_line
+from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor
 from lfopt.ops.evaluate import to_node
 

@@ -52,10 +52,10 @@ def to_node(operator: Operator) -> onnx.NodeProto:
     return node
 
 
-def _type_of_empty(operator: Operator, attribute: str) -> onnx.AttributeProto.AttributeType:
+def _type_of_empty(operator: Operator, attribute: str) -> int:
     """Element type of an attribute that is an empty list: as the operator's schema says."""
     if not operator.domain and onnx.defs.has(operator.kind):
         declared = onnx.defs.get_schema(operator.kind).attributes.get(attribute)
         if declared is not None:
-            return onnx.AttributeProto.AttributeType.Value(declared.type.name)
+            return int(declared.type.value)  # pyright: ignore[reportAttributeAccessIssue]  (the stub knows no enum)
     return onnx.AttributeProto.INTS

@@ -362,7 +362,7 @@ class GroupCosts:
 
     @property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: the compulsory bound, maps that no group can keep on chip, and re-reads of operators that no buffer of rows holds."""
+        """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
         return self.compulsory_bytes + sum(self._forced) + sum(self._retiled)
 
     @cached_property

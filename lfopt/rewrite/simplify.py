@@ -57,10 +57,9 @@ def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constan
 
 def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]) -> Operator:
     """The convolution that does the work of both; its weight and bias are added to tensors and constants."""
-    weight = tensors[conv.inputs[1]]
-    bias = conv.inputs[2] if len(conv.inputs) > 2 else ""
-    count = tensors[norm.inputs[1]].shape
-    found = [constants[name] if name else np.zeros(count) for name in (conv.inputs[1], bias, *norm.inputs[1:])]
+    source, filters, *bias = conv.inputs
+    weight, count = tensors[filters], tensors[norm.inputs[1]].shape
+    found = [constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])]
     values: tuple[np.ndarray | None, ...] = (None, None)
     if all(value is not None for value in found):
         values = _folded_values([np.asarray(value) for value in found], conv, norm, weight.dtype)
@@ -71,7 +70,7 @@ def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constant
             name += "_"
         tensors[name], constants[name] = Tensor(name, shape, weight.dtype), value
         names.append(name)
-    return replace(conv, inputs=(conv.inputs[0], *names), outputs=norm.outputs)
+    return replace(conv, inputs=(source, *names), outputs=norm.outputs)
 
 
 def _folded_values(found: list[np.ndarray], conv: Operator, norm: Operator, dtype: str) -> tuple[np.ndarray, np.ndarray]:

@@ -87,7 +87,7 @@ def _damage_field(model: Message, rng: random.Random) -> None:
         inner = []
         for field, value in message.ListFields():
             if field.message_type is not None:
-                inner += [m for m in (value if field.is_repeated else [value])][:200]
+                inner += list(value)[:200] if field.is_repeated else [value]
         if not inner or rng.random() < 0.12:
             break
         message = rng.choice(inner)

@@ -1,7 +1,5 @@
 """Weights in files beside the model: read from its folder only, and only as many bytes as the dims want."""
 
-import os
-
 import numpy as np
 import onnx
 import pytest
@@ -47,8 +45,8 @@ def test_without_the_file_shapes_are_known_and_one_note_says_so(tmp_path):
 def test_a_location_outside_the_folder_is_refused(location, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "weights.bin").write_bytes(bytes(8000))
-    os.symlink(tmp_path / "weights.bin", tmp_path / "model/link")
-    os.symlink(tmp_path, tmp_path / "model/linked")
+    (tmp_path / "model/link").symlink_to(tmp_path / "weights.bin")
+    (tmp_path / "model/linked").symlink_to(tmp_path)
     with pytest.raises(InvalidModel, match=r"initializer 'c0': external data location .* lies outside the model's folder"):
         load(external(tmp_path / "model", location=location))
 
@@ -70,7 +68,7 @@ def test_a_location_outside_the_folder_is_refused(location, tmp_path):
 )
 def test_what_does_not_agree_with_the_dims_is_refused(info, wanted, tmp_path):
     (tmp_path / "folder").mkdir()
-    os.symlink(tmp_path / "loop", tmp_path / "loop")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
     if info.get("location") == "loop":
         assert load(external(tmp_path, **info)).constants == {"c0": None}
         return

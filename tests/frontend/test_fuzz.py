@@ -4,7 +4,7 @@ import fuzz
 import pytest
 
 
-@pytest.mark.parametrize("first", [0, 1000, 2000])
+@pytest.mark.parametrize("first", [0, 1000])
 def test_damaged_models_load_or_are_refused_in_one_line(first, tmp_path):
     assert fuzz.run(range(first, first + 1000), tmp_path) == {}
 

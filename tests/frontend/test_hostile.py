@@ -1,6 +1,7 @@
-"""A hostile file gives one line of LfoptError: no other exception, crash, hang or gigabytes. Each case loads in a process of its own, under limits."""
+"""A hostile file gives one line of LfoptError: no other exception, crash, hang or gigabytes. The cases load in another process, under limits."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import fuzz
@@ -59,7 +60,7 @@ def functions(*made, call, opset=18):
 def repeated(name, callee, times):
     """Function f.name, which calls f.callee (or Relu) several times in a row."""
     chain = ["a", *(f"q{i}" for i in range(times - 1)), "b"]
-    body = [make_node(callee, [i], [o], domain="" if callee == "Relu" else "f") for i, o in zip(chain, chain[1:], strict=False)]
+    body = [make_node(callee, [i], [o], domain="" if callee == "Relu" else "f") for i, o in pairwise(chain)]
     return make_function("f", name, ["a"], ["b"], body, [make_opsetid("", 18), make_opsetid("f", 1)])
 
 
@@ -180,7 +181,10 @@ CASES = {  # name: (model, what the message says)
     ),
     # ONNX's shape inference aborts, crashes or hangs on these
     **{
-        f"Split into fewer than its outputs, opset {v}": (lambda v=v: one("Split", (2, 6), opset=v, outputs=3, num_outputs=1), "num_outputs is 1, and there are 3 outputs")
+        f"Split into fewer than its outputs, opset {v}": (
+            lambda v=v: one("Split", (2, 6), opset=v, outputs=3, num_outputs=1),
+            "num_outputs is 1, and there are 3 outputs",
+        )
         for v in (18, NEWEST)
     },
     "GatherND of batch_dims -2": (lambda: one("GatherND", (2, 6), ints(0), opset=18, batch_dims=-2), "batch_dims is -2; it counts from 0"),
@@ -188,7 +192,10 @@ CASES = {  # name: (model, what the message says)
         lambda: build([make_node("LayerNormalization", ["x", "s"], ["y", "m"], axis=7)], {"x": (2, 3)}, {"s": floats(3)}, ["y"], opset=18),
         "axis is 7, of 2",
     ),
-    "Einsum of bytes": (lambda: build([make_node("Einsum", ["x"], ["y"], equation=b"\xff")], {"x": (2, 3)}, opset=NEWEST), "the equation holds more than"),
+    "Einsum of bytes": (
+        lambda: build([make_node("Einsum", ["x"], ["y"], equation=b"\xff")], {"x": (2, 3)}, opset=NEWEST),
+        "the equation holds more than",
+    ),
     "Expand to a shape of 4e18 dims": (
         lambda: build(
             [make_node("ConstantOfShape", ["n"], ["s"], value=onnx.numpy_helper.from_array(ints(2))), make_node("Expand", ["x", "s"], ["y"])],

@@ -8,7 +8,7 @@ from oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run
 from small_models import NEWEST, build, extra_forms, floats, legacy_forms, one, with_functions
 
 from lfopt.frontend import from_model, to_model
-from lfopt.ir import LfoptError, UnsupportedModel
+from lfopt.ir import UnsupportedModel
 from lfopt.rewrite import simplify
 
 FORMS: dict[int, list] = {}
@@ -79,8 +79,8 @@ def test_a_nearest_resize_of_opset_10_that_grows_and_shrinks_is_refused():
 def test_operators_whose_shapes_hang_on_constants_keep_their_values(name, model):
     try:
         graph = from_model(model)
-    except LfoptError as error:
-        assert name.startswith(("sequence", "nms")), error
+    except UnsupportedModel:
+        assert name.startswith(("sequence", "nms"))
         return
     if name.startswith(("stranger", "unregistered", "external", "roialign", "strings")):
         return  # nothing to compare with: no values, or none that onnxruntime computes
@@ -93,7 +93,7 @@ def test_training_is_refused():
     norm = one("BatchNormalization", (1, 4, 3, 3), *(np.ones(4, np.float32) for _ in range(4)), outputs=3, opset=15, training_mode=1)
     with pytest.raises(UnsupportedModel, match=r"'y0' \(BatchNormalization\): training mode is not supported"):
         from_model(norm)
-    dropout = one("Dropout", (2, 3), np.array(0.5, np.float32), np.array(True), opset=13)
+    dropout = one("Dropout", (2, 3), np.array(0.5, np.float32), np.array([True]).reshape(()), opset=13)
     with pytest.raises(UnsupportedModel, match=r"\(Dropout\): training mode is not supported"):
         from_model(dropout)
     mask = build([make_node("Dropout", ["x"], ["y", "m"]), make_node("Where", ["m", "x", "y"], ["z"])], {"x": (2, 3)}, opset=13)
