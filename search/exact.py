@@ -37,7 +37,7 @@ Progress = Callable[[int, int, int, int], None]  # operators executed, of how ma
 def solve(problem: Problem, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
     """Find the scheme of least DRAM bytes; stop early at the time limit (seconds) or on KeyboardInterrupt, with the best scheme and a bound."""
     start = time.perf_counter()
-    search = _Search(problem, start + time_limit if time_limit is not None else None, progress)
+    search = _Search(problem, start + time_limit if time_limit is not None else None, progress, bound=problem.least_bytes)
     width = FIRST_WIDTH
     try:
         while search.bound < search.best and not search.late():

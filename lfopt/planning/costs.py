@@ -9,7 +9,6 @@ A single operator may always run, and so may an operator followed by elementwise
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter
 from dataclasses import replace
 from enum import Enum
@@ -17,8 +16,9 @@ from functools import cached_property
 
 from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, RingNeed
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
-from lfopt.ops.rows import same_row
+from lfopt.planning.epilogue import families, followed, is_epilogue_group, streams_and_held
 from lfopt.planning.lbdf import LineBuffers
+from lfopt.planning.mates import mates
 from lfopt.planning.tiling import Contraction, Tile, contraction, tile
 
 
@@ -154,19 +154,7 @@ class GroupCosts:
 
     @cached_property
     def _follows(self) -> list[int]:
-        """Per operator: producers after which it may stand in an epilogue: elementwise on the same rows, same shape."""
-        flow = self.dataflow
-        found: list[int] = []
-        for i, row in enumerate(flow.specs):
-            mask = 0
-            if row.elementwise and len(flow.results[i]) == 1:
-                result = flow.maps[flow.results[i][0]]
-                for operand in flow.operands[i]:
-                    source = flow.maps[operand.map]
-                    if source.shape == result.shape and operand.reads is same_row(source.rows) and flow.producer[operand.map] >= 0:
-                        mask |= 1 << flow.producer[operand.map]
-            found.append(mask)
-        return found
+        return followed(self.dataflow)
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run on any buffer: a single operator, or an epilogue group where those are allowed."""
@@ -174,12 +162,7 @@ class GroupCosts:
 
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""
-        flow = self.dataflow
-        head = mask & -mask
-        first = head.bit_length() - 1
-        if len(flow.results[first]) != 1 or flow.specs[first] is OPAQUE:
-            return False
-        return all((inside := flow.preds[i] & mask) and not inside & ~self._follows[i] for i in bits(mask ^ head))
+        return is_epilogue_group(self.dataflow, self._follows, mask)
 
     def tile(self, mask: int) -> Tile:
         """The tiling of a single operator or epilogue group that does not fit whole."""
@@ -203,26 +186,10 @@ class GroupCosts:
 
     def _contraction(self, mask: int) -> Contraction:
         head = (mask & -mask).bit_length() - 1
-        streaming, held = self._epilogue_operands(mask, head)
-        weight = self.weight_bytes(mask)[1] - self.weight_bytes(mask & ~(1 << head))[1]
-        return contraction(self.dataflow, head, self.hardware, weight, streaming, held)
-
-    def _epilogue_operands(self, mask: int, head: int) -> tuple[list[int], int]:
-        """(maps that stream beside the head's input, bytes held throughout) of an epilogue group."""
-        flow = self.dataflow
-        streaming = [m for i in bits(mask) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~mask]
-        held_maps: set[int] = set()
-        for i in bits(mask & ~(1 << head)):
-            for operand in flow.operands[i]:
-                m = operand.map
-                if flow.producer[m] >= 0 and mask >> flow.producer[m] & 1:
-                    continue
-                if flow.maps[m].rows == flow.heights[head] and m not in streaming:
-                    streaming.append(m)
-                elif m not in streaming:
-                    held_maps.add(m)
-        held = sum(self._row_bytes[m] * flow.maps[m].rows for m in held_maps)
-        return streaming, held + self.weight_bytes(mask & ~(1 << head))[1]
+        streaming, held = streams_and_held(self.dataflow, mask, self.hardware)
+        epilogue_weights = self.weight_bytes(mask & ~(1 << head))[1]
+        weights = self.weight_bytes(mask)[1] - epilogue_weights
+        return contraction(self.dataflow, head, self.hardware, weights, streaming, held + epilogue_weights)
 
     # -- what the exact search grows groups with -----------------------------------------------------------------------------------------
 
@@ -369,11 +336,12 @@ class GroupCosts:
     def _retiled(self) -> list[int]:
         """Per operator: bytes that it re-reads in whatever group, because even the lower bound of its buffer does not fit.
 
-        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold.
+        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold (unless they share weights).
         """
         if self.traffic is not Traffic.TILED:
             return [0] * len(self.dataflow)
-        too_big = [self.grow(0, 0, 0, i)[0] >= self.hardware.buffer_bytes for i in range(len(self.dataflow))]
+        beta, count = self.hardware.buffer_bytes, len(self.dataflow)
+        too_big = [self.grow(0, 0, 0, i)[0] >= beta and not self._with_shared >> i & 1 for i in range(count)]
         return [self._rereads(1 << i).total if big else 0 for i, big in enumerate(too_big)]
 
     @cached_property
@@ -391,47 +359,10 @@ class GroupCosts:
 
     @cached_property
     def _mates(self) -> tuple[int, ...]:
-        """See `mates`.
-
-        A group that holds both hangs together by a path between them, and takes at least the weights on that path and the rows of the maps that join
-        its steps. Operators of one epilogue may meet whatever the buffer.
-        """
-        flow, beta = self.dataflow, self.hardware.buffer_bytes
-        steps: list[dict[int, int]] = []  # per operator: least bytes of a map that joins it to each neighbour
-        for i in range(len(flow)):
-            reach: dict[int, int] = {}
-            for m in {*self._holds[i], *flow.results[i]}:
-                around = flow.readers[m] | (1 << flow.producer[m] if flow.producer[m] >= 0 else 0)
-                for j in bits(around & flow.neighbours[i]):
-                    rows = max(self._holds[i].get(m, 0), self._holds[j].get(m, 0))
-                    reach[j] = min(reach.get(j, beta), rows * self._row_bytes[m])
-            steps.append(reach)
-        weights = [own[1] for own in self._own]
-        found = [_within(steps, weights, i, beta) for i in range(len(flow))]
+        """See `mates`; operators of one epilogue may meet whatever the buffer."""
+        found = mates(self.dataflow, self._holds, self._row_bytes, [own[1] for own in self._own], self.hardware.buffer_bytes)
         if self.epilogue:
-            for head in range(len(flow)):
-                family = 1 << head
-                for i in range(head + 1, len(flow)):
-                    if self._follows[i] & family:
-                        family |= 1 << i
+            for family in families(self._follows):
                 for i in bits(family):
                     found[i] |= family
         return tuple(found)
-
-
-def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:
-    """Mask of the nodes whose distance from `start`, counting steps and the weights of both ends and all between, stays below the limit."""
-    distance = {start: weights[start]}
-    heap = [(weights[start], start)]
-    reached = 1 << start
-    while heap:
-        here, i = heapq.heappop(heap)
-        if here > distance[i]:
-            continue
-        reached |= 1 << i
-        for j, step in steps[i].items():
-            there = here + step + weights[j]
-            if there < limit and there < distance.get(j, limit):
-                distance[j] = there
-                heapq.heappush(heap, (there, j))
-    return reached
