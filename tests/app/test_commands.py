@@ -151,6 +151,7 @@ WRONG = {
     "bad budget": (("search", "--config", "effnet_b3.yaml", "--budget", "0"), "--budget"),
     "bad shape": (("inspect", "zoo:vgg16", "--input-shape", "x=1,a"), "--input-shape: found 'x=1,a'"),
     "bad range": (("sweep", "zoo:vgg16", "--buffers", "4MiB:64KiB"), "--buffers"),
+    "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),
     "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
     "unknown zoo name": (("zoo", "export", "resnet19", "-o", "x.onnx"), "resnet18"),
 }

@@ -61,6 +61,8 @@ def sweep(
     sizes = [parse_size(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
     if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
         raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
+    if traffic == "paper" and ":" in buffers:
+        raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
     costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), epilogue=epilogue == "on")
