@@ -38,19 +38,21 @@ def solve(problem: Problem, *, time_limit: float | None = None, progress: Progre
     """Find the scheme of least DRAM bytes; stop early at the time limit (seconds) or on KeyboardInterrupt, with the best scheme and a bound."""
     start = time.perf_counter()
     search = _Search(problem, start + time_limit if time_limit is not None else None, progress, bound=problem.least_bytes)
-    width = FIRST_WIDTH
+    width, interrupted = FIRST_WIDTH, False
     try:
         while search.bound < search.best and not search.late():
             search.walk(width)
             width *= WIDER
     except KeyboardInterrupt:
-        pass
+        interrupted = True
     if not search.groups:
         search.groups = tuple(1 << i for i in range(len(problem.dataflow)))
         search.best = search.dram_bytes(search.groups)
     proof = "optimal" if search.bound >= search.best else "bound"
     bound, seconds = min(search.bound, search.best), time.perf_counter() - start
-    return Result(search.groups, search.best, bound, proof, "exact", None, search.evaluations, seconds, tuple(search.history))
+    return Result(
+        search.groups, search.best, bound, proof, "exact", None, search.evaluations, seconds, tuple(search.history), interrupted=interrupted
+    )
 
 
 @dataclass

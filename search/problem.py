@@ -92,6 +92,7 @@ class Result:
     seconds: float
     history: tuple[tuple[int, int], ...] = field(default=())  # (evaluations, best DRAM bytes) at each improvement
     front: Front = field(default=())  # plans that no other plan found beats in both DRAM and buffer bytes, if the search keeps them
+    interrupted: bool = False  # the exact search was stopped by Ctrl-C
 
     @cached_property
     def gap(self) -> float:

@@ -7,6 +7,7 @@ and more buffer never costs more bytes: between b and the size that it was found
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -40,20 +41,24 @@ class _Step(NamedTuple):
 Evaluate = Callable[[int], Cost | DoesNotFit]
 
 
-def staircase(largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int) -> Iterator[Stair]:
+def staircase(
+    largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int, deadline: float
+) -> Iterator[Stair]:
     """Stairs from `high` down to `low`; each is yielded once its left end is known.
 
     `largest` is the problem on `high` bytes of buffer, `evaluate_at` prices groups on other sizes, `buffer_need` gives F_beta of a group.
-    Raises TooMany.
+    Raises TooMany, also where the enumeration is not done at the deadline (of time.perf_counter). Traffic `paper` has no staircase: what it
+    leaves out changes with the buffer.
     """
-    order, steps = _enumerate(largest, buffer_need)
+    order, steps = _enumerate(largest, buffer_need, deadline)
     done = largest.dataflow.everything
     buffer, pending = high, None
     while buffer >= low:
         evaluate = evaluate_at(buffer)
         dram, groups = _shortest(evaluate, order, steps, buffer, done)
         costs = [evaluate(group) for group in groups]
-        needs = max(cost.buffer_bytes for cost in costs if isinstance(cost, Cost))
+        fitting = [cost.buffer_bytes for cost in costs if isinstance(cost, Cost) and cost.mode in ("lbdf", "tiled")]
+        needs = max((need for need in fitting if need < buffer), default=0)
         start = max(min(needs + 1, buffer), low)
         if pending is not None and pending.dram_bytes != dram:
             yield pending
@@ -63,7 +68,7 @@ def staircase(largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_n
         yield pending
 
 
-def _enumerate(problem: Problem, buffer_need: Callable[[int], int]) -> tuple[list[int], dict[int, list[_Step]]]:
+def _enumerate(problem: Problem, buffer_need: Callable[[int], int], deadline: float) -> tuple[list[int], dict[int, list[_Step]]]:
     """All states in order of size, and the legal groups that lead on from each, those that need the least buffer first."""
     flow = problem.dataflow
     levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
@@ -73,14 +78,14 @@ def _enumerate(problem: Problem, buffer_need: Callable[[int], int]) -> tuple[lis
     for level in levels[:-1]:
         for state in level:
             found: list[_Step] = []
-            for group, _ in next_groups(problem, state):
+            for group, _ in next_groups(problem, state, MAX_STEPS - count):
+                if not group or time.perf_counter() > deadline:
+                    raise TooMany
                 cost = problem.evaluate(group)
                 if isinstance(cost, Cost):
                     needs = -1 if problem.legal_anywhere(group) else buffer_need(group)
                     found.append(_Step(needs, state | group, group, cost.dram_bytes))
             count += len(found)
-            if count > MAX_STEPS:
-                raise TooMany
             steps[state] = sorted(found)
             for step in found:
                 if step.after not in steps:

@@ -32,17 +32,17 @@ def main() -> None:
         status = app(exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         sys.exit(2)
-    except OSError as error:
-        _fail(f"{error.filename or 'file'}: {error.strerror or error}")
     except KeyboardInterrupt:
         sys.stderr.write("lfopt: interrupted\n")
         sys.exit(130)
     except Exception as error:
         from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
 
-        if not isinstance(error, LfoptError):
-            raise
-        _fail(str(error))
+        if isinstance(error, LfoptError):
+            _fail(str(error))
+        if isinstance(error, OSError):
+            _fail(f"{error.filename or 'file'}: {error.strerror or error}")
+        raise
     sys.exit(status if isinstance(status, int) else 0)
 
 

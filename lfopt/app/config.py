@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -20,6 +21,7 @@ TrafficName = Literal["tiled", "once", "paper"]
 Rules = Literal["default", "none"]
 
 T = TypeVar("T")
+MAX_SECONDS = 1e9
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
 
 
@@ -32,6 +34,14 @@ class SearchConfig:
     seed: int = 0
     budget: int = 5000  # plans, of the methods that sample
     time_limit: float | None = None  # seconds for each method; None: until done
+
+    def __post_init__(self) -> None:
+        least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
+        for name, (value, low) in least.items():
+            if value < low:
+                raise InvalidConfig(f"search.{name}: found {value}; accepted: a whole number of at least {low}")
+        if self.time_limit is not None and not 0 < self.time_limit < MAX_SECONDS:
+            raise InvalidConfig(f"search.time_limit: found {self.time_limit}; accepted: seconds above 0")
 
 
 @dataclass(frozen=True)
@@ -49,37 +59,38 @@ class Config:
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
 
 
-def find_config(name: str) -> Path:
-    """A configuration file: as given, else among the installed ones."""
+def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -> Path:
+    """A configuration file: as given, else among the installed ones in `folder`."""
     given = Path(name)
-    candidates = [given] if given.parent != Path() or given.is_absolute() else [given, INSTALLED / given]
+    candidates = [given] if given.parent != Path() or given.is_absolute() else [given, folder / given]
     for path in candidates:
         if path.is_file():
             return path
-    listed = sorted(p.name for p in INSTALLED.glob("*.yaml"))
+    listed = sorted(p.name for p in folder.glob("*.yaml"))
     close = difflib.get_close_matches(given.name, listed, 1)
     hint = f"did you mean {close[0]}? " if close else ""
-    raise InvalidConfig(f"--config {name}: no such file; {hint}installed: {', '.join(listed)}")
+    raise InvalidConfig(f"{option} {name}: no such file; {hint}installed: {', '.join(listed)}")
 
 
 def load_config(path: Path) -> Config:
     """Read and validate a configuration file. Paths in it are relative to its folder."""
-    data = _read_yaml(path)
+    data = read_yaml(path)
     hardware = data.get("hardware")
     if isinstance(hardware, str):
-        data["hardware"] = _read_yaml(path.parent / hardware)
+        data["hardware"] = read_yaml(path.parent / hardware)
     model = data.get("model")
     if isinstance(model, str) and not model.startswith("zoo:"):
         data["model"] = str(path.parent / model)
     return validate(Config, data, str(path))
 
 
-def _read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path) -> dict[str, Any]:
+    """A mapping from a YAML file."""
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidConfig(f"{path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise InvalidConfig(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(data, dict):
         raise InvalidConfig(f"{path}: found {type(data).__name__}; accepted: a mapping of fields")
@@ -90,7 +101,11 @@ def validate(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     """A dataclass from plain data. Raises InvalidConfig naming the path of the field, what was found and what is accepted."""
     plain = _checked_fields(kind, dict(data), where, "")
     try:
-        return TypeAdapter(kind).validate_python(plain)
+        return TypeAdapter(kind).validate_json(json.dumps(plain, default=str), strict=True)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{where}: {error}") from None
+    except RecursionError:
+        raise InvalidConfig(f"{where}: nested too deeply") from None
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
@@ -117,6 +132,11 @@ def _checked_fields(kind: type, data: dict[str, Any], where: str, prefix: str) -
             raise InvalidConfig(f"{where}: {path}: unknown field; {hint}accepted: {', '.join(known)}")
         if is_dataclass(types[name]) and isinstance(types[name], type) and isinstance(value, dict):
             data[name] = _checked_fields(types[name], dict(value), where, f"{path}.")
+        elif get_origin(types[name]) is tuple and is_dataclass(item := get_args(types[name])[0]) and isinstance(value, list):
+            data[name] = [
+                _checked_fields(item, dict(v), where, f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v
+                for k, v in enumerate(value)
+            ]
         elif name.endswith("_bytes") and isinstance(value, str):
             data[name] = parse_size(value, f"{where}: {path}")
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]

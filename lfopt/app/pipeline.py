@@ -11,7 +11,7 @@ from lfopt.app.config import Config, Method
 from lfopt.app.files import sha256, write_plan
 from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord, Totals
+from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord, Totals
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, plan_groups, total_dram
 from lfopt.rewrite import simplify
@@ -89,6 +89,10 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
+    if folder.exists() and not folder.is_dir():
+        raise InvalidConfig(f"--out {folder}: found a file; accepted: a folder")
+    if (folder / "plan.json").is_dir() or (folder / "simplified.onnx").is_dir():
+        raise InvalidConfig(f"--out {folder}: plan.json or simplified.onnx is a folder")
     graph = load_network(config.model, config.input_shapes, config.rules)
     lap("load")
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), epilogue=config.epilogue)
@@ -102,6 +106,8 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
         )
         if method == "exact":
             bound = results[-1].lower_bound_bytes
+            if results[-1].interrupted:
+                break  # Ctrl-C stops the job, not just one of its methods
         lap(method)
     plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder)
     lap("write")

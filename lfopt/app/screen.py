@@ -30,6 +30,7 @@ def shorten(text: str, width: int) -> str:
     >>> shorten("stage1.block1.expand", 11)
     'stage…xpand'
     """
+    text = "".join(c if c.isprintable() else "?" for c in text)
     if len(text) <= width:
         return text
     left = max(width - 1, 2) // 2

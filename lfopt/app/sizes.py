@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from lfopt.ir import InvalidConfig
 
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20}
+UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 def parse_size(text: str | int, what: str) -> int:
@@ -17,9 +18,9 @@ def parse_size(text: str | int, what: str) -> int:
     """
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)", str(text).strip())
-    size = float(found[1]) * UNITS.get(found[2].lower(), -1) if found else -1
-    if size < 1 or size != int(size):
+    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zA-Z]*)", str(text).strip())
+    size = Fraction(found[1]) * UNITS.get(found[2].lower(), -1) if found else Fraction(-1)
+    if size < 1 or size.denominator != 1:
         raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB")
     return int(size)
 
@@ -45,7 +46,7 @@ def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, dims = text.rpartition("=")
-        if not equals or not re.fullmatch(r"\d+(,\d+)*", dims):
+        if not equals or not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", dims):
             raise InvalidConfig(f"--input-shape: found {text!r}; accepted: name=1,3,224,224")
         shapes[name] = tuple(int(d) for d in dims.split(","))
     return shapes

@@ -34,14 +34,14 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "fontsize": 9, "color": INK}
         axes.annotate(f"{name}: {level:,.1f} MiB", (0, level), xytext=(6, 4 if above else -4), va="bottom" if above else "top", **place)
     axes.set_xscale("log", base=2)
-    axes.set_xlim(buffers[0], buffers[-1])
+    axes.set_xlim(buffers[0], max(buffers[-1], buffers[0] * 2))
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(LogLocator(base=2))
     axes.xaxis.set_major_formatter(FuncFormatter(_size))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("on-chip buffer")
     axes.set_ylabel("DRAM traffic, MiB per inference")
-    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.set_title(title, loc="left", fontsize=11, color=INK, parse_math=False)
     axes.grid(visible=True, which="major", color="#e3e6ea", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     if len(axes.get_legend_handles_labels()[0]) > 1:

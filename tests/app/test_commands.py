@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import onnx
 import pytest
 
 from lfopt.ir import SCHEMA
@@ -148,9 +149,16 @@ WRONG = {
     "no such network": (("search", "--model", "zoo:efficientnet_b9"), "efficientnet_b"),
     "bad size": (("search", "--config", "effnet_b3.yaml", "--buffer", "lots"), "--buffer: found 'lots'"),
     "bad method": (("search", "--config", "effnet_b3.yaml", "--method", "magic"), "exact"),
-    "bad budget": (("search", "--config", "effnet_b3.yaml", "--budget", "0"), "--budget"),
+    "bad budget": (("search", "--config", "effnet_b3.yaml", "--budget", "0"), "search.budget: found 0"),
     "bad shape": (("inspect", "zoo:vgg16", "--input-shape", "x=1,a"), "--input-shape: found 'x=1,a'"),
     "bad range": (("sweep", "zoo:vgg16", "--buffers", "4MiB:64KiB"), "--buffers"),
+    "negative seed": (("search", "--config", "effnet_b3.yaml", "--seed", "-1"), "search.seed: found -1"),
+    "no time": (("search", "--config", "effnet_b3.yaml", "--time-limit", "nan"), "search.time_limit: found nan"),
+    "no time to sweep": (("sweep", "zoo:vgg16", "--time-limit", "0"), "--time-limit: found 0"),
+    "empty size": (("search", "--model", "zoo:vgg16", "--buffer", ""), "--buffer: found ''"),
+    "endless size": (("search", "--config", "effnet_b3.yaml", "--buffer", "9" * 400), "accepted: a size"),
+    "no such chip": (("inspect", "zoo:vgg16", "--hardware", "buffer_128.yaml"), "did you mean buffer_128k.yaml"),
+    "no file name": (("zoo", "export", "fsrcnn", "-o", ""), "a file name"),
     "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),
     "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
     "unknown zoo name": (("zoo", "export", "resnet19", "-o", "x.onnx"), "resnet18"),
@@ -174,6 +182,11 @@ CONFIGS = {
     "model: zoo:vgg16\nhardware: {buffer_bytes: -3}\n": "hardware",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {budget: many}\n": "search.budget: found 'many'",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\ntraffic: twice\n": "'tiled', 'once' or 'paper'",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: true}\n": "hardware.buffer_bytes: found True",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nepilogue: 1\n": "epilogue: found 1",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {seed: -1}\n": "search.seed: found -1",
+    "a: " + "[" * 3000 + "\n": "not YAML",
+    "a: " + "9" * 5000 + "\n": "not YAML",
     "hardware: {buffer_bytes: 1KiB}\n": "model: missing",
     "model: [\n": "not YAML",
     "- a\n": "accepted: a mapping",
@@ -207,3 +220,49 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path
     assert done.returncode == 2, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert not any((tmp_path / "o").iterdir())
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(lfopt, tmp_path):
+    lfopt("zoo", "export", "squeezenet1_1", "-o", "[red]m[bold]$_{^$.onnx")
+    done = lfopt("search", "--model", "[red]m[bold]$_{^$.onnx", "--out", "o[/red]x")
+    assert "[red]m[bold]$_{^$: 64 operators" in done.stdout
+    assert "o[/red]x/plan.json" in done.stdout
+    lfopt("sweep", "[red]m[bold]$_{^$.onnx", "--buffers", "128KiB,256KiB", "--out-dir", "s[/]x")
+    assert (tmp_path / "s[/]x" / "staircase.png").exists()
+
+
+def test_an_unknown_field_inside_a_group_of_a_plan_is_refused(b3, lfopt):
+    _, folder = b3
+    plan = json.loads((folder / "plan.json").read_text())
+    plan["groups"][5]["extra"] = 1
+    (folder / "plan.json").write_text(json.dumps(plan))
+    done = lfopt("check", folder, check=False)
+    assert done.returncode == 2
+    assert "groups.5.extra: unknown field" in done.stderr
+
+
+def parallel(count: int) -> onnx.ModelProto:
+    """So many operators reading one input: every subset of them is a group and a state."""
+    shape = [1, 4, 8, 8]
+    nodes = [onnx.helper.make_node("Relu", ["x"], [f"y{k}"], f"relu{k}") for k in range(count)]
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in ("x", *(f"y{k}" for k in range(count)))]
+    graph = onnx.helper.make_graph(nodes, "parallel", tensors[:1], tensors[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+
+
+def test_a_sweep_of_too_many_states_falls_back_to_powers_of_two_and_says_so(lfopt, tmp_path):
+    onnx.save(parallel(40), tmp_path / "p.onnx")
+    done = lfopt("sweep", "p.onnx", "--buffers", "64KiB:256KiB", "--time-limit", "2", "--out-dir", "s")
+    assert "too many states" in done.stderr
+    assert len((tmp_path / "s" / "staircase.csv").read_text().splitlines()) == 4
+
+
+def test_a_range_that_an_opaque_operator_cannot_fill_is_one_step(lfopt, tmp_path):
+    shape = [1, 8, 256, 256]
+    tensors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Foo", ["x"], ["y"], "foo", domain="some.domain")], "opaque", tensors[:1], tensors[1:])
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("some.domain", 1)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "o.onnx")
+    done = lfopt("sweep", "o.onnx", "--buffers", "64KiB:2MiB", "--out-dir", "s")
+    assert "each kept alone and opaque" in " ".join(done.stderr.split())
+    assert len((tmp_path / "s" / "staircase.csv").read_text().splitlines()) == 2

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.config import find_config, load_config, validate
+from lfopt.app.config import INSTALLED, find_config, read_yaml, validate
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware
 
 InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume_multiple=False, negative="")]
-Switch = Annotated[bool | None, Parameter(negative="")]
 
 
 def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) -> Hardware:
     """A chip from a hardware file, or from its buffer alone (2 bytes per element); a given option wins over the file."""
-    import yaml  # noqa: PLC0415
-
     data: dict[str, object] = {"buffer_bytes": "256KiB", "name": "command line"}
     where = "--buffer"
     if hardware is not None:
-        path = find_config(hardware) if Path(hardware).parent == Path() else Path(hardware)
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        path = find_config(hardware, "--hardware", INSTALLED / "hardware")
+        data = read_yaml(path)
         where = str(path)
     if buffer is not None:
         data["buffer_bytes"] = parse_size(buffer, "--buffer")
     if element_bytes is not None:
         data["element_bytes"] = element_bytes
     return validate(Hardware, data, where)
-
-
-__all__ = ["InputShapes", "Switch", "chip", "find_config", "load_config"]

@@ -82,8 +82,6 @@ def search(
     if method is not None:
         picked["compare"] = ()  # asked for one method: run that one
     job = replace(job, search=replace(job.search, **picked))
-    if job.search.budget < 1 or (job.search.time_limit is not None and job.search.time_limit <= 0):
-        raise InvalidConfig(f"--budget {job.search.budget}, --time-limit {job.search.time_limit}: accepted: positive numbers")
     folder = Path(job.out or f"runs/{job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem}")
     with progress_line() as report:
         outcome = run(job, folder, report)
@@ -95,7 +93,7 @@ def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Confi
     if config is None:
         if "model" not in given:
             raise InvalidConfig("lfopt search: neither --config nor --model is given")
-        size = parse_size(buffer or "256KiB", "--buffer")
+        size = parse_size("256KiB" if buffer is None else buffer, "--buffer")
         return validate(Config, {"hardware": {"buffer_bytes": size}, **given}, "command line")
     job = replace(load_config(find_config(config)), **given)
     if buffer is not None:
@@ -108,7 +106,7 @@ def _print(outcome: Outcome) -> None:
     flow = costs.dataflow
     macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
     weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
-    out.print(f"[bold]{graph.name}[/]: {len(flow)} operators, {weights / 1e6:.2f} M weights, {macs / 1e9:.3f} GMACs")
+    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {weights / 1e6:.2f} M weights, {macs / 1e9:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
     if plan.traffic == "tiled":
@@ -119,7 +117,7 @@ def _print(outcome: Outcome) -> None:
     out.print()
     out.print(_groups(outcome))
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in outcome.seconds.items())
-    out.print(f"\n[dim]wrote[/] {outcome.folder}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    out.print(f"\n[dim]wrote[/] {escape(str(outcome.folder))}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     if plan.totals.proof != "optimal" and outcome.result.method == "exact":
         err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Literal
 
+from rich.markup import escape
+
 from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import Rules, TrafficName
+from lfopt.app.config import MAX_SECONDS, Rules, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, table
@@ -54,13 +57,15 @@ def sweep(
     rules
         Graph simplification: default folds BatchNormalization, none does not.
     time_limit
-        Seconds for each buffer size; a size that takes longer gets a bound and no proof.
+        Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets a bound and no proof.
     out_dir
         Folder of the results; runs/NETWORK-sweep if not given.
     """
     sizes = [parse_size(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
     if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
         raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
+    if not 0 < time_limit < MAX_SECONDS:
+        raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
     if traffic == "paper" and ":" in buffers:
         raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
@@ -82,7 +87,8 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
     low, high = sizes
     stairs: list[Stair] = []
     try:
-        for stair in staircase(Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, costs.buffer_bytes, low, high):
+        deadline = time.perf_counter() + time_limit
+        for stair in staircase(Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, costs.buffer_bytes, low, high, deadline):
             stairs.append(stair)
             report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
     except TooMany:
@@ -99,6 +105,8 @@ def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: 
         report(f"{format_size(size)}", k / len(sizes))
         result = solve(Problem.of(costs.at(size)), time_limit=time_limit)
         stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
+        if result.interrupted:
+            break
     return stairs
 
 
@@ -113,5 +121,5 @@ def _print(stairs: list[Stair], name: str, ends: dict[str, int], folder: Path) -
     out.print(rows)
     if len(shown) < len(stairs):
         out.print(f"[dim]{len(shown)} of {len(stairs)} steps shown; all are in staircase.csv[/]")
-    out.print(f"{name}: " + ", ".join(f"{what} {size:,} B" for what, size in ends.items()))
-    out.print(f"[dim]wrote[/] {folder}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
+    out.print(f"{escape(name)}: " + ", ".join(f"{what} {size:,} B" for what, size in ends.items()))
+    out.print(f"[dim]wrote[/] {escape(str(folder))}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
+from rich.markup import escape
 
 from lfopt import zoo
 from lfopt.app.files import write_bytes
@@ -45,9 +46,11 @@ def export(name: str, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"
     weights
         Whether to write the weights; without them the file holds shapes alone.
     """
+    if seed < 0 or not out_file.name:
+        raise InvalidConfig(f"--seed {seed}, --out {str(out_file)!r}: accepted: a seed of at least 0, and a file name")
     try:
         model = zoo.build(name, seed=seed, weights=weights)
     except zoo.UnknownNetwork as error:
         raise InvalidConfig(str(error)) from None
     write_bytes(out_file, model.SerializeToString())
-    out.print(f"wrote {out_file}: {len(model.graph.node)} nodes")
+    out.print(f"wrote {escape(str(out_file))}: {len(model.graph.node)} nodes")
