@@ -101,12 +101,19 @@ def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
         "--out",
         "o",
     ]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}, stdout=subprocess.PIPE, text=True
-    ) as running:
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+
+    def take_interrupts() -> None:  # a job in the background may have inherited that they are ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=take_interrupts) as running:
         time.sleep(6)
         running.send_signal(signal.SIGINT)
-        output, _ = running.communicate(timeout=60)
+        try:
+            output, _ = running.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            raise
     assert running.returncode == 0
     assert "this plan, local" in output
     assert (tmp_path / "o" / "plan.json").exists()
