@@ -67,9 +67,3 @@ def convex_gap(flow: Dataflow, mask: int) -> int:
         below |= flow.descendants[i]
         above |= flow.ancestors[i]
     return below & above & ~mask
-
-
-def scheme_masks(flow: Dataflow, scheme: FusionScheme) -> tuple[int, ...]:
-    """The groups of a scheme as masks of operators."""
-    index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    return tuple(sum(1 << index[name] for name in names) for names in scheme.groups)

@@ -111,6 +111,16 @@ class Dataflow:
         return tuple(masks)
 
     @cached_property
+    def macs(self) -> tuple[int, ...]:
+        """Per operator: multiply-accumulates of one inference."""
+        return tuple(row.macs(call) for row, call in zip(self.specs, self.calls, strict=True))
+
+    @cached_property
+    def weight_elements(self) -> int:
+        """Elements of all weights and biases, each constant once."""
+        return sum({w.name: w.elements for found in self.weights for w in found}.values())
+
+    @cached_property
     def everything(self) -> int:
         """The mask of all operators."""
         return (1 << len(self)) - 1

@@ -52,7 +52,7 @@ def inspect(
     note(graph)
     costs = GroupCosts(Dataflow.of(graph), chosen, epilogue=False)
     flow = costs.dataflow
-    macs = [row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True)]
+    macs = flow.macs
     views = len(graph.operators) - len(flow)
     out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators and {views} views, {sum(macs) / 1e9:.3f} GMACs")
     for name in graph.inputs:
@@ -68,7 +68,7 @@ def inspect(
     _print_unfusable(costs, chosen, everything=all_operators)
 
 
-def _print_kinds(costs: GroupCosts, macs: list[int]) -> None:
+def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     flow = costs.dataflow
     kinds: dict[str, list[int]] = defaultdict(list)
     for i, operator in enumerate(flow.operators):
@@ -83,7 +83,7 @@ def _print_kinds(costs: GroupCosts, macs: list[int]) -> None:
     out.print(rows)
 
 
-def _print_operators(costs: GroupCosts, macs: list[int]) -> None:
+def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     flow = costs.dataflow
     rows = table("name", "operator", "result", "MMACs", "weights B", "needs B")
     for i, operator in enumerate(flow.operators):

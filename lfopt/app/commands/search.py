@@ -104,9 +104,7 @@ def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Confi
 def _print(outcome: Outcome) -> None:
     plan, costs, graph = outcome.plan, outcome.costs, outcome.graph
     flow = costs.dataflow
-    macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
-    weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
-    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {weights / 1e6:.2f} M weights, {macs / 1e9:.3f} GMACs")
+    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {flow.weight_elements / 1e6:.2f} M weights, {sum(flow.macs) / 1e9:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
     if plan.traffic == "tiled":

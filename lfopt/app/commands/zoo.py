@@ -24,8 +24,7 @@ def list_() -> None:
     rows = table("network", "input", "ops", "M weights", "GMACs", "arXiv")
     for name in zoo.names():
         flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
-        macs = sum(row.macs(call) for row, call in zip(flow.specs, flow.calls, strict=True))
-        weights = sum({w.name: w.elements for found in flow.weights for w in found}.values())
+        macs, weights = sum(flow.macs), flow.weight_elements
         shape = "x".join(str(d) for d in flow.maps[0].shape[1:])
         rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source.rpartition("arXiv:")[2])
     out.print(rows)
