@@ -18,7 +18,7 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
-from lfopt.ir import Operator, row_axis, row_count
+from lfopt.ir import Operator, Tensor, row_axis, row_count
 from lfopt.ops import Call, RowReads, spec
 from lfopt.ops.evaluate import evaluate, to_node
 
@@ -95,6 +95,8 @@ class Case:
             tuple(v if i in self.constant else None for i, v in enumerate(self.operands)),
             tuple(i in self.constant for i in range(len(self.operands))),
             self.shapes(),
+            tuple(None if v is None else Tensor(str(i), v.shape, v.dtype.name) for i, v in enumerate(self.operands)),
+            tuple(Tensor(f"out{k}", shape, "float32") for k, shape in enumerate(self.shapes())),
         )
         return spec(self.kind).reads(call, index)
 

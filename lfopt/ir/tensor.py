@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from lfopt.ir.quantization import Quantization
+
 ROW_AXIS_OF_RANK = {3: 1, 4: 2, 5: 2}  # [b,s,d], [n,c,h,w] or [b,heads,s,d], [n,c,d,h,w]; every other rank is one row
 CHANNEL_AXIS_OF_RANK = {2: 1, 3: 2, 4: 1, 5: 1}
 
@@ -39,6 +41,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]  # elements per axis; () is a scalar
     dtype: str  # NumPy's name of the element type in the model, e.g. "float32"
+    quantization: Quantization | None = None  # what the integers stand for; None: they are the values themselves
 
     @property
     def elements(self) -> int:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lfopt.ir import Attribute, Graph, Operator, row_axis, row_count
+from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count
 
 Shape = tuple[int, ...]
 T = TypeVar("T", bound=Attribute)
@@ -22,6 +22,8 @@ class Call:
     values: tuple[np.ndarray | None, ...]  # of the inputs; None unless constant and at hand
     constant: tuple[bool, ...]  # which inputs are constants
     results: tuple[Shape, ...]  # shapes of the outputs that somebody asked for
+    tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
+    result_tensors: tuple[Tensor, ...]  # of the outputs that somebody asked for
 
     @classmethod
     def of(cls, graph: Graph, operator: Operator) -> Call:
@@ -32,6 +34,8 @@ class Call:
             tuple(graph.constants.get(name) for name in operator.inputs),
             tuple(name in graph.constants for name in operator.inputs),
             tuple(graph.shape(name) for name in operator.outputs if name),
+            tuple(graph.tensors[name] if name else None for name in operator.inputs),
+            tuple(graph.tensors[name] for name in operator.outputs if name),
         )
 
     def attribute(self, name: str, default: T) -> T:
