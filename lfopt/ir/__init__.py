@@ -14,8 +14,9 @@ from lfopt.ir.errors import (
 )
 from lfopt.ir.graph import Attribute, Graph, Operator
 from lfopt.ir.hardware import Hardware, round_up
-from lfopt.ir.plan import SCHEMA, FusionScheme, ModelReference, Plan, PlannedGroup, SearchRecord, Totals, Verdict
+from lfopt.ir.plan import SCHEMA, DramTensor, FusionScheme, ModelReference, Plan, PlannedGroup, Scheme, SearchRecord, Totals, Verdict
 from lfopt.ir.quantization import Quantization
+from lfopt.ir.schedule import Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, step_count, unfold
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
 __all__ = [
@@ -23,9 +24,11 @@ __all__ = [
     "Attribute",
     "Box",
     "CannotWrite",
+    "Compute",
     "Cost",
     "DoesNotFit",
     "DramBytes",
+    "DramTensor",
     "FusionScheme",
     "Graph",
     "Hardware",
@@ -34,26 +37,36 @@ __all__ = [
     "InvalidModel",
     "InvalidPlan",
     "LfoptError",
+    "Loop",
     "MissingValues",
     "ModelReference",
+    "Node",
     "Operator",
+    "Place",
     "Plan",
     "PlannedGroup",
     "Quantization",
     "RingNeed",
+    "Scheme",
     "SearchRecord",
     "Span",
+    "Step",
     "Tensor",
     "Totals",
+    "Transfer",
     "UnsupportedModel",
     "Verdict",
     "box_elements",
     "box_shape",
     "cut",
+    "dram_bytes",
+    "fold",
     "round_up",
     "row_axis",
     "row_count",
     "slices",
+    "step_count",
+    "unfold",
     "whole",
     "within",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Mode = Literal["lbdf", "tiled", "opaque", "excluded"]
+Mode = Literal["lbdf", "brr", "resident", "tiled", "opaque", "excluded"]
 
 
 class Cost(NamedTuple):

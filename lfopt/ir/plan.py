@@ -7,10 +7,12 @@ from typing import Literal
 
 from lfopt.ir.cost import DramBytes, Mode
 from lfopt.ir.hardware import Hardware
+from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/1"
 
 Proof = Literal["optimal", "bound", "none"]
+Scheme = Literal["lbdf", "brr", "resident", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,20 @@ class PlannedGroup:
     dram: DramBytes
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored
+    places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
+    steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
+    unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+
+
+@dataclass(frozen=True, slots=True)
+class DramTensor:
+    """Where a map or constant lies in DRAM. Rows are stored one after the other; within a row, the other axes in order."""
+
+    name: str
+    role: Literal["input", "output", "map", "weight"]
+    address: int  # bytes from the start of the plan's memory
+    rows: int
+    row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +102,10 @@ class Plan:
 
     model: ModelReference
     hardware: Hardware
-    scheme: Literal["lbdf"]
+    scheme: Scheme
     traffic: Literal["tiled", "once", "paper"]
     epilogue: bool
+    memory: tuple[DramTensor, ...]  # the DRAM map
     groups: tuple[PlannedGroup, ...]
     totals: Totals
     search: SearchRecord

@@ -1,0 +1,234 @@
+"""The schedule of a group: places in the buffer, and the steps that load, compute and store boxes of tensors, folded into loops.
+
+A step inside loops is written once, for the first turn of every loop; `moves` says how far it moves with each further turn. `unfold` walks the steps
+one by one; sums over a schedule need no walk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lfopt.ir.box import Box, Span
+from lfopt.ir.cost import DramBytes
+
+ByteClass = Literal["input", "output", "weight", "parameter", "spill"]
+Purpose = Literal["map", "weight", "sum"]
+Move = tuple[int, ...]  # how far the origin of a step moves in one turn of a loop
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Space in the buffer, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows, or of weight blocks."""
+
+    name: str  # the map, or what the place is for; unique in its group
+    purpose: Purpose
+    address: int  # bytes from the start of the buffer
+    slots: int
+    slot_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """All slots together."""
+        return self.slots * self.slot_bytes
+
+    @property
+    def end(self) -> int:
+        """First byte after the place."""
+        return self.address + self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A copy of a box between DRAM and the buffer."""
+
+    store: bool  # False: from DRAM to the buffer
+    tensor: str  # a map, a view of one, or a constant, as DRAM holds it
+    box: Box  # in the tensor's own axes
+    kind: ByteClass
+    rows: int  # pieces in DRAM
+    row_bytes: int  # that each piece moves, padding of rows in DRAM included
+    place: int  # index into the group's places
+    slot: int  # number of the first row, or of the weight block; row k of the box has number slot + k
+    offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
+    gather: str = ""  # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`
+    moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of the box, slot) moves
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that cross the memory port: the one prediction of traffic, which every report sums and nothing that counts reads."""
+        return self.rows * self.row_bytes
+
+    @property
+    def origin(self) -> Move:
+        """What moves from turn to turn."""
+        return (*(start for start, _ in self.box), self.slot)
+
+    def moved(self, by: Move) -> Transfer:
+        """The same, elsewhere, outside of loops."""
+        return replace(self, box=_shifted(self.box, by), slot=self.slot + by[-1], moves=())
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """One operator on one box of each of its results. Where it reads its operands from follows from what is on chip."""
+
+    operator: str
+    boxes: tuple[Box, ...]  # per result
+    places: tuple[int, ...]  # per result: index into the group's places; -1 for a result that takes no space here
+    inputs: Span | None = None  # input channels that a contraction reads in this step; None: all of them
+    sums: int = -1  # place of the partial sums, where the input channels come in several steps
+    first: bool = True  # whether it starts the partial sums; else it continues them
+    last: bool = True  # whether it finishes them and writes the results
+    moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves
+
+    @property
+    def origin(self) -> Move:
+        """What moves from turn to turn."""
+        return (*(start for box in self.boxes for start, _ in box), *(self.inputs[:1] if self.inputs else ()))
+
+    def moved(self, by: Move) -> Compute:
+        """The same, elsewhere, outside of loops."""
+        boxes: list[Box] = []
+        used = 0
+        for box in self.boxes:
+            boxes.append(_shifted(box, by[used:]))
+            used += len(box)
+        inputs = (self.inputs[0] + by[used], self.inputs[1] + by[used]) if self.inputs else None
+        return replace(self, boxes=tuple(boxes), inputs=inputs, moves=())
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Steps that run several times, moving on with every turn."""
+
+    count: int
+    body: tuple[Node, ...]
+
+
+Step = Transfer | Compute
+Node = Step | Loop
+
+
+def _shifted(box: Box, by: Move) -> Box:
+    return tuple((start + d, stop + d) for (start, stop), d in zip(box, by, strict=False))
+
+
+def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
+    """The steps one by one, in the order in which they run."""
+    turns: list[int] = []  # of every loop around
+
+    def walk(inside: Sequence[Node]) -> Iterator[Step]:
+        for node in inside:
+            if isinstance(node, Loop):
+                turns.append(0)
+                for turn in range(node.count):
+                    turns[-1] = turn
+                    yield from walk(node.body)
+                turns.pop()
+            elif node.moves:
+                yield node.moved(tuple(sum(t * d for t, d in zip(turns, along, strict=True)) for along in zip(*node.moves, strict=True)))
+            else:
+                yield node
+
+    return walk(nodes)
+
+
+def dram_bytes(nodes: Sequence[Node]) -> DramBytes:
+    """Bytes moved, by class, without walking the loops."""
+    total: dict[str, int] = {}
+
+    def add(inside: Sequence[Node], times: int) -> None:
+        for node in inside:
+            if isinstance(node, Loop):
+                add(node.body, times * node.count)
+            elif isinstance(node, Transfer):
+                total[node.kind] = total.get(node.kind, 0) + times * node.bytes
+
+    add(nodes, 1)
+    return DramBytes(**total)
+
+
+def step_count(nodes: Sequence[Node]) -> int:
+    """Steps that run, all turns counted."""
+    return sum(node.count * step_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
+
+
+# -- folding ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def fold(blocks: Sequence[Sequence[Node]], longest: int = 1) -> tuple[Node, ...]:
+    """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one turn.
+
+    Blocks repeat if they differ only in where their steps are, and move by the same amount each time.
+    """
+    keys = _Keys()
+    names = [keys.of_all(block) for block in blocks]
+    folded: list[Node] = []
+    at = 0
+    while at < len(blocks):
+        best_period, best_count, best_shift = 0, 1, None
+        for period in range(1, min(longest, (len(blocks) - at) // 2) + 1):
+            if names[at : at + period] != names[at + period : at + 2 * period]:
+                continue
+            shift = _shift(blocks[at : at + period], blocks[at + period : at + 2 * period])
+            count = 2
+            while (after := at + (count + 1) * period) <= len(blocks):
+                here = after - period
+                if names[here:after] != names[at : at + period] or _shift(blocks[here - period : here], blocks[here:after]) != shift:
+                    break
+                count += 1
+            if period * (count - 1) > best_period * (best_count - 1):
+                best_period, best_count, best_shift = period, count, shift
+        if best_shift is None:
+            folded += blocks[at]
+            at += 1
+            continue
+        moves = iter(best_shift)
+        body = tuple(_with_move(node, moves) for block in blocks[at : at + best_period] for node in block)
+        folded.append(Loop(best_count, body))
+        at += best_period * best_count
+    return tuple(folded)
+
+
+class _Keys:
+    """Small numbers for nodes that are alike in everything but where they are."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, int] = {}
+
+    def of_all(self, nodes: Sequence[Node]) -> tuple[int, ...]:
+        return tuple(self.of(node) for node in nodes)
+
+    def of(self, node: Node) -> int:
+        if isinstance(node, Loop):
+            key: object = (node.count, self.of_all(node.body))
+        elif isinstance(node, Transfer):
+            extents = tuple(stop - start for start, stop in node.box)
+            key = (node.store, node.tensor, extents, node.kind, node.rows, node.row_bytes, node.place, node.offset, node.gather, node.moves)
+        else:
+            extents = tuple(tuple(stop - start for start, stop in box) for box in node.boxes)
+            inputs = node.inputs[1] - node.inputs[0] if node.inputs else None
+            key = (node.operator, extents, node.places, inputs, node.sums, node.first, node.last, node.moves)
+        return self._known.setdefault(key, len(self._known))
+
+
+def _leaves(nodes: Sequence[Node]) -> Iterator[Step]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _leaves(node.body)
+        else:
+            yield node
+
+
+def _shift(before: Sequence[Sequence[Node]], after: Sequence[Sequence[Node]]) -> list[Move]:
+    """Per step: how far it moves from one turn to the next."""
+    pairs = zip(_leaves([n for block in before for n in block]), _leaves([n for block in after for n in block]), strict=True)
+    return [tuple(there - here for here, there in zip(a.origin, b.origin, strict=True)) for a, b in pairs]
+
+
+def _with_move(node: Node, moves: Iterator[Move]) -> Node:
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_with_move(inner, moves) for inner in node.body))
+    return replace(node, moves=(next(moves), *node.moves))
