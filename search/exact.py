@@ -123,7 +123,8 @@ class _Search:
                 return here.cost + here.rest
             after = mask | group
             known = states.get(after)
-            if known is not None and known.cost <= here.cost + least:
+            rest = problem.rest_bytes(mask, here.rest, group) if known is None else known.rest
+            if here.cost + least + rest >= (self.best if known is None else min(self.best, known.cost + rest)):
                 continue
             self.evaluations += 1
             found = problem.evaluate(group)
@@ -131,7 +132,6 @@ class _Search:
                 continue
             cost = here.cost + found.dram_bytes
             if known is None:
-                rest = problem.rest_bytes(mask, here.rest, group)
                 if cost + rest < self.best:
                     states[after] = _State(cost, rest, group)
                     levels[after.bit_count()].append(after)
@@ -164,7 +164,7 @@ def next_groups(problem: Problem, state: int, most: int = NOTHING) -> Iterator[t
     for start in bits(ready):
         if start > limit:
             return
-        floor, dram = problem.grow(0, 0, 0, start)
+        floor, dram = problem.grow(0, None, 0, start)
         stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
         while stack:
             mask, floor, dram, frontier, allowed, joined = stack.pop()

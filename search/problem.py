@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from lfopt.ir import Cost, DoesNotFit
 from lfopt.ops import Dataflow
+
+Floor = Any  # what a cost model knows of the buffer that a group, and whatever it is grown into, takes at the least; a search only passes it on
 
 
 class Prices(Protocol):
@@ -30,11 +32,11 @@ class Prices(Protocol):
         """See `Problem`."""
         ...
 
-    def grow(self, mask: int, floor: int, dram: int, op: int, /) -> tuple[int, int]:
+    def grow(self, mask: int, floor: Floor, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `Problem`."""
         ...
 
-    def may_grow(self, mask: int, floor: int, /) -> bool:
+    def may_grow(self, mask: int, floor: Floor, /) -> bool:
         """See `Problem`."""
         ...
 
@@ -52,9 +54,9 @@ class Problem:
     """Partition the operators of `dataflow` into legal groups of least DRAM traffic. A group is a mask of operators."""
 
     dataflow: Dataflow
-    evaluate: Callable[[int], Cost | DoesNotFit]
-    grow: Callable[[int, int, int, int], tuple[int, int]]  # (group, floor, dram, operator above all in it) -> (floor, dram) of the larger group
-    may_grow: Callable[[int, int], bool]  # (group, floor) -> whether it, or a group that contains it, may be legal
+    evaluate: Callable[[int], Cost | DoesNotFit | None]  # (group) -> its cost; anything else where it is not legal
+    grow: Callable[[int, Floor, int, int], tuple[Floor, int]]  # (group, floor, dram, operator above all in it) -> (floor, dram) of the larger group
+    may_grow: Callable[[int, Floor], bool]  # (group, floor) -> whether it, or a group that it is grown into, may be legal
     legal_anywhere: Callable[[int], bool]  # (group) -> whether it may run on any buffer, tiled if need be
     least_bytes: int  # what no scheme can avoid
     rest_bytes: Callable[[int, int, int], int]  # (operators executed, least bytes of the others, group) -> the same once the group is executed too
@@ -62,10 +64,10 @@ class Problem:
 
     @classmethod
     def of(cls, prices: Prices) -> Problem:
-        """The problem that a cost model poses."""
+        """The problem that a cost model poses. Where it has a `price`, which does not say why a group is not legal, that is asked: it is cheaper."""
         return cls(
             prices.dataflow,
-            prices.evaluate,
+            getattr(prices, "price", prices.evaluate),
             prices.grow,
             prices.may_grow,
             prices.legal_anywhere,

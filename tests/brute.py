@@ -1,6 +1,7 @@
 """Oracles for small graphs: all connected convex groups, and the cheapest partition into groups, by plain enumeration.
 
-Legality is decided here by networkx on named operators, not by `lfopt.fusion`.
+Legality is decided here by networkx on named operators, not by `lfopt.fusion`. Which modes a group may run in, and what it moves, is worked out apart
+from `GroupCosts` and the search; buffer needs of line buffers come from the recount, those of the other modes from the classes that plan them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from collections.abc import Callable, Iterator
 
 import networkx as nx
 
-from lfopt.ir import Graph
-from simulator.recount import Network
+from lfopt.ir import Graph, Hardware, Scheme
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.brr import Bands
+from lfopt.planning.resident import Resident
+from simulator.recount import Network, count, not_an_epilogue
 
 
 class Oracle:
@@ -78,3 +83,44 @@ def partitions(groups: dict[int, list[int]], rest: int) -> Iterator[tuple[int, .
         if not mask & ~rest:
             for tail in partitions(groups, rest & ~mask):
                 yield (mask, *tail)
+
+
+def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: Scheme = "lbdf") -> tuple[int, int]:
+    """(fewest bytes, schemes tried)."""
+    return Oracle(graph).least(prices(graph, hardware, traffic, epilogue=epilogue, scheme=scheme))
+
+
+def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: Scheme = "lbdf") -> Callable[[int], int | None]:
+    """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
+    flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
+    resident, bands = Resident(flow, hardware), Bands(flow, hardware)
+    tiles = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
+
+    def price(mask: int) -> int | None:
+        names = flow.names(mask)
+        counted = count(net, names, hardware)
+        once = counted.dram.total
+        if net.specs[names[0]].kind == "opaque":
+            return once
+        if any(traffic is Traffic.PAPER and count_weights(net, name, hardware) >= beta for name in names):
+            return 0 if len(names) == 1 else None
+        found: list[int] = []
+        if scheme in ("lbdf", "auto") and counted.buffer_bytes < beta:
+            found.append(once)
+        if scheme in ("resident", "auto") and resident.need(mask) < beta:
+            found.append(once)
+        if scheme in ("brr", "auto") and (banded := bands.cheapest(mask, beta)):
+            found.append(once + (banded.weight_passes - 1) * counted.dram.weight)
+        if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
+            tiled = traffic is Traffic.TILED and once not in found
+            found.append(tiles.tile(mask).dram.total if tiled else once)
+        return min(found, default=None)
+
+    return price
+
+
+def count_weights(net: Network, name: str, hardware: Hardware) -> int:
+    """Bytes on chip of an operator's weights."""
+    return sum(
+        hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered
+    )

@@ -17,8 +17,8 @@ from lfopt.planning import GroupCosts, Traffic
 from search import exact
 from search.exact import solve
 from search.problem import Problem, Result
-from simulator.recount import Network, count, not_an_epilogue
-from tests.brute import Oracle
+from simulator.recount import Network, count
+from tests.brute import brute_force
 from tests.strategies import random_graph, random_hardware
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
@@ -46,33 +46,6 @@ def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *
         assert all(not flow.preds[i] & ~(done | group) for i in range(len(flow)) if group >> i & 1)
         done |= group
     return found
-
-
-def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool) -> tuple[int, int]:
-    """(fewest bytes, schemes tried). Legality is worked out apart from the planner; so are bytes, but for what a tiled group re-reads."""
-    flow, net = Dataflow.of(graph), Network(graph)
-    costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
-
-    def price(mask: int) -> int | None:
-        names = flow.names(mask)
-        counted = count(net, names, hardware)
-        left_out = [name for name in names if traffic is Traffic.PAPER and count_weights(net, name, hardware) >= hardware.buffer_bytes]
-        if left_out and net.specs[names[0]].kind != "opaque":
-            return 0 if len(names) == 1 else None
-        if counted.buffer_bytes < hardware.buffer_bytes:
-            return counted.dram.total
-        if len(names) > 1 and not (epilogue and not not_an_epilogue(net, names)):
-            return None
-        return costs.dram(mask).total if traffic is Traffic.TILED else counted.dram.total
-
-    return Oracle(graph).least(price)
-
-
-def count_weights(net: Network, name: str, hardware: Hardware) -> int:
-    """Bytes on chip of an operator's weights."""
-    return sum(
-        hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered
-    )
 
 
 def compare(first: int, graphs: int, least: int, most: int) -> int:

@@ -17,9 +17,13 @@ def _version() -> str:
 app = App(name="lfopt", help="Find which operators of a network to fuse so that feature maps stay out of DRAM.", version=_version)
 COMMANDS = {
     "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
+    "simulate": "Show what a plan moves and saves, and what it costs in cycles and energy by the model.",
+    "execute": "Run a plan row by row, count its bytes, and compare the outputs with the reference.",
     "check": "Recount everything that a plan claims, independently of the planner.",
+    "report": "Write a plan as one HTML page to look at.",
     "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
+    "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
     "zoo": "List and export the networks that lfopt builds itself.",
 }
 for _name, _help in COMMANDS.items():

@@ -13,10 +13,9 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from lfopt.app.sizes import parse_size
-from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ir import Hardware, InvalidConfig, Scheme
 
 Method = Literal["exact", "nsga2", "local", "random"]
-Scheme = Literal["lbdf"]
 TrafficName = Literal["tiled", "once", "paper"]
 Rules = Literal["default", "none"]
 

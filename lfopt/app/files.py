@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lfopt.app.config import validate
-from lfopt.ir import SCHEMA, InvalidConfig, InvalidPlan, Plan
+from lfopt.frontend import load
+from lfopt.ir import SCHEMA, Graph, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.ir.listing import listing, parse
 
 
 def write_text(path: Path, text: str) -> None:
@@ -35,12 +38,22 @@ def sha256(path: Path) -> str:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """Write plan.json, one group a line."""
-    data = {"schema": SCHEMA, **asdict(plan)}
-    groups = ",\n  ".join(json.dumps(group) for group in data.pop("groups"))
+    """Write plan.json, one group a line but for its steps."""
+    data: dict[str, Any] = {"schema": SCHEMA, **asdict(replace(plan, groups=()))}
+    groups = ",\n  ".join(_group_text(group) for group in plan.groups)
+    memory = ",\n  ".join(json.dumps(tensor) for tensor in data.pop("memory"))
     head = {key: data.pop(key) for key in ("schema", "model", "hardware", "scheme", "traffic", "epilogue")}
-    text = json.dumps(head, indent=1)[:-2] + f',\n "groups": [\n  {groups}\n ],\n' + json.dumps(data, indent=1)[2:]
+    del data["groups"]
+    tail = json.dumps(data, indent=1)[2:]
+    text = json.dumps(head, indent=1)[:-2] + f',\n "memory": [\n  {memory}\n ],\n "groups": [\n  {groups}\n ],\n' + tail
     write_text(path, text + "\n")
+
+
+def _group_text(group: PlannedGroup) -> str:
+    data = asdict(replace(group, steps=()))
+    del data["steps"]
+    lines = ",\n   ".join(json.dumps(line) for line in listing(group.steps))
+    return json.dumps(data)[:-1] + (f', "steps": [\n   {lines}]}}' if lines else ', "steps": []}')
 
 
 def read_plan(path: Path) -> Plan:
@@ -57,7 +70,44 @@ def read_plan(path: Path) -> Plan:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}")
     del data["schema"]
+    schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(data.get("groups") or ())]
     try:
-        return validate(Plan, data, str(path))
+        plan = validate(Plan, data, str(path))
     except InvalidConfig as error:
         raise InvalidPlan(str(error)) from None
+    return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
+
+
+def _pop_steps(group: Any, where: str) -> tuple[Node, ...]:
+    """Take the steps, which are lines of text, out of a group."""
+    lines = group.pop("steps", []) if isinstance(group, dict) else []
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+        raise InvalidPlan(f"{where}.steps: found {type(lines).__name__}; accepted: a list of lines")
+    try:
+        return parse(lines)
+    except InvalidPlan as error:
+        raise InvalidPlan(f"{where}: {error}") from None
+
+
+def load_planned(path: Path) -> tuple[Plan, Graph]:
+    """A plan and the model beside it. Raises InvalidPlan if the model is not the one that the plan was made for."""
+    file = path / "plan.json" if path.is_dir() else path
+    plan = read_plan(file)
+    if Path(plan.model.onnx).name != plan.model.onnx:
+        raise InvalidPlan(f"{file}: model.onnx: found {plan.model.onnx!r}; accepted: a file name without folders")
+    model = file.parent / plan.model.onnx
+    graph = load(model)
+    if (digest := sha256(model)) != plan.model.sha256:
+        raise InvalidPlan(f"{model}: its SHA-256 is {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
+    return plan, graph
+
+
+def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a file, aside, then rename."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with aside.open("wb") as file:
+            write(file)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

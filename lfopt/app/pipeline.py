@@ -13,7 +13,7 @@ from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
 from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord, Totals
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, plan_groups, total_dram
+from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
 from lfopt.rewrite import simplify
 from search.problem import Problem, Result
 
@@ -95,7 +95,7 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
         raise InvalidConfig(f"--out {folder}: plan.json or simplified.onnx is a folder")
     graph = load_network(config.model, config.input_shapes, config.rules)
     lap("load")
-    costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), epilogue=config.epilogue)
+    costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
     problem = Problem.of(costs)
     bound = 0
     results: list[Result] = []
@@ -140,9 +140,10 @@ def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, fo
     plan = Plan(
         model=ModelReference(graph.name, sha256(onnx_file), onnx_file.name),
         hardware=costs.hardware,
-        scheme="lbdf",
+        scheme=costs.scheme,
         traffic=costs.traffic.value,
         epilogue=costs.epilogue,
+        memory=memory_map(costs, groups),
         groups=groups,
         totals=totals,
         search=SearchRecord(result.method, result.seed, result.evaluations, round(result.seconds, 3)),

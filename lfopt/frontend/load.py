@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, one_line, title
+from lfopt.frontend.qdq import Stored, absorb, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
@@ -60,7 +61,7 @@ def _from_model(model: ModelProto, input_shapes: InputShapes, folder: Path | Non
     walk.take_inputs(input_shapes)
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
-    return walk.finish(one_line(name or light.graph.name))
+    return absorb(walk.finish(one_line(name or light.graph.name)), walk.stored)
 
 
 @dataclass
@@ -77,6 +78,7 @@ class _Walk:
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
     unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
+    stored: dict[str, Stored] = field(default_factory=dict)  # integers that a DequantizeLinear made float constants of, by the constant's name
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -120,6 +122,7 @@ class _Walk:
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
+        node = standard_form(node, f"{self.label}: {title(node)}")
         operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
@@ -129,6 +132,8 @@ class _Walk:
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
             operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)
+        if is_q_or_dq(operator):
+            quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
         if self._fold(operator, results, what):
             return
         for name in operator.outputs:
@@ -241,7 +246,20 @@ class _Walk:
                 values = found
         for name, tensor in results.items():
             self._add_constant(name, tensor, values[name])
+        self._keep_stored(operator, inputs, what)
         return True
+
+    def _keep_stored(self, operator: Operator, inputs: Sequence[np.ndarray | None], what: str) -> None:
+        """Remember the integers behind a constant that was dequantised just now, or moved after it was."""
+        source = operator.inputs[0] if operator.inputs else ""
+        if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
+            by = quantization_of(operator, self.tensors, self.constants, what)
+            if by is not None:
+                self.stored[operator.outputs[0]] = Stored(replace(self.tensors[source], quantization=by), inputs[0])
+        elif source in self.stored:
+            found = moved(operator, self.stored[source], inputs, self.tensors[operator.outputs[0]], newest_opset())
+            if found is not None:
+                self.stored[operator.outputs[0]] = found
 
     def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
         if by_shape:

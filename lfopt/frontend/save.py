@@ -1,4 +1,7 @@
-"""Write a Graph as an ONNX file that `load` reads back to the same graph. Whoever reads meanwhile, or afterwards, finds a whole model or none."""
+"""Write a Graph as an ONNX file that `load` reads back to the same graph. Whoever reads meanwhile, or afterwards, finds a whole model or none.
+
+Quantised tensors are written in QDQ form (`lfopt.frontend.qdq`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.messages import one_line
+from lfopt.frontend.qdq import in_qdq_form
 from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor
 from lfopt.ops.evaluate import to_node
@@ -27,6 +31,7 @@ LARGE = 1024  # bytes of a constant that is worth moving there
 
 def to_model(graph: Graph) -> ModelProto:
     """The graph as an ONNX model; constants without values point to external data that does not exist."""
+    graph = in_qdq_form(graph)
     model = _without_constants(graph)
     model.graph.initializer.extend(_initializer(graph.tensors[name], value) for name, value in graph.constants.items())
     return model
@@ -94,6 +99,7 @@ def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
 
 def _with_external_values(graph: Graph, data: Path, stem: str) -> tuple[ModelProto, str]:
     """(model, name of its data file), with the large values written to `data`."""
+    graph = in_qdq_form(graph)
     model, digest, placed = _without_constants(graph), hashlib.sha256(), list[TensorProto]()
     with data.open("wb") as file:
         for name, value in graph.constants.items():

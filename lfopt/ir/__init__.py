@@ -13,9 +13,10 @@ from lfopt.ir.errors import (
     UnsupportedModel,
 )
 from lfopt.ir.graph import Attribute, Graph, Operator
-from lfopt.ir.hardware import Hardware, round_up
+from lfopt.ir.hardware import Energy, Hardware, round_up
 from lfopt.ir.plan import SCHEMA, DramTensor, FusionScheme, ModelReference, Plan, PlannedGroup, Scheme, SearchRecord, Totals, Verdict
 from lfopt.ir.quantization import Quantization
+from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
 from lfopt.ir.schedule import Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, step_count, unfold
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
@@ -26,11 +27,15 @@ __all__ = [
     "CannotWrite",
     "Compute",
     "Cost",
+    "Cycles",
     "DoesNotFit",
     "DramBytes",
     "DramTensor",
+    "Energy",
+    "EnergyUse",
     "FusionScheme",
     "Graph",
+    "GroupReport",
     "Hardware",
     "InvalidConfig",
     "InvalidGraph",
@@ -46,12 +51,17 @@ __all__ = [
     "Plan",
     "PlannedGroup",
     "Quantization",
+    "Report",
     "RingNeed",
+    "Role",
     "Scheme",
     "SearchRecord",
     "Span",
     "Step",
     "Tensor",
+    "TensorMove",
+    "TensorTraffic",
+    "Timing",
     "Totals",
     "Transfer",
     "UnsupportedModel",

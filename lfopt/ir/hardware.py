@@ -1,12 +1,17 @@
-"""The chip: one on-chip buffer in front of DRAM, and how many bytes things take on either side."""
+"""The chip: one on-chip buffer in front of DRAM, how many bytes things take on either side, and what time and energy they cost.
+
+What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as good as those are.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from math import prod
+from dataclasses import dataclass, field, fields
+from math import prod, sqrt
 
 from lfopt.ir.errors import InvalidConfig
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
+
+MAX_PJ = 1e9
 
 
 def round_up(value: int, step: int) -> int:
@@ -16,6 +21,30 @@ def round_up(value: int, step: int) -> int:
     (32, 17)
     """
     return -(-value // step) * step
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of single events, in pJ: a model to compare plans with, not a measurement of any chip. Leakage and control are left out.
+
+    Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz, "Computing's energy problem", ISSCC 2014: 1.3 nJ
+    per 64-bit DRAM access; 0.2 pJ for an 8-bit multiplication and 0.1 pJ for a 32-bit addition). They were taken from general knowledge; that
+    paper was not read for them. Buffer and accumulators follow the relative access costs of Optimus' published hardware description (research notes,
+    papers.md section 4.3): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
+    """
+
+    dram_byte_pj: float = 160.0  # one byte over the memory port
+    buffer_byte_pj: float | None = None  # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
+    accumulator_byte_pj: float = 0.08  # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
+    mac_pj: float = 0.3  # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
+    vector_pj: float = 0.3  # one element through the vector lanes, per byte of the element
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            optional = entry.name == "buffer_byte_pj" and value is None
+            if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
+                raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +58,39 @@ class Hardware:
     accumulator_bytes: int = 4  # one partial sum held on chip
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
     channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this
+    mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution) that meet in one cycle
+    mac_columns: int = 16  # MAC array: output channels made side by side
+    weight_port_bytes: int = 64  # per cycle, from the buffer into the weights of the MAC array, while it works with those before
+    accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
+    vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
+    start_cycles: int = 8  # that a step takes beside its work, and a contraction with each further tile of output channels
+    port_bytes: int = 16  # per cycle, between DRAM and the buffer; loads and stores share the port
+    port_latency: int = 40  # cycles of each transfer before its first byte
+    clock_hz: int = 1_000_000_000
+    overlap: bool = True  # whether transfers and computation run at the same time
+    energy: Energy = field(default_factory=Energy)
     name: str = "unnamed"
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            optional = field.name in ("weight_bytes", "bias_bytes") and value is None
-            if field.name != "name" and not optional and not (isinstance(value, int) and 1 <= value <= 1 << 40):
-                raise InvalidConfig(f"hardware.{field.name}: found {value!r}; accepted: a whole number from 1 to 2**40")
+        for entry in fields(self):
+            value, least = getattr(self, entry.name), 0 if entry.name in ("port_latency", "start_cycles") else 1
+            if entry.name in ("name", "energy") or (entry.name in ("weight_bytes", "bias_bytes") and value is None):
+                continue
+            if entry.name == "overlap":
+                if not isinstance(value, bool):
+                    raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
+            elif not (isinstance(value, int) and least <= value <= 1 << 40):
+                raise InvalidConfig(f"hardware.{entry.name}: found {value!r}; accepted: a whole number from {least} to 2**40")
+
+    @property
+    def buffer_byte_pj(self) -> float:
+        """Energy of one byte into or out of the buffer.
+
+        Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the size. Against Optimus' 6, 9 and 12 at
+        128K, 256K and 512K that is 6, 8.5 and 12.
+        """
+        given = self.energy.buffer_byte_pj
+        return self.energy.dram_byte_pj * 6 / 200 * sqrt(self.buffer_bytes / (1 << 17)) if given is None else given
 
     def dram_bytes(self, tensor: Tensor) -> int:
         """Bytes of a whole feature map in DRAM, row padding included."""

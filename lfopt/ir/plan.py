@@ -94,6 +94,7 @@ class SearchRecord:
     seed: int | None
     evaluations: int
     seconds: float
+    front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, buffer bytes) of plans that no other plan found beats in both, if the search keeps them
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A row says everything that fusion, planning and execution ask of an operator: its mapping type, how output rows depend on input rows, its
 multiply-accumulates, which inputs are parameters rather than data, and how a single operator may be tiled. Shapes come from ONNX's own inference
-(`lfopt.frontend`), values from ONNX's own reference implementation (`lfopt.ops.evaluate`).
+(`lfopt.frontend`), values from `lfopt.ops.compute`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Mapping(Enum):
 
 
 class Tiling(Enum):
-    """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiling`)."""
+    """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiles`)."""
 
     SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
     CONTRACT = "contract"  # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
@@ -116,7 +116,7 @@ _ROWS: list[OpSpec] = [
     *_same(M2M, d.along_axis(-1), "Softmax LogSoftmax Hardmax"),
     *_same(M2M, d.along_axis(-1, to_the_end=True), "LayerNormalization RMSNormalization"),
     OpSpec("LpNormalization", M2M, d.along_axis(-1)),
-    OpSpec("LRN", M2M, d.broadcast),
+    OpSpec("LRN", M2M, d.along_axis(1)),
     *_same(M2M, d.everything, "InstanceNormalization GroupNormalization MeanVarianceNormalization"),
     OpSpec("CumSum", M2M, d.everything, parameters=_parameters(1)),
     OpSpec("TopK", M2M, d.everything, parameters=_parameters(1)),

@@ -1,10 +1,11 @@
 """What a fusion group costs: DRAM bytes, buffer bytes, and whether it may run at all.
 
-    F_beta = sum over maps t that the group touches of rows(t) * row_bytes(t)  +  its weights and biases
-    F_D    = external inputs once each  +  maps needed outside once each  +  its weights and biases once
+    F_D  = external inputs once each  +  maps needed outside once each  +  weights and biases once (mode brr: once per band)
     valid iff F_beta < beta
 
-A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if they do not fit whole, they are tiled.
+F_beta is that of the mode: `lbdf` (line buffers), `resident` (maps whole), `brr` (bands of rows, weights streamed). Scheme `auto` takes, per group,
+the mode that moves the fewest bytes. A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
+they do not fit whole, they are tiled.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
+from typing import Any, NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, RingNeed
-from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
-from lfopt.planning.epilogue import families, followed, is_epilogue_group, streams_and_held
+from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, InvalidConfig, RingNeed, Scheme
+from lfopt.ir.cost import Mode
+from lfopt.ops import OPAQUE, Dataflow, bits
+from lfopt.planning.brr import Banded, Bands
+from lfopt.planning.epilogue import families, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
-from lfopt.planning.mates import mates
-from lfopt.planning.tiling import Contraction, Tile, contraction, tile
+from lfopt.planning.mates import band_bytes, band_mates, convex, mates
+from lfopt.planning.resident import Peak, Resident
+from lfopt.planning.tiles import Tile, Tiles
 
 
 class Traffic(Enum):
@@ -30,18 +36,39 @@ class Traffic(Enum):
     PAPER = "paper"  # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636, section III)
 
 
+class Floor(NamedTuple):
+    """Lower bounds on what a group, and every group that it is grown into, takes in each mode."""
+
+    line: int = 0  # bytes: line buffers
+    peak: Peak = Peak()  # resident
+
+
+KEPT = 1 << 16  # floors of groups that are remembered
+
+
 class GroupCosts:
     """Costs of the groups of one dataflow on one chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware, traffic: Traffic = Traffic.TILED, *, epilogue: bool = True) -> None:
+    def __init__(
+        self, dataflow: Dataflow, hardware: Hardware, traffic: Traffic = Traffic.TILED, *, scheme: Scheme = "lbdf", epilogue: bool = True
+    ) -> None:
+        if traffic is Traffic.PAPER and scheme in ("resident", "auto"):
+            raise InvalidConfig(
+                f"scheme {scheme!r} with traffic 'paper': found no such mode in the paper; accepted: scheme lbdf or brr, or another traffic"
+            )
         self.dataflow = dataflow
         self.hardware = hardware
         self.traffic = traffic
+        self.scheme: Scheme = scheme
         self.epilogue = epilogue
+        self._line, self._resident, self._bands = (scheme in (mode, "auto") for mode in ("lbdf", "resident", "brr"))
         self.line_buffers = LineBuffers(dataflow)
+        self.tiles = Tiles(dataflow, hardware, self.line_buffers.ring_rows)
+        self.resident = Resident(dataflow, hardware)
+        self.bands = Bands(dataflow, hardware)
+        self._grown: dict[int, tuple[Floor, int]] = {}  # per group: floor, DRAM bytes if every tensor moves once
         self._needs: dict[int, int] = {}  # F_beta by group, the same on any buffer
-        self._tiles: dict[int, tuple[int, Tile]] = {}  # per group: a buffer, and the best tiling on it
-        self._costs: dict[int, Cost | DoesNotFit] = {}
+        self._prices: dict[int, Cost | None] = {}
         self._map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self._row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
@@ -57,39 +84,92 @@ class GroupCosts:
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""
-        other = GroupCosts(self.dataflow, replace(self.hardware, buffer_bytes=buffer_bytes), self.traffic, epilogue=self.epilogue)
-        other.line_buffers, other._needs, other._tiles = self.line_buffers, self._needs, self._tiles
+        hardware = replace(self.hardware, buffer_bytes=buffer_bytes)
+        other = GroupCosts(self.dataflow, hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
+        other.line_buffers, other.resident, other.bands = self.line_buffers, self.resident, self.bands
+        other._needs, other._grown = self._needs, self._grown
+        other.tiles = self.tiles.at(hardware)
         return other
 
     # -- whole groups --------------------------------------------------------------------------------------------------------------------
 
     def evaluate(self, mask: int) -> Cost | DoesNotFit:
-        """Cost of the group, or why it may not run."""
-        if mask not in self._costs:
-            self._costs[mask] = self._evaluate(mask)
-        return self._costs[mask]
+        """Cost of the group in the mode that moves the fewest bytes (of equals: lbdf, resident, brr, tiled), or why it may not run."""
+        return self.price(mask) or self.does_not_fit(mask)
 
-    def _evaluate(self, mask: int) -> Cost | DoesNotFit:
+    def price(self, mask: int) -> Cost | None:
+        """As `evaluate`, without reasons."""
+        if mask not in self._prices:
+            self._prices[mask] = self._price(mask)
+        return self._prices[mask]
+
+    def _price(self, mask: int) -> Cost | None:
         flow = self.dataflow
         first = (mask & -mask).bit_length() - 1
         single = mask & (mask - 1) == 0
         if flow.specs[first] is OPAQUE and single:
-            return Cost(self.dram(mask).total, self.buffer_bytes(mask), "opaque")
+            return Cost(sum(self._once(mask)), self.buffer_bytes(mask), "opaque")
         if mask & self.excluded and single:
             return Cost(0, self.buffer_bytes(mask), "excluded")
-        needed = self.buffer_bytes(mask)
-        if needed < self.hardware.buffer_bytes:
-            return Cost(sum(self._once(mask)), needed, "lbdf")
+        beta = self.hardware.buffer_bytes
+        floor, once = self._grown.get(mask) or (None, sum(self._once(mask)))
+        if self._line and (floor is None or floor.line < beta) and (needed := self.buffer_bytes(mask)) < beta:
+            return Cost(once, needed, "lbdf")
+        if self._resident and (floor.peak.bytes if floor else self.resident.least(mask)) < beta and (needed := self.resident.need(mask)) < beta:
+            return Cost(once, needed, "resident")
+        banded = self.banded(mask) if self._bands else None
+        best = None if banded is None else Cost(self._banded_dram(mask, banded).total, banded.buffer_bytes, "brr")
         if single or (self.epilogue and not mask & self.excluded and self.is_epilogue_group(mask)):
-            chosen = self.tile(mask)
-            return Cost(self.dram(mask).total, chosen.buffer_bytes, "tiled")
-        return self.does_not_fit(mask)
+            moved = self._tiled_dram(mask).total
+            if best is None or moved < best.dram_bytes:
+                best = Cost(moved, self.tile(mask).buffer_bytes, "tiled")
+        return best
+
+    def banded(self, mask: int) -> Banded | None:
+        """How the group runs in bands with the fewest weight passes; None if it does not."""
+        return self.bands.cheapest(mask, self.hardware.buffer_bytes)
 
     def dram(self, mask: int) -> DramBytes:
-        """DRAM bytes of a group by class: F_D, or what its tiling moves where it must be tiled."""
+        """DRAM bytes of a group by class, in the mode that `evaluate` chose; F_D where the group may not run."""
+        mode = self._mode(mask)
+        if mode == "tiled":
+            return self._tiled_dram(mask)
+        if mode == "brr" and (banded := self.banded(mask)):
+            return self._banded_dram(mask, banded)
+        return self._once_by_class(mask)
+
+    def weight_passes(self, mask: int) -> int:
+        """Times that the group's weights are loaded, in the mode that `evaluate` chose."""
+        mode = self._mode(mask)
+        if mode == "tiled" and self.traffic is Traffic.TILED:
+            return self.tile(mask).weight_passes
+        if mode == "brr" and (banded := self.banded(mask)):
+            return banded.weight_passes
+        return 1
+
+    def band_rows(self, mask: int) -> int:
+        """Output rows made at a time, in the mode that `evaluate` chose."""
+        mode = self._mode(mask)
+        if mode == "tiled" and self.traffic is Traffic.TILED:
+            return self.tile(mask).rows or 1
+        if mode == "brr" and (banded := self.banded(mask)):
+            return banded.band_rows
+        return 1 if mode == "lbdf" else max(self.dataflow.heights[i] for i in bits(mask))
+
+    def _mode(self, mask: int) -> Mode | None:
+        found = self.price(mask)
+        return found.mode if found else None
+
+    def _once_by_class(self, mask: int) -> DramBytes:
         read, written, weights = self._once(mask)
-        once = DramBytes(input=read, output=written, weight=weights)
-        return once + self._rereads(mask) if self.traffic is Traffic.TILED else once
+        return DramBytes(input=read, output=written, weight=weights)
+
+    def _banded_dram(self, mask: int, banded: Banded) -> DramBytes:
+        read, written, weights = self._once(mask)
+        return DramBytes(input=read, output=written, weight=weights * banded.weight_passes)
+
+    def _tiled_dram(self, mask: int) -> DramBytes:
+        return self.tile(mask).dram if self.traffic is Traffic.TILED else self._once_by_class(mask)
 
     def _once(self, mask: int) -> tuple[int, int, int]:
         """(input, output, weight) bytes with every tensor once."""
@@ -106,16 +186,6 @@ class GroupCosts:
                 if flow.is_output[m] or flow.readers[m] & ~mask:
                     written += self._map_bytes[m]
         return read, written, self.weight_bytes(mask)[0]
-
-    def _rereads(self, mask: int) -> DramBytes:
-        """What tiling adds to every tensor once."""
-        first = (mask & -mask).bit_length() - 1
-        if not self._contracts(first) or self.buffer_bytes(mask) < self.hardware.buffer_bytes:
-            return DramBytes()
-        chosen = self.tile(mask)
-        extra_input, extra_weight = chosen.extra_input_bytes, chosen.extra_weight_bytes
-        second_is_map = any(o.input == 1 for o in self.dataflow.operands[first])
-        return DramBytes(input=extra_input + extra_weight) if second_is_map else DramBytes(input=extra_input, weight=extra_weight)
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
         """(DRAM bytes, buffer bytes) of the group's weights and biases; one read by several of its operators counts once."""
@@ -139,7 +209,17 @@ class GroupCosts:
         return need
 
     def does_not_fit(self, mask: int) -> DoesNotFit:
-        """The breakdown of F_beta."""
+        """The breakdown of F_beta in the mode that needs the least buffer."""
+        needs: dict[str, int] = {}
+        if self._line:
+            needs["lbdf"] = self.buffer_bytes(mask)
+        if self._resident:
+            needs["resident"] = self.resident.need(mask)
+        if self._bands and (choices := self.bands.choices(mask)):
+            needs["brr"] = choices[-1].buffer_bytes
+        mode = min(needs, key=needs.__getitem__, default="lbdf")
+        if mode == "resident":
+            return self.resident.does_not_fit(mask, self.hardware.buffer_bytes)
         flow = self.dataflow
         rings = self.line_buffers.ring_rows(mask)
         return DoesNotFit(
@@ -166,30 +246,7 @@ class GroupCosts:
 
     def tile(self, mask: int) -> Tile:
         """The tiling of a single operator or epilogue group that does not fit whole."""
-        beta = self.hardware.buffer_bytes
-        on, known = self._tiles.get(mask, (0, None))
-        # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
-        if known is None or not (on == beta or (on > beta and known.buffer_bytes < beta)):
-            known = self._tile(mask)
-            self._tiles[mask] = beta, known
-        return known
-
-    def _tile(self, mask: int) -> Tile:
-        head = (mask & -mask).bit_length() - 1
-        if self._contracts(head):
-            return tile(self._contraction(mask), self.hardware)
-        channels = max(self.dataflow.maps[self.dataflow.results[head][0]].shape, default=1)
-        return Tile("split", 0, 0, min(-(-self.buffer_bytes(mask) // channels), self.hardware.buffer_bytes - 1))
-
-    def _contracts(self, op: int) -> bool:
-        return self.dataflow.specs[op].tiling is Tiling.CONTRACT and any(o.input == 0 for o in self.dataflow.operands[op])
-
-    def _contraction(self, mask: int) -> Contraction:
-        head = (mask & -mask).bit_length() - 1
-        streaming, held = streams_and_held(self.dataflow, mask, self.hardware)
-        epilogue_weights = self.weight_bytes(mask & ~(1 << head))[1]
-        weights = self.weight_bytes(mask)[1] - epilogue_weights
-        return contraction(self.dataflow, head, self.hardware, weights, streaming, held + epilogue_weights)
+        return self.tiles.best(mask)
 
     # -- what the exact search grows groups with -----------------------------------------------------------------------------------------
 
@@ -233,12 +290,25 @@ class GroupCosts:
                 readers[m].append((1 << i, rows))
         return [sorted(found, key=lambda item: -item[1]) for found in readers]
 
-    def grow(self, mask: int, floor: int, dram: int, op: int) -> tuple[int, int]:
+    def grow(self, mask: int, floor: Any, dram: int, op: int) -> tuple[Any, int]:
         """Add an operator whose index is above all others in the group.
 
-        `floor` bounds F_beta from below, for the group and for every group that contains it: weights plus, per map, the widest window among its
-        readers in the group. `dram` is F_D with every tensor once. Both are returned for the larger group.
+        `floor` bounds F_beta from below, for the group and for every group that it is grown into: bytes under scheme lbdf, a `Floor` under the
+        others; that of the empty group is not read. `dram` is F_D with every tensor once. Both are returned for the larger group.
         """
+        if self.scheme == "lbdf":
+            return self._grow_line(mask, floor if mask else 0, dram, op)
+        before: Floor = floor if mask else Floor()
+        line, dram = self._grow_line(mask, before.line, dram, op)
+        found = Floor(line, self.resident.grow(mask, before.peak, op) if self._resident else before.peak)
+        if not (mask | 1 << op) & self.excluded:
+            if len(self._grown) >= KEPT:
+                self._grown.clear()
+            self._grown[mask | 1 << op] = found, dram
+        return found, dram
+
+    def _grow_line(self, mask: int, floor: int, dram: int, op: int) -> tuple[int, int]:
+        """The floor of line buffers: weights plus, per map, the widest window among its readers in the group; and F_D."""
         flow = self.dataflow
         bit = 1 << op
         for m, rows in self._holds[op].items():
@@ -267,9 +337,18 @@ class GroupCosts:
             dram, floor = dram + extra, floor + extra
         return floor, 0 if bit & self.excluded else dram  # an excluded operator stands alone, and moves nothing that is counted
 
-    def may_grow(self, mask: int, floor: int) -> bool:
-        """Whether some group that contains this one may be legal, as far as a lower bound on its buffer tells."""
-        return floor < self.hardware.buffer_bytes or (self.epilogue and self.is_epilogue_group(mask))
+    def may_grow(self, mask: int, floor: Any) -> bool:
+        """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""
+        return self._may_fit(mask, floor) or (self.epilogue and self.is_epilogue_group(mask))
+
+    def _may_fit(self, mask: int, floor: Any) -> bool:
+        """Whether the group, or one that it is grown into, may fit in some mode of the scheme."""
+        beta = self.hardware.buffer_bytes
+        if self.scheme == "lbdf":
+            return floor < beta
+        if (self._line and floor.line < beta) or (self._resident and floor.peak.bytes < beta):
+            return True
+        return self._bands and self.bands.floor(mask) < beta
 
     @cached_property
     def excluded(self) -> int:
@@ -340,9 +419,20 @@ class GroupCosts:
         """
         if self.traffic is not Traffic.TILED:
             return [0] * len(self.dataflow)
-        beta, count = self.hardware.buffer_bytes, len(self.dataflow)
-        too_big = [self.grow(0, 0, 0, i)[0] >= beta and not self._with_shared >> i & 1 for i in range(count)]
-        return [self._rereads(1 << i).total if big else 0 for i, big in enumerate(too_big)]
+        found = [0] * len(self.dataflow)
+        for i in range(len(found)):
+            if self._fits_in_no_mode(i) and not self._with_shared >> i & 1:
+                found[i] = max(self.tile(1 << i).dram.total - sum(self._once(1 << i)), 0)
+        return found
+
+    def _fits_in_no_mode(self, op: int) -> bool:
+        """Whether an operator is too much for the buffer in whatever group, but for one that is tiled."""
+        beta = self.hardware.buffer_bytes
+        if self._line and self._grow_line(0, 0, 0, op)[0] < beta:
+            return False
+        if self._resident and self.resident.grow(0, Peak(), op).bytes < beta:
+            return False
+        return not self._bands or band_bytes(self.bands.slices, op) >= beta
 
     @cached_property
     def _forced(self) -> list[int]:
@@ -360,9 +450,19 @@ class GroupCosts:
     @cached_property
     def _mates(self) -> tuple[int, ...]:
         """See `mates`; operators of one epilogue may meet whatever the buffer."""
-        found = mates(self.dataflow, self._holds, self._row_bytes, [own[1] for own in self._own], self.hardware.buffer_bytes)
+        flow, beta = self.dataflow, self.hardware.buffer_bytes
+        if self.scheme == "lbdf":
+            found = self._line_mates()
+        else:
+            modes = [self._line_mates()] if self._line else []
+            modes += [self.resident.mates(beta)] if self._resident else []
+            modes += [band_mates(self.bands.slices, beta)] if self._bands else []
+            found = [reduce(or_, masks) for masks in zip(*(convex(flow, each) for each in modes), strict=True)]
         if self.epilogue:
             for family in families(self._follows):
                 for i in bits(family):
                     found[i] |= family
         return tuple(found)
+
+    def _line_mates(self) -> list[int]:
+        return mates(self.dataflow, self._holds, self._row_bytes, [own[1] for own in self._own], self.hardware.buffer_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lfopt.ir import Hardware
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.rows import same_row
 
@@ -41,21 +40,3 @@ def families(follows: list[int]) -> list[int]:
                 family |= 1 << i
         found.append(family)
     return found
-
-
-def streams_and_held(flow: Dataflow, mask: int, hardware: Hardware) -> tuple[list[int], int]:
-    """(maps that stream beside the head's input, buffer bytes of one-row operands held throughout) of an epilogue group."""
-    head = (mask & -mask).bit_length() - 1
-    streaming = [m for i in bits(mask) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~mask]
-    held: set[int] = set()
-    for i in bits(mask & ~(1 << head)):
-        for operand in flow.operands[i]:
-            m = operand.map
-            inside = flow.producer[m] >= 0 and mask >> flow.producer[m] & 1
-            if inside or m in streaming:
-                continue
-            if flow.maps[m].rows == flow.heights[head]:
-                streaming.append(m)
-            else:
-                held.add(m)
-    return streaming, sum(hardware.row_bytes(flow.maps[m]) * flow.maps[m].rows for m in held)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.slices import Slices
 
 
 def mates(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], weights: list[int], limit: int) -> list[int]:
@@ -24,6 +26,79 @@ def mates(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], wei
                 reach[j] = min(reach.get(j, limit), rows * row_bytes[m])
         steps.append(reach)
     return [_within(steps, weights, i, limit) for i in range(len(flow))]
+
+
+def parts(flow: Dataflow, inside: int) -> list[int]:
+    """Per operator: the operators that it hangs together with by a path within the set; itself alone where it is outside."""
+    found = [1 << i for i in range(len(flow))]
+    while inside:
+        part = frontier = inside & -inside
+        while frontier:
+            spread = 0
+            for i in bits(frontier):
+                spread |= flow.neighbours[i]
+            frontier = spread & inside & ~part
+            part |= frontier
+        inside &= ~part
+        for i in bits(part):
+            found[i] = part
+    return found
+
+
+def band_mates(slices: Slices, limit: int) -> list[int]:
+    """Per operator: operators that may share a group that runs in bands (mode brr) in less than `limit` bytes with it, itself included."""
+    flow = slices.dataflow
+    able = [not slices.facts[i].never and band_bytes(slices, i) < limit for i in range(len(flow))]
+    found = parts(flow, sum(1 << i for i, fits in enumerate(able) if fits))
+    for i, operands in enumerate(flow.operands):
+        for o in operands:  # one row spread over many: not with what makes it
+            if flow.heights[i] > 1 and flow.maps[o.map].rows == 1 and flow.producer[o.map] >= 0:
+                found[i] &= ~(1 << flow.producer[o.map])
+                found[flow.producer[o.map]] &= ~(1 << i)
+    return found
+
+
+def band_bytes(slices: Slices, op: int) -> int:
+    """The least that an operator takes in whatever group runs in bands: its maps sliced where they may be, and one block of its weights.
+
+    Of a contraction, the map that it reads or the one that it makes is full.
+    """
+    flow, facts = slices.dataflow, slices.facts[op]
+    full = thin = 0  # bytes of the maps that it reads, full, and sliced where they may be
+    for m in {o.map for o in flow.operands[op]}:
+        reading = [o for o in flow.operands[op] if o.map == m]
+        rows = max(1, *(o.reads.widest[facts.least_rows] for o in reading))
+        full += rows * slices.row_bytes[m]
+        thin += rows * (slices.slice_bytes(m) if all(slices.takes_slices(op, o.input) for o in reading) else slices.row_bytes[m])
+    made = [m for m in flow.results[op] if slices.needed(m)]
+    made_full = sum(slices.row_bytes[m] for m in made)
+    if not facts.contracts:
+        maps = thin + sum(
+            min(slices.slice_bytes(m), slices.row_bytes[m]) if CHANNEL_AXIS_OF_RANK.get(len(flow.maps[m].shape)) is not None else slices.row_bytes[m]
+            for m in made
+        )
+    else:
+        maps = min(full + sum(slices.slice_bytes(m) for m in made), thin + made_full)
+    block = min(slices.block_bytes(op, sums=sums) for sums in ((False, True) if facts.sums else (False,)))
+    return maps + block + sum(slices.constant_bytes[name] for name in facts.held)
+
+
+def convex(flow: Dataflow, found: list[int]) -> list[int]:
+    """Of operators that may share a group, those that still may once everything on the paths between them must share it too."""
+    kept = list(found)
+    for i, mask in enumerate(found):
+        for beyond in (flow.descendants, flow.ancestors):
+            apart = beyond[i] & ~mask
+            while apart:
+                # What lies beyond an operator that cannot join cannot join either.
+                k = apart.bit_length() - 1 if beyond is flow.ancestors else (apart & -apart).bit_length() - 1
+                kept[i] &= ~beyond[k]
+                apart &= ~(beyond[k] | 1 << k)
+    for i, mask in enumerate(kept):
+        for j in bits(mask):
+            if not kept[j] >> i & 1:
+                kept[i] &= ~(1 << j)
+    return kept
 
 
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:

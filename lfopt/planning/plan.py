@@ -1,10 +1,16 @@
-"""From a scheme to a plan: every group with its mode, buffer, bytes by class, and what it loads and stores."""
+"""From a scheme to a plan: every group with its mode, buffer, bytes by class, places and steps; and where everything lies in DRAM."""
 
 from __future__ import annotations
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, PlannedGroup
+from collections.abc import Sequence
+
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, round_up
 from lfopt.ops import bits
+from lfopt.planning import tiles
 from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.streaming import Layout, line_buffer_schedule
+
+DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 
 
 def plan_groups(costs: GroupCosts, groups: tuple[int, ...]) -> tuple[PlannedGroup, ...] | DoesNotFit:
@@ -23,17 +29,69 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
+    places, steps, reason = _schedule(costs, group, cost)
     return PlannedGroup(
         id=number,
         nodes=flow.names(group),
         mode=cost.mode,
-        band_rows=1,
-        weight_passes=costs.tile(group).weight_passes if cost.mode == "tiled" and costs.traffic is Traffic.TILED else 1,
+        band_rows=costs.band_rows(group),
+        weight_passes=costs.weight_passes(group),
         buffer_bytes=cost.buffer_bytes,
         dram=costs.dram(group),
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
+        places=places,
+        steps=steps,
+        unexecutable=reason,
     )
+
+
+def _schedule(costs: GroupCosts, group: int, cost: Cost) -> tuple[tuple[Place, ...], tuple[Node, ...], str]:
+    """Places, steps; or why there are none."""
+    kind = costs.dataflow.operators[(group & -group).bit_length() - 1].kind
+    if cost.mode == "opaque":
+        return (), (), f"lfopt has no rules for operator {kind}"
+    if cost.mode == "excluded":
+        return (), (), "traffic 'paper' leaves the operator out"
+    if cost.mode == "lbdf":
+        return (*line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, costs.line_buffers.ring_rows(group)), "")
+    if cost.mode == "resident":
+        return (*costs.resident.schedule(group), "")
+    if cost.mode == "brr":
+        banded = costs.banded(group)
+        assert banded is not None, "mode brr means that a number of bands fits"
+        return (*costs.bands.schedule(group, banded), "")
+    if costs.traffic is not Traffic.TILED:
+        return (), (), f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+    chosen = costs.tile(group)
+    if chosen.kind == "none":
+        return (), (), f"the buffer is too small for any tiling of {kind} that lfopt knows"
+    return (*tiles.schedule(costs.tiles.work(group), chosen), "")
+
+
+def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
+    """Where the plan's tensors lie in DRAM: graph inputs, weights, then every map that a group stores, one after the other."""
+    flow, hardware = costs.dataflow, costs.hardware
+    layout = Layout(flow, hardware)
+    outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
+    index = {tensor.name: m for m, tensor in enumerate(flow.maps)}
+    found: list[DramTensor] = []
+    address = 0
+
+    def add(name: str, role: str, rows: int, row_bytes: int) -> None:
+        nonlocal address
+        found.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
+        address = round_up(address + rows * row_bytes, DRAM_ALIGN)
+
+    for m, tensor in enumerate(flow.maps):
+        if flow.producer[m] < 0:
+            add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
+    for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
+        add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in layout.biases))
+    for name in dict.fromkeys(name for group in groups for name in group.outputs):
+        tensor = flow.maps[index[name]]
+        add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
+    return tuple(found)
 
 
 def total_dram(groups: tuple[PlannedGroup, ...], *, mode: str | None = None) -> DramBytes:

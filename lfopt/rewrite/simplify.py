@@ -45,7 +45,9 @@ def fold_batch_normalization(graph: Graph) -> Graph:
 
 
 def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:
-    """Whether everything but the map is constant, with one element per output channel."""
+    """Whether everything but the map is constant, with one element per output channel, and no integers stand between the two."""
+    if tensors[conv.outputs[0]].quantization is not None:
+        return False
     vectors = [name for name in (*conv.inputs[2:], *norm.inputs[1:]) if name]
     if any(name not in constants for name in (conv.inputs[1], *vectors)):
         return False

@@ -1,0 +1,223 @@
+"""lfopt quantize: a network of int8 maps and weights, by ONNX Runtime's static quantisation."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lfopt.app.commands.options import InputShapes
+from lfopt.app.pipeline import load_network
+from lfopt.app.screen import mib, note, out, table
+from lfopt.app.sizes import parse_shapes
+from lfopt.frontend import load, save, to_model
+from lfopt.frontend.messages import one_line
+from lfopt.frontend.opset import oldest_opset
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator, UnsupportedModel
+from lfopt.ops import Call, spec
+from lfopt.ops.elementwise import REAL
+from lfopt.ops.integer import KINDS, arithmetic
+
+SAMPLES = 16  # random inputs, where nothing is given
+UNARY = frozenset({*REAL, "Abs", "Clip", "Neg", "Relu", "Round"})  # one table each
+Samples = Sequence[Mapping[str, np.ndarray]]
+
+
+def quantize(
+    model: str,
+    *,
+    out_file: Annotated[Path, Parameter(name=["--out", "-o"])],
+    calibration: Path | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    unsigned: bool = False,
+    input_shape: InputShapes = (),
+) -> None:
+    """Write an int8 copy of a network in QDQ form: weights per channel, maps per tensor, scales from calibration data.
+
+    Parameters
+    ----------
+    model
+        ONNX file with weights, or zoo:NAME.
+    out_file
+        The ONNX file to write.
+    calibration
+        NumPy archive (.npz) of inputs by name, samples along the first axis. Without it, scales come from random inputs.
+    samples
+        Samples to calibrate with: of the archive (all, if not given), or random ones (16).
+    seed
+        Seed of the random inputs.
+    unsigned
+        Maps as uint8 instead of int8.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    """
+    if seed < 0 or (samples is not None and samples < 1) or not out_file.name:
+        raise InvalidConfig(
+            f"--seed {seed}, --samples {samples}, --out {str(out_file)!r}: accepted: a seed of at least 0, at least 1 sample, a file name"
+        )
+    runtime = _onnxruntime()
+    graph = _without_identities(load_network(model, parse_shapes(input_shape), "default"))
+    note(graph)
+    _refuse(graph, model)
+    given = _random(graph, samples or SAMPLES, seed) if calibration is None else _read(calibration, graph, samples)
+    made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
+    save(made, out_file)
+    _report(made, out_file, weight_bytes=_weight_bytes(graph))
+    if calibration is None:
+        out.print(
+            f"[yellow]scales come from {len(given)} random inputs (seed {seed}), not from data: the network's accuracy is lost[/]", soft_wrap=True
+        )
+        out.print("[yellow]--calibration x.npz gives real ones[/]")
+
+
+def _onnxruntime() -> Any:
+    try:
+        import onnxruntime.quantization  # noqa: PLC0415  (optional, and slow to import)
+    except ImportError as error:
+        raise InvalidConfig(f"lfopt quantize needs ONNX Runtime ({error}): pip install 'lfopt[quantize]'") from None
+    return onnxruntime
+
+
+def _refuse(graph: Graph, label: str) -> None:
+    if absent := [name for name, value in graph.constants.items() if value is None]:
+        raise MissingValues(f"{label}: constant {absent[0]!r} has no values, and scales come from running the network; give a model with weights")
+    if any(tensor.quantization is not None for tensor in graph.tensors.values()):
+        raise InvalidModel(f"{label}: is quantised already")
+
+
+def _without_identities(graph: Graph) -> Graph:
+    """Without Identity: ONNX Runtime would see another map, of another scale, behind it."""
+    same: dict[str, str] = {}
+    operators: list[Operator] = []
+    for operator in graph.operators:
+        operator = replace(operator, inputs=tuple(same.get(name, name) for name in operator.inputs))
+        if operator.kind == "Identity" and not operator.domain and operator.outputs[0] not in graph.outputs:
+            same[operator.outputs[0]] = operator.inputs[0]
+        else:
+            operators.append(operator)
+    return replace(graph, operators=tuple(operators), tensors={name: t for name, t in graph.tensors.items() if name not in same})
+
+
+def _random(graph: Graph, count: int, seed: int) -> Samples:
+    """Normal random numbers; 0 or 1 where an input is of integers."""
+    rng = np.random.default_rng(seed)
+
+    def one(name: str) -> np.ndarray:
+        tensor = graph.tensors[name]
+        drawn = rng.standard_normal(tensor.shape) if tensor.dtype.startswith("float") else rng.integers(0, 2, tensor.shape)
+        return drawn.astype(tensor.dtype)
+
+    return [{name: one(name) for name in graph.inputs} for _ in range(count)]
+
+
+def _read(path: Path, graph: Graph, count: int | None) -> Samples:
+    """Samples of an archive: [samples * n, ...] for an input [n, ...]."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
+            found = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror or 'not a NumPy archive'}") from None
+    except (ValueError, EOFError, KeyError, NotImplementedError) as error:  # damaged, or holds Python objects
+        raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(error)[:200]}") from None
+    parts: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        wanted = f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, {', '.join(map(str, tensor.shape[1:]))}]"
+        if name not in found:
+            raise InvalidConfig(f"{path}: no array {name!r}; it holds {', '.join(map(repr, found)) or 'nothing'}; {wanted}")
+        array = found[name]
+        fits = tensor.shape and array.ndim == len(tensor.shape) and array.shape[1:] == tensor.shape[1:] and array.shape[0] % tensor.shape[0] == 0
+        if not fits or not array.size or array.dtype.kind not in "biuf":
+            raise InvalidConfig(f"{path}: {name!r}: found {array.dtype} {list(array.shape)}; {wanted}")
+        if not np.isfinite(array).all():
+            raise InvalidConfig(f"{path}: {name!r}: holds infinities or NaN")
+        parts[name] = array.astype(tensor.dtype).reshape(-1, *tensor.shape)
+    counts = {name: len(array) for name, array in parts.items()}
+    if len(set(counts.values())) > 1:
+        raise InvalidConfig(f"{path}: the inputs have {counts} samples; accepted: as many of each")
+    return [{name: array[i] for name, array in parts.items()} for i in range(min(next(iter(counts.values())), count or 1 << 62))]
+
+
+def _quantized(runtime: Any, graph: Graph, given: Samples, *, unsigned: bool, label: str) -> Graph:
+    """The network as ONNX Runtime quantises it, read back."""
+    tools = runtime.quantization
+    native = {op.kind for op in graph.operators if op.kind in KINDS or op.kind in UNARY or spec(op.kind, op.domain).view}
+    kinds = sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
+    model = to_model(replace(graph, opset=oldest_opset(graph)))
+    model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
+    samples = iter(given)
+
+    class Reader(tools.CalibrationDataReader):
+        """Hands out the samples one by one."""
+
+        def get_next(self) -> Mapping[str, np.ndarray] | None:
+            """The next sample; None when there are no more."""
+            return next(samples, None)
+
+    integers = tools.QuantType.QUInt8 if unsigned else tools.QuantType.QInt8
+    with tempfile.TemporaryDirectory() as folder, _silent():
+        path = Path(folder) / "quantised.onnx"
+        try:
+            tools.quantize_static(
+                model,
+                path,
+                Reader(),
+                quant_format=tools.QuantFormat.QDQ,
+                op_types_to_quantize=kinds,
+                per_channel=True,
+                activation_type=integers,
+                weight_type=tools.QuantType.QInt8,
+            )
+        except Exception as error:  # whatever ONNX Runtime finds wrong with the network
+            raise UnsupportedModel(f"{label}: ONNX Runtime cannot quantise it: {one_line(error)}") from None
+        return replace(load(path), name=graph.name)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without the advice that ONNX Runtime's tools log."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _weight_bytes(graph: Graph) -> int:
+    return sum(value.nbytes for value in graph.constants.values() if value is not None)
+
+
+def _report(graph: Graph, path: Path, weight_bytes: int) -> None:
+    """What of the network is int8 now."""
+    counts: Counter[str] = Counter()
+    kinds: dict[str, Counter[str]] = {}
+    for operator in graph.operators:
+        call = Call.of(graph, operator)
+        integers = bool(call.result_tensors) and call.result_tensors[0].quantization is not None
+        how = arithmetic(call).value if integers else "not quantised"
+        counts[how] += 1
+        kinds.setdefault(how, Counter())[operator.kind] += 1
+    rows = table("arithmetic", "operators", "kinds")
+    for how, count in counts.most_common():
+        rows.add_row(how, str(count), ", ".join(kind for kind, _ in kinds[how].most_common(4)) + (", ..." if len(kinds[how]) > 4 else ""))
+    out.print(rows)
+    note(graph)
+    quantised = sum(count for how, count in counts.items() if how != "not quantised")
+    out.print(
+        f"wrote {escape(str(path))}: {quantised} of {len(graph.operators)} operators on 8-bit maps; "
+        f"constants {mib(weight_bytes)} MiB before, {mib(_weight_bytes(graph))} MiB now",
+        soft_wrap=True,
+    )

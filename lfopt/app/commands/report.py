@@ -1,0 +1,166 @@
+"""lfopt report: a plan as a page to look at."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lfopt.app.config import MAX_SECONDS
+from lfopt.app.files import read_plan, sha256, write_text
+from lfopt.app.report.content import content
+from lfopt.app.report.cuts import cuts
+from lfopt.app.report.page import Figure, Summary, render
+from lfopt.app.report.sweep import Stair, own_stair, sweep
+from lfopt.app.screen import mib, note, out
+from lfopt.app.sizes import format_size
+from lfopt.frontend import load
+from lfopt.ir import Graph, InvalidConfig, InvalidPlan, Plan, Report
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from simulator.simulate import simulate
+
+WARNINGS = 5  # disagreements that are written out
+
+
+def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, sweep_seconds: float = 3.0) -> None:
+    """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run, and why no group is larger.
+
+    Parameters
+    ----------
+    plan
+        plan.json, or the folder it is in.
+    out_file
+        The page; report.html beside the plan if not given.
+    sweep_seconds
+        Seconds to spend on other buffer sizes; 0 leaves the staircase at the plan's own.
+    """
+    clock = time.perf_counter()
+    if not 0 <= sweep_seconds < MAX_SECONDS:
+        raise InvalidConfig(f"--sweep-seconds: found {sweep_seconds}; accepted: seconds from 0")
+    file = plan / "plan.json" if plan.is_dir() else plan
+    page = file.parent / "report.html" if out_file is None else out_file
+    if page.is_dir() or not page.parent.is_dir():
+        raise InvalidConfig(f"--out {page}: accepted: a file name in a folder that exists")
+    claimed = read_plan(file)
+    graph = _network(claimed, file)
+    note(graph)
+    write_text(page, page_of(claimed, graph, sweep_seconds))
+    size, seconds = page.stat().st_size, time.perf_counter() - clock
+    out.print(f"[dim]wrote[/] {escape(str(page))}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
+
+
+def _network(plan: Plan, file: Path) -> Graph:
+    """The network beside the plan. Raises InvalidPlan if it is not the one that the plan was made for."""
+    name = plan.model.onnx
+    if Path(name).name != name:
+        raise InvalidPlan(f"{file}: model.onnx: found {name!r}; accepted: a file name without folders")
+    graph = load(file.parent / name)
+    if (digest := sha256(file.parent / name)) != plan.model.sha256:
+        raise InvalidPlan(f"{file}: {name} has the SHA-256 {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
+    return graph
+
+
+def page_of(plan: Plan, graph: Graph, sweep_seconds: float) -> str:
+    """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
+    simulated = simulate(plan, graph)
+    flow = Dataflow.of(graph)
+    costs = GroupCosts(flow, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
+    found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
+    stairs = sweep(costs, own_stair(plan), sweep_seconds)
+    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front)
+    return render(_summary(plan, graph, simulated, stairs, len(found)), data)
+
+
+def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], cut: int) -> Summary:
+    hardware, search = plan.hardware, plan.search
+    operators = sum(len(group.nodes) for group in plan.groups)
+    chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
+    epilogue = "on" if plan.epilogue else "off"
+    evaluated = f"{search.evaluations:,} {'groups' if search.method == 'exact' else 'plans'}"
+    seed = f", seed {search.seed}" if search.seed is not None else ""
+    return Summary(
+        name=graph.name,
+        facts=(
+            *chip,
+            f"{format_size(hardware.buffer_bytes)} buffer",
+            f"{hardware.element_bytes} B per element",
+            f"scheme {plan.scheme}",
+            f"traffic {plan.traffic}",
+            f"epilogue {epilogue}",
+        ),
+        figures=_figures(plan),
+        accounting=_accounting(plan, simulated),
+        warnings=_warnings(plan, graph, simulated),
+        counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {cut:,} cuts between them.",
+        sweep=_sweep_note(plan, stairs),
+        colophon=(
+            f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s",
+            f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}",
+            f"lfopt {version('lfopt')}",
+        ),
+        version=version("lfopt"),
+    )
+
+
+def _figures(plan: Plan) -> tuple[Figure, ...]:
+    totals = plan.totals
+    optimal = totals.proof == "optimal"
+    proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
+    ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
+    return (
+        Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),
+        Figure("times the proven lower bound", ratio, "", proof, "good" if optimal else ""),
+        _saving("layer by layer", totals.dram_bytes, totals.layer_by_layer_bytes),
+        _saving("epilogue fusion", totals.dram_bytes, totals.epilogue_fused_bytes),
+    )
+
+
+def _saving(baseline: str, size: int, against: int) -> Figure:
+    share = 100 * (against - size) / max(against, 1)
+    less = "less" if size <= against else "more"
+    return Figure(f"{less} than {baseline}", f"{abs(share):.1f}", "%", f"{abs(against - size):,} B {less}", "bad" if size > against else "")
+
+
+def _accounting(plan: Plan, simulated: Report) -> str:
+    """How the bytes were counted, and what the model makes of them."""
+    formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and group.mode != "excluded")
+    stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
+    said = "Every group has executable steps, and its bytes are the sum over them."
+    if formula:
+        why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
+        said = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
+    cycles, clock = simulated.cycles, plan.hardware.clock_hz
+    model = f"By the model of this chip: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
+    model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
+    star = " * every tensor once, whatever fits: outside the space of this plan." if plan.traffic == "tiled" or not plan.epilogue else ""
+    return f"{said} {model}{star}"
+
+
+def _warnings(plan: Plan, graph: Graph, simulated: Report) -> tuple[str, ...]:
+    lines = list(simulated.disagreements[:WARNINGS])
+    if len(simulated.disagreements) > WARNINGS:
+        lines.append(f"... and {len(simulated.disagreements) - WARNINGS} more figures that disagree")
+    if plan.totals.excluded_bytes:
+        count = sum(group.mode == "excluded" for group in plan.groups)
+        lines.append(f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).")
+    return (*lines, *graph.notes)
+
+
+def _sweep_note(plan: Plan, stairs: Sequence[Stair]) -> str:
+    proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
+    if len(stairs) == 1:
+        return "The plan's own buffer alone: no time was given to other sizes."
+    note = f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of them proven optimal."
+    front = (
+        f" Of the plans that the {plan.search.method} search found, those that no other beats in both bytes and buffer." if plan.search.front else ""
+    )
+    return note + front

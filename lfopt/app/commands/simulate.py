@@ -1,0 +1,257 @@
+"""lfopt simulate: what a plan moves and saves, and what it costs by the model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from rich.markup import escape
+from rich.table import Table
+
+from lfopt.app.files import load_planned
+from lfopt.app.screen import mib, out, shorten, table
+from lfopt.app.sizes import format_size
+from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, PlannedGroup, Report, TensorTraffic, step_count
+from lfopt.ir.listing import listing
+from simulator.simulate import simulate as simulated
+
+WIDE = 110  # columns from which the lists say more
+NAMED = 4  # groups named for one tensor
+ROLES = {"input": "graph inputs", "weight": "weights", "map": "maps between groups", "output": "graph outputs"}
+PARTS = {"DRAM": "dram_pj", "buffer": "buffer_pj", "partial sums": "accumulator_pj", "MACs": "mac_pj", "vector": "vector_pj", "total": "total_pj"}
+
+
+def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False, top: int = 5, group: int | None = None) -> int:
+    """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the model.
+
+    Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are not.
+
+    Parameters
+    ----------
+    plan
+        plan.json, or the folder it is in.
+    as_json
+        Print the whole report as JSON.
+    top
+        Groups and tensors listed: those that move the most.
+    group
+        Show this group alone: its places in the buffer and its steps.
+    """
+    if top < 1:
+        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
+    claimed, graph = load_planned(plan)
+    if group is not None and not 0 <= group < len(claimed.groups):
+        raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}")
+    report = simulated(claimed, graph)
+    if as_json:
+        sys.stdout.write(json.dumps(asdict(report if group is None else report.groups[group]), indent=1) + "\n")
+        return 1 if report.disagreements else 0
+    if group is None:
+        _print(report, top)
+    else:
+        _print_group(report.groups[group], claimed.groups[group], report.hardware)
+    for line in report.disagreements:
+        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+    return 1 if report.disagreements else 0
+
+
+# -- the whole plan --------------------------------------------------------------------------------------------------------------------------
+
+
+def _print(report: Report, top: int) -> None:
+    hardware = report.hardware
+    operators = sum(len(g.nodes) for g in report.groups)
+    out.print(f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, {report.macs / 1e9:.3f} GMACs{_again(report)}")
+    out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element\n")
+    out.print(_baselines(report))
+    out.print()
+    out.print(_roles(report))
+    out.print()
+    _print_model(report.cycles, report.energy, hardware)
+    out.print()
+    out.print(_groups(report, top))
+    out.print()
+    out.print(_movers(report, top))
+    _print_footnotes(report)
+
+
+def _print_footnotes(report: Report) -> None:
+    out.print("[dim]* a model: what the hardware description makes of the steps. Bytes are exact sums over the steps.[/]")
+    if formula := [g for g in report.groups if g.by_formula]:
+        first = f"e.g. {formula[0].id}, since {formula[0].by_formula}"
+        out.print(f"[dim](f) {len(formula)} of the groups have no steps: bytes by formula, cycles of whole tensors; {escape(first)}[/]")
+    if shortened := [g for g in report.groups if g.cycles.timing == "extrapolated"]:
+        out.print(f"[dim]cycles of {len(shortened)} groups with very many steps are extrapolated from shortened loops, e.g. of {shortened[0].id}[/]")
+
+
+def _again(report: Report | GroupReport) -> str:
+    return f" ({report.recomputed_macs / 1e6:,.1f} M of them recomputed)" if report.recomputed_macs else ""
+
+
+def _baselines(report: Report) -> Table:
+    totals = report.baselines
+    rows = table("", "DRAM bytes", "MiB", "x bound", "")
+    rows.columns[-1].justify = "left"
+
+    def add(name: str, size: int, remark: str = "", style: str | None = None) -> None:
+        rows.add_row(name, f"{size:,}", mib(size), f"{size / max(totals.lower_bound_bytes, 1):.3f}", remark, style=style)
+
+    add("layer by layer", totals.layer_by_layer_bytes, "every tensor once")
+    add("epilogue fusion", totals.epilogue_fused_bytes, "every tensor once")
+    saved = 1 - report.dram.total / max(totals.layer_by_layer_bytes, 1)
+    add("this plan", report.dram.total, f"{100 * saved:.1f} % below layer by layer", "bold green")
+    add("proven lower bound", totals.lower_bound_bytes, totals.proof)
+    add("compulsory", totals.compulsory_bytes)
+    return rows
+
+
+def _roles(report: Report) -> Table:
+    """Traffic by what tensors are, against moving each of them once; maps between groups need not move at all."""
+    rows = table("what moves", "tensors", "loaded", "stored", "share", "x size")
+    whole = max(report.dram.total, 1)
+    for role, name in ROLES.items():
+        found = [t for t in report.tensors if t.role == role]
+        loaded, stored = sum(t.loaded_bytes for t in found), sum(t.stored_bytes for t in found)
+        times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in found)) else ""
+        rows.add_row(name, str(len(found)), f"{loaded:,}", f"{stored:,}", f"{100 * (loaded + stored) / whole:.1f} %", times)
+    return rows
+
+
+def _print_model(cycles: Cycles, energy: EnergyUse, hardware: Hardware) -> None:
+    """Cycles and energy of the model."""
+    port = f"port {hardware.port_bytes} B a cycle, {hardware.port_latency} cycles a transfer"
+    out.print(f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, {hardware.clock_hz / 1e6:,.0f} MHz[/]")
+    rows = table("time*", "cycles", "ms", "busy")
+    for name, busy in (("port", cycles.dma), ("compute", cycles.compute)):
+        rows.add_row(name, f"{busy:,}", f"{1e3 * busy / hardware.clock_hz:,.3f}", f"{100 * busy / max(cycles.total, 1):.1f} %")
+    name = "overlapped" if hardware.overlap else "one after the other"
+    rows.add_row(name, f"{cycles.total:,}", f"{1e3 * cycles.total / hardware.clock_hz:,.3f}", "", style="bold")
+    out.print(rows)
+    out.print()
+    rows = table("energy*", *PARTS)
+    rows.add_row("uJ", *(f"{getattr(energy, name) / 1e6:,.1f}" for name in PARTS.values()))
+    rows.add_row("", *(f"{100 * getattr(energy, name) / (energy.total_pj or 1):.1f} %" for name in PARTS.values() if name != "total_pj"), "")
+    out.print(rows)
+
+
+GroupColumn = tuple[str, Callable[[GroupReport], str], int]  # (header, cell, terminal width from which it is shown)
+GROUP_COLUMNS: tuple[GroupColumn, ...] = (
+    ("ops", lambda g: str(len(g.nodes)), 0),
+    ("mode", lambda g: g.mode + (" (f)" if g.by_formula else ""), 0),
+    ("buffer B", lambda g: f"{g.buffer_bytes:,}", WIDE),
+    ("DRAM bytes", lambda g: f"{g.dram.total:,}", 0),
+    ("saves", lambda g: f"{g.saved_bytes:,}", 0),
+    ("MACs/B", lambda g: f"{g.macs_per_dram_byte:,.1f}", 0),
+    ("kcycles*", lambda g: f"{g.cycles.total / 1e3:,.1f}", 0),
+    ("busiest*", lambda g: _busiest(g.cycles), WIDE),
+    ("uJ*", lambda g: f"{g.energy.total_pj / 1e6:,.1f}", WIDE),
+)
+
+
+def _busiest(cycles: Cycles) -> str:
+    name, busy = max((("port", cycles.dma), ("compute", cycles.compute)), key=lambda item: item[1])
+    return f"{name} {100 * busy / max(cycles.total, 1):.0f} %"
+
+
+def _groups(report: Report, top: int) -> Table:
+    """The groups that move the most, and all others together."""
+    columns = [column for column in GROUP_COLUMNS if out.width >= column[2]]
+    rows = table("group", *(name for name, _, _ in columns))
+    ordered = sorted((g for g in report.groups if g.mode != "excluded"), key=lambda g: (-g.dram.total, g.id))
+    cells = [[cell(g) for _, cell, _ in columns] for g in ordered[:top]]
+    rest = ordered[top:]
+    if rest:
+        sums = {
+            "ops": str(sum(len(g.nodes) for g in rest)),
+            "DRAM bytes": f"{sum(g.dram.total for g in rest):,}",
+            "saves": f"{sum(g.saved_bytes for g in rest):,}",
+            "kcycles*": f"{sum(g.cycles.total for g in rest) / 1e3:,.1f}",
+            "uJ*": f"{sum(g.energy.total_pj for g in rest) / 1e6:,.1f}",
+        }
+        cells.append([sums.get(name, "") for name, _, _ in columns])
+    width = _left(cells, [name for name, _, _ in columns])
+    names = [shorten(f"{g.id} {_span(g)}", width) for g in ordered[:top]] + ([f"{len(rest)} others"] if rest else [])
+    for name, row in zip(names, cells, strict=True):
+        rows.add_row(escape(name), *row)
+    return rows
+
+
+def _left(cells: Sequence[Sequence[str]], headers: Sequence[str]) -> int:
+    """What is left for the first column beside the others."""
+    widths = [max(len(header), *(len(row[k]) for row in cells)) for k, header in enumerate(headers)] if cells else []
+    return max(out.width - sum(width + 2 for width in widths), 12)
+
+
+def _span(group: GroupReport) -> str:
+    return group.nodes[0] if len(group.nodes) == 1 else f"{group.nodes[0]} .. {group.nodes[-1]}"
+
+
+def _movers(report: Report, top: int) -> Table:
+    """The tensors that move the most, and which groups move them."""
+    headers = ("role", "moved bytes", "x size", "stored → loaded by")
+    rows = table("tensor", *headers)
+    rows.columns[-1].justify = "left"
+    shown = report.tensors[:top]
+    cells = [(t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t)) for t in shown]
+    width = _left(cells, headers)
+    for tensor, row in zip(shown, cells, strict=True):
+        rows.add_row(escape(shorten(tensor.name, width)), *row)
+    return rows
+
+
+def _movement(tensor: TensorTraffic) -> str:
+    """Groups that store a tensor, and that load it.
+
+    >>> _movement(TensorTraffic("t", "map", 8, 16, 8, loaded_by=(4, 7), stored_by=(3,)))
+    '3 → 4, 7'
+    """
+    return f"{_few(tensor.stored_by)} → {_few(tensor.loaded_by)}".strip()
+
+
+def _few(groups: tuple[int, ...]) -> str:
+    more = f" +{len(groups) - NAMED}" if len(groups) > NAMED else ""
+    return ", ".join(str(g) for g in groups[:NAMED]) + more
+
+
+# -- one group -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -> None:
+    beta = hardware.buffer_bytes
+    full = f"{group.buffer_bytes:,} of {beta:,} B of buffer ({100 * group.buffer_bytes / beta:.1f} %)"
+    out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")
+    out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
+    classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)
+    out.print(f"moves {report.dram.total:,} B: {classes}")
+    sign = "saves" if report.saved_bytes >= 0 else "costs"
+    out.print(f"one by one its operators move {report.one_by_one_bytes:,} B: running them together {sign} {abs(report.saved_bytes):,} B\n")
+    _print_model(report.cycles, report.energy, hardware)
+    out.print()
+    moves = [(t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
+    headers = ("role", "loaded", "stored")
+    rows, width = table("tensor", *headers), _left(moves, headers)
+    for tensor, row in zip(report.tensors, moves, strict=True):
+        rows.add_row(escape(shorten(tensor.name, width)), *row)
+    out.print(rows)
+    out.print()
+    if report.by_formula:
+        out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
+        return
+    _print_places(group)
+    out.print(f"\n[bold]steps[/] [dim]({step_count(group.steps):,} that run)[/]")
+    for line in listing(group.steps):
+        out.print(line, markup=False, soft_wrap=True)
+
+
+def _print_places(group: PlannedGroup) -> None:
+    headers = ("for", "address", "slots", "slot B", "bytes")
+    cells = [(p.purpose, f"{p.address:,}", f"{p.slots:,}", f"{p.slot_bytes:,}", f"{p.bytes:,}") for p in group.places]
+    rows, width = table("place", *headers), _left(cells, headers)
+    for number, (place, row) in enumerate(zip(group.places, cells, strict=True)):
+        rows.add_row(escape(shorten(f"{number} {place.name}", width)), *row)
+    out.print(rows)

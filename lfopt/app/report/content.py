@@ -1,0 +1,218 @@
+"""Everything that the page shows, as plain data: short lists side by side, to be small as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any
+
+from lfopt.app.report.colours import colours
+from lfopt.app.report.cuts import Cut
+from lfopt.app.report.layout import Drawing, draw
+from lfopt.app.report.sweep import Stair
+from lfopt.ir import Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
+from lfopt.ops import bits
+from lfopt.planning import GroupCosts, epilogue_groups
+from simulator.occupancy import Occupancy, likeness, occupancy, step_at
+
+ASPECTS = {"wide": 1.45, "tall": 0.62}  # of the drawings: beside the panel of a group, and on a phone
+COLOURS = 8
+ENOUGH = 1 << 40  # bytes of buffer in which everything fits
+MAX_STEPS = 400_000  # of a group whose buffer is shown step by step
+Data = dict[str, Any]
+
+
+def content(
+    plan: Plan,
+    costs: GroupCosts,
+    masks: tuple[int, ...],
+    report: Report,
+    cuts: Sequence[Cut],
+    stairs: Sequence[Stair],
+    front: Sequence[tuple[int, int]],
+) -> Data:
+    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes)."""
+    return {
+        "buffer": plan.hardware.buffer_bytes,
+        "scheme": plan.scheme,
+        "totals": asdict(plan.totals),
+        "classes": list(asdict(DramBytes())),
+        "baselines": _baselines(plan, costs, report),
+        **_network(costs, masks),
+        "groups": _groups(plan, masks, report),
+        "fills": _fills(plan, costs, masks),
+        "cuts": [_cut(cut, costs) for cut in cuts],
+        "stairs": [list(stair) for stair in stairs],
+        "front": [list(point) for point in front],
+    }
+
+
+def _classes(dram: DramBytes) -> list[int]:
+    return list(asdict(dram).values())
+
+
+def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
+    """The plan among what it is measured against: bytes by class where the classes are known."""
+    flow, totals = costs.dataflow, plan.totals
+    roomy = costs.at(ENOUGH)  # every tensor once
+
+    def of(groups: Sequence[int]) -> list[int]:
+        return _classes(sum((roomy.dram(group) for group in groups if not group & costs.excluded), DramBytes()))
+
+    star = plan.traffic == "tiled"  # these two count every tensor once, whatever fits
+    return [
+        {"name": "layer by layer", "bytes": totals.layer_by_layer_bytes, "by": of([1 << i for i in range(len(flow))]), "outside": star},
+        {"name": "epilogue fusion", "bytes": totals.epilogue_fused_bytes, "by": of(epilogue_groups(costs)), "outside": star or not plan.epilogue},
+        {"name": "this plan", "bytes": totals.dram_bytes, "by": _classes(report.dram), "plan": True},
+        {"name": "proven lower bound", "bytes": totals.lower_bound_bytes},
+        {"name": "compulsory", "bytes": totals.compulsory_bytes, "by": _compulsory(costs)},
+    ]
+
+
+def _compulsory(costs: GroupCosts) -> list[int]:
+    """Weights, graph inputs and graph outputs of the operators that are not excluded, once."""
+    flow = costs.dataflow
+    counted = flow.everything & ~costs.excluded
+    sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
+    read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
+    written = sum(size for m, size in enumerate(sizes) if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1)
+    return _classes(DramBytes(read, written, costs.weight_bytes(counted)[0]))
+
+
+# -- the network ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
+    """Nodes: graph inputs, operators, graph outputs. Edges: (node, node, map)."""
+    flow = costs.dataflow
+    sources = [m for m, producer in enumerate(flow.producer) if producer < 0]
+    results = [m for m, output in enumerate(flow.is_output) if output]
+    first, last = len(sources), len(sources) + len(flow)
+    made_by = {m: k for k, m in enumerate(sources)} | {m: first + p for m, p in enumerate(flow.producer) if p >= 0}
+    edges = [(made_by[m], first + i, m) for i, operands in enumerate(flow.operands) for m in dict.fromkeys(o.map for o in operands)]
+    edges += [(made_by[m], last + k, m) for k, m in enumerate(results)]
+    owner = {i: g for g, mask in enumerate(masks) for i in bits(mask)}
+    group = [-1] * first + [owner.get(i, -1) for i in range(len(flow))] + [-1] * len(results)
+    drawings = draw([(a, b) for a, b, _ in edges], group, ASPECTS.values())
+    pairs = [(source, target) for source, target, _ in edges] + _stacked(drawings[0])
+    near = {(a, b) for source, target in pairs if (a := group[source]) != (b := group[target]) and min(a, b) >= 0}
+    return {
+        "inputs": first,
+        "operators": len(flow),
+        "maps": {
+            "name": [m.name for m in flow.maps],
+            "shape": [list(m.shape) for m in flow.maps],
+            "bytes": [costs.hardware.dram_bytes(m) for m in flow.maps],
+        },
+        "ops": {
+            "name": [operator.name for operator in flow.operators],
+            "kind": [operator.kind for operator in flow.operators],
+            "group": [owner.get(i, -1) for i in range(len(flow))],
+            "results": [list(found) for found in flow.results],
+            "weights": [costs.weight_bytes(1 << i)[0] for i in range(len(flow))],
+            "macs": list(flow.macs),
+        },
+        "sources": sources,
+        "sinks": results,
+        "edges": [list(edge) for edge in edges],
+        "drawings": {name: _drawing(drawing) for name, drawing in zip(ASPECTS, drawings, strict=True)},
+        "colours": colours(len(masks), near, COLOURS),
+    }
+
+
+def _stacked(drawing: Drawing) -> list[tuple[int, int]]:
+    """Nodes that stand one above the other, with nothing between them."""
+    order = sorted(range(len(drawing.nodes)), key=drawing.nodes.__getitem__)
+    return [(a, b) for a, b in pairwise(order) if drawing.nodes[a][0] == drawing.nodes[b][0]]
+
+
+def _drawing(drawing: Drawing) -> Data:
+    """Points one after the other: x, y, x, y."""
+    return {
+        "size": [drawing.width, drawing.height],
+        "nodes": [value for point in drawing.nodes for value in point],
+        "routes": [[value for point in route for value in point] for route in drawing.routes],
+    }
+
+
+# -- groups --------------------------------------------------------------------------------------------------------------------------------
+
+
+def _groups(plan: Plan, masks: tuple[int, ...], report: Report) -> list[Data]:
+    rows: list[Data] = []
+    for group, mask, found in zip(plan.groups, masks, report.groups, strict=True):
+        rows.append(
+            {
+                "mode": group.mode,
+                "ops": list(bits(mask)),
+                "by": _classes(found.dram),
+                "buffer": group.buffer_bytes,
+                "passes": group.weight_passes,
+                "band": group.band_rows,
+                "saved": found.saved_bytes,
+                "macs": found.macs,
+                "again": found.recomputed_macs,
+                "cycles": [found.cycles.total, found.cycles.dma, found.cycles.compute, found.cycles.timing],
+                "energy": round(found.energy.total_pj),
+                "formula": found.by_formula,
+                "moves": [[move.name, move.role, move.loaded_bytes, move.stored_bytes] for move in found.tensors],
+            }
+        )
+    return rows
+
+
+def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...]) -> list[Data]:
+    """How the buffer fills while each group runs; where there are no steps, what F_beta is made of."""
+    known: dict[object, Occupancy] = {}
+    found: list[Data] = []
+    for group, mask in zip(plan.groups, masks, strict=True):
+        if not group.steps or step_count(group.steps) > MAX_STEPS:
+            found.append({"why": group.unexecutable or ("too many steps to show" if group.steps else "the plan has no steps for it")})
+            if group.mode == "lbdf":
+                found[-1] |= _parts(costs.does_not_fit(mask))
+            continue
+        places = [[p.name, p.purpose, p.address, p.slots, p.slot_bytes] for p in group.places]
+        key = likeness(group, costs.dataflow)
+        if key not in known:
+            known[key] = occupancy(group, costs.dataflow)
+        filling = known[key]
+        found.append(
+            {
+                "places": places,
+                "steps": filling.steps,
+                "shown": list(filling.shown),
+                "slots": [row[0] if len(set(row)) == 1 else list(row) for row in filling.slots],
+                "most": list(filling.most),
+                "peak": [filling.peak_bytes, filling.peak_step],
+                "doing": [number for step in filling.shown for number in _doing(group, step)],
+            }
+        )
+    return found
+
+
+def _parts(need: DoesNotFit) -> Data:
+    """What F_beta is made of."""
+    rings = [[ring.tensor, ring.rows, ring.buffer_bytes] for ring in need.per_tensor]
+    return {"rings": rings, "weights": need.needed - sum(ring.buffer_bytes for ring in need.per_tensor)}
+
+
+def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
+    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store from it), and to which row or slot."""
+    step = step_at(group.steps, number)
+    if isinstance(step, Compute):
+        axis = row_axis(tuple(stop for _, stop in step.boxes[0])) if step.boxes else None
+        return 3 * group.nodes.index(step.operator), step.boxes[0][axis][0] if axis is not None else 0
+    return 3 * step.place + (2 if step.store else 1), step.slot
+
+
+# -- cuts ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _cut(cut: Cut, costs: GroupCosts) -> Data:
+    sizes = [costs.hardware.dram_bytes(costs.dataflow.maps[m]) for m in cut.maps]
+    found: Data = {"pair": [cut.before, cut.after], "maps": list(cut.maps), "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
+    if cut.needed:
+        found |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}
+        found["largest"] = [[part.what, part.rows, part.bytes] for part in cut.largest]
+    return found

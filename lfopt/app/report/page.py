@@ -1,0 +1,67 @@
+"""The page as one file: template, styles, scripts and data put together. It asks for nothing from anywhere, and its policy forbids it to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+FOLDER = Path(__file__).parent
+SCRIPTS = ("base", "network", "charts", "group", "tables", "start")  # in the order in which they build on one another
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One of the headline figures."""
+
+    label: str
+    value: str
+    unit: str = ""
+    note: str = ""
+    tone: str = ""  # good | bad | nothing of the kind
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the head of the page says."""
+
+    name: str
+    facts: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    accounting: str  # how the bytes were counted
+    warnings: tuple[str, ...]
+    counts: str
+    sweep: str  # how the staircase was found
+    colophon: tuple[str, ...]
+    version: str
+
+
+def render(summary: Summary, data: dict[str, Any]) -> str:
+    """The page. Whatever comes from a model is escaped here, or arrives as data that the scripts show as text."""
+    script = (
+        "(() => {\n'use strict';\n" + "\n".join((FOLDER / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS) + "\n})();\n"
+    )
+    environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.get_template("page.html").render(
+        **vars(summary),
+        style=Markup((FOLDER / "page.css").read_text(encoding="utf-8")),  # noqa: S704  (ours)
+        script=Markup(script),  # noqa: S704  (ours)
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        data=Markup(as_json(data)),  # noqa: S704  (nothing in it can end the element)
+    )
+
+
+def as_json(data: object) -> str:
+    """JSON that may stand inside a script element: no < to end it or to begin a comment in it.
+
+    >>> as_json(["</script>"])
+    '["\\\\u003c/script\\\\u003e"]'
+    """
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

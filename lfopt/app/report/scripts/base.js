@@ -1,0 +1,97 @@
+// Data, numbers, and the helpers that everything else is made with. Text from the model reaches the page as text nodes and attributes alone.
+
+const D = JSON.parse(document.getElementById("data").textContent);
+const SVG = document.getElementById("graph").namespaceURI;
+const CLASSES = D.classes;
+const $ = (id) => document.getElementById(id);
+const sum = (values) => values.reduce((total, value) => total + value, 0);
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (name === "style") for (const [key, of] of Object.entries(value)) node.style.setProperty(key, of);
+    else node.setAttribute(name, value === true ? "" : value);
+  }
+  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined && child !== false) node.append(child);
+  return node;
+}
+const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+// -- numbers ----------------------------------------------------------------------------------------------------------------------------
+
+const count = (value) => Math.round(value).toLocaleString("en-US");
+const bytes = (value) => `${count(value)} B`;
+const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+const percent = (part, whole, digits = 1) => (whole ? `${fixed((100 * part) / whole, digits)} %` : "–");
+
+function size(value) {
+  for (const [unit, name] of [[1 << 20, "MiB"], [1 << 10, "KiB"]]) {
+    if (Math.abs(value) >= unit) return `${trimmed(value / unit)} ${name}`;
+  }
+  return `${count(value)} B`;
+}
+const trimmed = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
+
+function metric(value, units) {
+  let k = 0;
+  while (Math.abs(value) >= 1000 && k < units.length - 1) [value, k] = [value / 1000, k + 1];
+  return `${trimmed(value)} ${units[k]}`;
+}
+const macs = (value) => metric(value, ["MACs", "kMACs", "MMACs", "GMACs", "TMACs"]);
+const joules = (picojoules) => metric(picojoules, ["pJ", "nJ", "µJ", "mJ", "J"]);
+const shape = (extents) => extents.join("×") || "scalar";
+
+// Cut in the middle, where names of neighbours are alike.
+function shorten(text, width) {
+  if (text.length <= width) return text;
+  const left = Math.floor((width - 1) / 2);
+  return `${text.slice(0, left)}…${text.slice(text.length - (width - 1 - left))}`;
+}
+
+// Round steps for an axis from 0 to `top`.
+function ticks(top, about) {
+  if (!(top > 0)) return [0];
+  const rough = top / about;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 5, 10].find((k) => k * power >= rough);
+  return Array.from({ length: Math.floor(top / step) + 1 }, (_, k) => k * step);
+}
+
+// -- operators and groups ----------------------------------------------------------------------------------------------------------------
+
+const total = (group) => sum(group.by);
+const opName = (i) => D.ops.name[i];
+const chip = (g, title) =>
+  el("button", { type: "button", class: `chip b${D.colours[g]}`, title: title || `Group ${g}`, "aria-label": `Group ${g}`, onclick: () => select(g) }, String(g));
+
+function span(group) {
+  const names = group.ops.map(opName);
+  return names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
+}
+
+// -- the one thing that changes: which group is selected -----------------------------------------------------------------------------------
+
+let selected = -1;
+const watchers = [];
+function select(group) {
+  if (group < 0 || group >= D.groups.length || group === selected) return;
+  selected = group;
+  for (const watch of watchers) watch(group);
+}
+
+// -- tooltip -------------------------------------------------------------------------------------------------------------------------------
+
+const tip = $("tip");
+function showTip(x, y, ...content) {
+  tip.replaceChildren(...content);
+  tip.hidden = false;
+  const { width, height } = tip.getBoundingClientRect();
+  const left = x + 14 + width > innerWidth - 6 ? Math.max(6, x - width - 14) : x + 14;
+  const top = y + 16 + height > innerHeight - 6 ? Math.max(6, y - height - 12) : y + 16;
+  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+}
+const hideTip = () => { tip.hidden = true; };
+const rows = (pairs) => el("dl", {}, pairs.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+addEventListener("scroll", hideTip, { passive: true });

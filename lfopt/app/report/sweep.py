@@ -1,0 +1,96 @@
+"""Points of the staircase of DRAM bytes against buffer size, as many as a few seconds allow: coarse ones first, then finer ones between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lfopt.ir import Cost, Plan
+from lfopt.planning import GroupCosts, Traffic
+from search.exact import solve
+from search.problem import Problem
+
+DOWN, UP = 4, 5  # powers of two below and above the plan's own buffer
+LEAST_BYTES = 1 << 10
+SHARE = 0.2  # of all the time: the most that one size may take
+
+
+class Stair(NamedTuple):
+    """Best plan on one buffer."""
+
+    buffer_bytes: int
+    since_bytes: int  # the plan is also the best on every buffer from here on; buffer_bytes where that is not proven
+    dram_bytes: int
+    lower_bound_bytes: int
+    groups: int
+
+
+def own_stair(plan: Plan) -> Stair:
+    """The plan itself."""
+    buffer, totals = plan.hardware.buffer_bytes, plan.totals
+    needs = [group.buffer_bytes for group in plan.groups if group.buffer_bytes < buffer]
+    constant = totals.proof == "optimal" and plan.traffic != "paper"
+    since = min(max(needs, default=0) + 1, buffer) if constant else buffer
+    return Stair(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))
+
+
+def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
+    """Stairs in order of buffer size, the plan's own among them."""
+    deadline = time.perf_counter() + seconds
+    found = {own.buffer_bytes: own}
+    for size in _sizes(own.buffer_bytes):
+        left = deadline - time.perf_counter()
+        if left <= 0:
+            break
+        if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in found.values()):
+            continue
+        if any(stair.dram_bytes <= costs.compulsory_bytes and stair.buffer_bytes < size for stair in found.values()):
+            continue  # nothing is left to gain
+        stair = _stair(costs.at(size), min(left, seconds * SHARE))
+        if stair is None:
+            break
+        found[size] = stair
+    stairs = [found[size] for size in sorted(found)]
+    return stairs if costs.traffic is Traffic.PAPER else _monotone(stairs)
+
+
+def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
+    result = solve(Problem.of(costs), time_limit=seconds)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    if not result.groups:
+        return None
+    size = costs.hardware.buffer_bytes
+    since = size
+    if result.dram_bytes == result.lower_bound_bytes and costs.traffic is not Traffic.PAPER:
+        evaluated = [costs.evaluate(group) for group in result.groups]
+        needs = [cost.buffer_bytes for cost in evaluated if isinstance(cost, Cost) and cost.buffer_bytes < size]
+        since = min(max(needs, default=0) + 1, size)
+    return Stair(size, since, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
+
+
+def _sizes(own: int) -> Iterator[int]:
+    """Sizes around the plan's own: powers of two of it, the nearest first, then what lies between them, finer and finer."""
+    yield from sorted((_scaled(own, k) for k in range(-DOWN, UP + 1) if k and _scaled(own, k) >= LEAST_BYTES), key=lambda s: max(s / own, own / s))
+    for parts in (2, 4, 8, 16, 32):
+        for k in range(-DOWN * parts + 1, UP * parts):
+            if k % 2 and _scaled(own, k / parts) >= LEAST_BYTES:
+                yield _scaled(own, k / parts)
+
+
+def _scaled(own: int, power: float) -> int:
+    return round(own * 2**power)
+
+
+def _monotone(stairs: list[Stair]) -> list[Stair]:
+    """A plan for a smaller buffer is one for a larger buffer too, and a bound for a larger buffer holds on a smaller one."""
+    best, kept = None, list[Stair]()
+    for stair in stairs:
+        best = stair if best is None or stair.dram_bytes <= best.dram_bytes else best
+        kept.append(stair._replace(dram_bytes=best.dram_bytes, groups=best.groups))
+    bound = 0
+    for k in reversed(range(len(kept))):
+        bound = max(bound, kept[k].lower_bound_bytes)
+        kept[k] = kept[k]._replace(lower_bound_bytes=min(bound, kept[k].dram_bytes))
+    return kept

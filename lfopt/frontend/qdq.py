@@ -1,0 +1,530 @@
+"""Quantised networks in QDQ form: QuantizeLinear and DequantizeLinear become what the tensors between them are, and are operators no more.
+
+In the file every map of integers stands between two operators, QuantizeLinear (Q) and DequantizeLinear (DQ), and the operators around it compute with
+real numbers. In the graph the map itself is of type int8 or uint8 and says what its integers stand for (`Tensor.quantization`), and operators read
+and write it directly. A constant behind a DQ likewise; a bias is int32.
+
+Where no integers stand between two operators (an *island* of float32), both stay as they are, and so do the Q and DQ at the island's border. A Q
+that reads integers is a change of scale. The graph's `notes` say where this is so.
+
+Exact, not approximate: taking Q through Relu, Clip or an operator that only moves elements changes no value, because rounding is monotone.
+`absorb` makes such a graph of one with Q and DQ, `in_qdq_form` undoes it. Source: ONNX operators QuantizeLinear, DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from onnx import NodeProto
+
+from lfopt.frontend.opset import oldest_opset
+from lfopt.ir import Graph, InvalidModel, Operator, Quantization, Tensor, UnsupportedModel
+from lfopt.ops import spec
+from lfopt.ops.evaluate import evaluate
+from lfopt.ops.table import OPAQUE
+
+Q, DQ = "QuantizeLinear", "DequantizeLinear"
+BYTES = ("int8", "uint8")
+MICROSOFT = "com.microsoft"
+OPERATOR_FORMAT = frozenset("ConvInteger DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul".split())
+OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "QMoE", "MatMulInteger", "MatMulNBits", "Dynamic", "ConvTransposeInteger")
+
+# Operators that only move elements (operand 0; all of Concat's), or take the greatest of them: Q before them is Q after them, and so is DQ.
+MOVES = frozenset(
+    "Concat DepthToSpace Dropout Expand Flatten Gather GlobalMaxPool Identity MaxPool Pad Reshape Resize Slice SpaceToDepth Split Squeeze".split()
+) | frozenset("Tile Transpose Unsqueeze".split())
+CLAMPS = frozenset({"Clip", "Relu"})
+MOVES_BY_SHAPE = frozenset("Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())  # what constants go through between DQ and their reader
+
+
+class Stored(NamedTuple):
+    """A constant as the file stores it, behind the float constant that DequantizeLinear makes of it."""
+
+    tensor: Tensor  # integers with their quantization
+    value: np.ndarray | None  # None: absent from the file
+
+
+class _Code(NamedTuple):
+    """What stands for a float map: integers of this type with this quantization."""
+
+    dtype: str
+    quantization: Quantization
+
+
+def standard_form(node: NodeProto, what: str) -> NodeProto:
+    """The node, with ONNX Runtime's own Q and DQ as the standard ones.
+
+    Raises UnsupportedModel for an operator of the operator-oriented format.
+    """
+    named = node.op_type in OPERATOR_FORMAT if not node.domain else node.op_type.startswith(OPERATOR_FORMAT_OF_MICROSOFT)
+    if named and node.domain in ("", MICROSOFT):
+        raise UnsupportedModel(f"{what}: lfopt reads quantised networks in QDQ form (QuantFormat.QDQ); export this one so")
+    if node.domain == MICROSOFT and node.op_type in (Q, DQ):
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        copy.domain = ""
+        return copy
+    return node
+
+
+def is_q_or_dq(operator: Operator | NodeProto) -> bool:
+    """Whether this is QuantizeLinear or DequantizeLinear."""
+    kind = operator.kind if isinstance(operator, Operator) else operator.op_type
+    return kind in (Q, DQ) and not operator.domain
+
+
+def quantization_of(operator: Operator, tensors: Mapping[str, Tensor], constants: Mapping[str, np.ndarray | None], what: str) -> Quantization | None:
+    """What a Q or DQ says of its integers; None if it is of a kind that stays an operator: dynamic, blocked, not float32, not of 8 bits.
+
+    Raises InvalidModel where scales or zero points are not legal ONNX, and UnsupportedModel where their values are absent.
+    """
+    real, scale_name, *rest = operator.inputs
+    zero_name = rest[0] if rest else ""
+    stored = tensors[operator.outputs[0] if operator.kind == Q else real]
+    if zero_name and tensors[zero_name].dtype != stored.dtype:
+        raise InvalidModel(f"{what}: the zero point is of type {tensors[zero_name].dtype}, the integers are of type {stored.dtype}")
+    if scale_name not in constants or (zero_name and zero_name not in constants):
+        return None  # computed while the network runs
+    scale, zero = constants[scale_name], constants[zero_name] if zero_name else None
+    if scale is None or (zero_name and zero is None):
+        raise UnsupportedModel(f"{what}: scale {scale_name!r} has no values (external data that is absent), and without scales integers mean nothing")
+    blocked = bool(operator.attributes.get("block_size", 0)) or scale.ndim > 1
+    if scale.dtype != np.float32 or blocked or stored.dtype not in (*BYTES, "int32") or (stored.dtype == "int32" and operator.kind == Q):
+        return None
+    axis = _axis(operator, scale, stored, what)
+    if not (np.isfinite(scale).all() and (scale > 0).all()):
+        raise InvalidModel(f"{what}: a scale is {float(scale.reshape(-1)[np.argmin(np.isfinite(scale) & (scale > 0))]):g}; scales are above 0")
+    if zero is not None and zero.size != scale.size:
+        raise InvalidModel(f"{what}: {scale.size} scales and {zero.size} zero points")
+    zeros = (0,) * scale.size if zero is None else tuple(int(z) for z in zero.reshape(-1))
+    return Quantization(tuple(float(s) for s in scale.reshape(-1)), zeros, axis)
+
+
+def _axis(operator: Operator, scale: np.ndarray, stored: Tensor, what: str) -> int | None:
+    """Axis of per-channel scales; None for one scale."""
+    if scale.size == 1:
+        return None
+    axis, rank = operator.attributes.get("axis", 1), len(stored.shape)
+    assert isinstance(axis, int)
+    if not -rank <= axis < rank:
+        raise InvalidModel(f"{what}: axis is {axis}, of {rank}")
+    if scale.size != stored.shape[axis]:
+        raise InvalidModel(f"{what}: {scale.size} scales for {stored.shape[axis]} channels of {list(stored.shape)}, axis {axis}")
+    return axis % rank
+
+
+def moved(operator: Operator, stored: Stored, inputs: Sequence[np.ndarray | None], result: Tensor, opset: int) -> Stored | None:
+    """The stored constant behind what the operator makes of it; None if the operator does more than move elements."""
+    by, axis = stored.tensor.quantization, None
+    assert by is not None
+    if operator.kind not in MOVES_BY_SHAPE or operator.domain:
+        return None
+    if by.axis is not None:
+        order = operator.attributes.get("perm", tuple(reversed(range(len(stored.tensor.shape)))))
+        if operator.kind not in ("Identity", "Transpose") or not isinstance(order, tuple):
+            return None
+        axis = by.axis if operator.kind == "Identity" else order.index(by.axis)
+    value = None if stored.value is None else evaluate(operator, [stored.value, *inputs[1:]], opset)[0]
+    return Stored(Tensor(operator.outputs[0], result.shape, stored.tensor.dtype, replace(by, axis=axis)), value)
+
+
+def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
+    """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
+    if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
+        return graph
+    return _Absorption(graph, stored).result()
+
+
+@dataclass
+class _Absorption:
+    graph: Graph
+    stored: Mapping[str, Stored]
+    by: dict[str, Quantization | None] = field(default_factory=dict)  # of Q and DQ operators, by their name
+    producer: dict[str, Operator] = field(default_factory=dict)  # by tensor
+    readers: dict[str, list[Operator]] = field(default_factory=lambda: defaultdict(list))  # by tensor
+    held: dict[str, _Code] = field(default_factory=dict)  # maps of integers of the file, by name
+    codes: dict[str, _Code] = field(default_factory=dict)  # float maps that integers stand for
+    source: dict[str, str] = field(default_factory=dict)  # the map of integers that a DQ makes a float map of
+    integer: set[str] = field(default_factory=set)  # names of operators that read and write integers
+
+    def __post_init__(self) -> None:
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                self.by[operator.name] = quantization_of(
+                    operator, self.graph.tensors, self.graph.constants, f"node {operator.name!r} ({operator.kind})"
+                )
+            self.producer.update((name, operator) for name in operator.outputs if name)
+            for name in dict.fromkeys(operator.inputs):
+                if name:
+                    self.readers[name].append(operator)
+        self.outputs = set(self.graph.outputs)
+
+    # -- which maps are integers ---------------------------------------------------------------------------------------------------------
+
+    def result(self) -> Graph:
+        self._find_held()
+        self._find_codes()
+        self._shrink()
+        return _Rewriting(self).result()
+
+    def _find_held(self) -> None:
+        """Maps of integers of the file, whose quantization the operators around them give."""
+        for name in self.graph.inputs:
+            self._hold(name, next((self.by[r.name] for r in self.readers[name] if is_q_or_dq(r) and r.kind == DQ), None))
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                if operator.kind == Q:
+                    self._hold(operator.outputs[0], self.by[operator.name])
+            elif operator.kind in MOVES and not operator.domain and len(operator.outputs) == 1:  # integers moved as such
+                sources = [self.held.get(name) for name in self._moved(operator)]
+                if sources and sources[0] is not None and all(s == sources[0] for s in sources):
+                    self._hold(operator.outputs[0], sources[0].quantization)
+
+    def _hold(self, name: str, by: Quantization | None) -> None:
+        dtype = self.graph.tensors[name].dtype
+        if by is not None and by.axis is None and dtype in BYTES:
+            self.held[name] = _Code(dtype, by)
+
+    def _find_codes(self) -> None:
+        """Float maps that integers can stand for: behind a DQ, before a Q, or an operator away from one that takes Q or DQ through."""
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                held = self.held.get(operator.inputs[0])
+                if operator.kind == DQ and held is not None and held.quantization == self.by[operator.name]:
+                    self.codes[operator.outputs[0]], self.source[operator.outputs[0]] = held, operator.inputs[0]
+                continue
+            for name in operator.outputs:
+                if name and (code := self._forward(operator, name) or self._wanted(name)) is not None:
+                    self.codes[name] = code
+        for name in self.graph.inputs:
+            if (code := self._wanted(name)) is not None:
+                self.codes[name] = code
+        for operator in reversed(self.graph.operators):
+            for name in operator.outputs if not is_q_or_dq(operator) else ():
+                if name and name not in self.codes and (code := self._backward(name)) is not None:
+                    self.codes[name] = code
+
+    def _moved(self, operator: Operator) -> list[str]:
+        """Operands whose elements the operator moves."""
+        return [*operator.inputs] if operator.kind == "Concat" else [operator.inputs[0]]
+
+    def _takes_through(self, operator: Operator, *, forward: bool) -> bool:
+        """Whether Q after the operator is Q before it, or (forward) DQ before it is DQ after it."""
+        if operator.domain or operator.kind not in MOVES | CLAMPS or (any(operator.outputs[1:]) and operator.kind != "Split"):
+            return False
+        constants = self.graph.constants
+        if operator.kind == "Resize":
+            return operator.attributes.get("mode", "nearest") == "nearest"
+        if operator.kind == "Pad" and operator.attributes.get("mode", "constant") == "constant" and len(operator.inputs) > 2 and operator.inputs[2]:
+            value = constants.get(operator.inputs[2])
+            return operator.inputs[2] in constants and (not forward or (value is not None and not value.any()))
+        if operator.kind == "Clip":
+            return not forward and all(name in constants for name in operator.inputs[1:] if name)
+        return True
+
+    def _forward(self, operator: Operator, name: str) -> _Code | None:
+        """Code of a result of an operator that takes DQ through. Where Q follows, that says it; but a view cannot change a scale."""
+        if not self._takes_through(operator, forward=True) or (self._all_q(name) and not spec(operator.kind).view):
+            return None
+        found = {self._code(operand) for operand in self._moved(operator)}
+        return found.pop() if len(found) == 1 else None
+
+    def _code(self, name: str) -> _Code | None:
+        """Code of an operand, be it a map or a constant."""
+        if name in self.stored:
+            tensor = self.stored[name].tensor
+            assert tensor.quantization is not None
+            return _Code(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
+        return self.codes.get(name)
+
+    def _all_q(self, name: str) -> bool:
+        """Whether a map is read by Q alone."""
+        return name not in self.outputs and bool(self.readers[name]) and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
+
+    def _wanted(self, name: str) -> _Code | None:
+        """What the Qs that read a map agree upon, where nothing else reads it."""
+        if not self._all_q(name) or self.graph.tensors[name].dtype != "float32":
+            return None
+        found = {self.held.get(r.outputs[0]) for r in self.readers[name]}
+        return found.pop() if len(found) == 1 else None
+
+    def _backward(self, name: str) -> _Code | None:
+        """What the readers of a map agree upon, where all take Q through."""
+        readers = self.readers[name]
+        if name in self.outputs or not readers or self.graph.tensors[name].dtype != "float32":
+            return None
+        found: set[_Code | None] = set()
+        for reader in readers:
+            if is_q_or_dq(reader) and reader.kind == Q:
+                found.add(self.held.get(reader.outputs[0]))
+            elif not is_q_or_dq(reader) and self._takes_through(reader, forward=False) and name in self._moved(reader):
+                found.update(self.codes.get(result) for result in reader.outputs if result)
+            else:
+                return None
+        return found.pop() if len(found) == 1 else None
+
+    def _shrink(self) -> None:
+        """Find the operators on integers; take back the codes of float maps that an operator on floats makes or reads."""
+        while True:
+            self.integer = {operator.name for operator in self.graph.operators if self._is_integer(operator)}
+            lost = [name for name in self.codes if not self._stands(name)]
+            if not lost:
+                return
+            for name in lost:
+                del self.codes[name]
+
+    def _stands(self, name: str) -> bool:
+        """Whether whoever makes and reads the map can do so in integers. What a DQ makes is there as floats too, if need be."""
+        if name in self.source:
+            return True
+        if name in self.producer and self.producer[name].name not in self.integer:
+            return False
+        return all(map(self.on_integers, self.readers[name]))
+
+    def on_integers(self, operator: Operator) -> bool:
+        """Whether the operator reads integers where the file has floats that a DQ makes."""
+        return operator.outputs[0] in self.held if is_q_or_dq(operator) else operator.name in self.integer
+
+    def _is_integer(self, operator: Operator) -> bool:
+        """Whether integers stand for every float map that the operator reads or makes."""
+        if spec(operator.kind, operator.domain) is OPAQUE or is_q_or_dq(operator):
+            return False
+        tensors, constants = self.graph.tensors, self.graph.constants
+        read = [name for name in operator.inputs if name and tensors[name].dtype.startswith(("float", "bfloat")) and name not in constants]
+        made = [name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))]
+        coded = any(self._code(name) is not None for name in operator.inputs if name)
+        if not made:  # the index of the greatest is that of the greatest integer
+            return operator.kind in ("ArgMax", "ArgMin") and coded
+        return coded and all(name in self.codes for name in (*read, *made))
+
+
+class _Rewriting:
+    """The graph with integers in place of the float maps that they stand for."""
+
+    def __init__(self, found: _Absorption) -> None:
+        self.found, self.graph = found, found.graph
+        self.now: dict[str, str] = {}  # name of the map of integers that stands for a map of the file, where it is another
+        self.needless: set[str] = set()  # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the operand
+        self.copies: set[str] = set()  # Qs in place of which the integers get a second name
+        self.added: dict[str, Stored] = {}  # constants, by name
+
+    def result(self) -> Graph:
+        for operator in self.graph.operators:
+            self._find_stand_in(operator)
+        self._name_outputs()
+        operators = self._alive([self._rewritten(op) for op in self.graph.operators if op.name not in self.needless])
+        used = {name for op in operators for name in (*op.inputs, *op.outputs) if name} | set(self.graph.inputs) | set(self.graph.outputs)
+        tensors = {found.name: found for found in map(self._tensor, self.graph.tensors.values()) if found.name in used}
+        tensors |= {name: stored.tensor for name, stored in self.added.items()}
+        constants = {name: value for name, value in self.graph.constants.items() if name in used}
+        constants |= {name: stored.value for name, stored in self.added.items()}
+        graph = replace(self.graph, operators=tuple(operators), tensors=tensors, constants=constants)
+        return replace(graph, notes=(*graph.notes, *self._notes(graph)))
+
+    def _root(self, name: str) -> str:
+        return self.now.get(name, name)
+
+    def _find_stand_in(self, operator: Operator) -> None:
+        """Q and DQ that say nothing new: their result is what they read."""
+        if not is_q_or_dq(operator):
+            return
+        read, made, found = operator.inputs[0], operator.outputs[0], self.found
+        if made in found.source:
+            self.now[made] = self._root(read)
+        elif operator.kind == Q and made in found.held and found.codes.get(read) == found.held[made]:
+            self.now[made] = self._root(read)
+            self.needless.add(operator.name)
+
+    def _name_outputs(self) -> None:
+        """Integers that are a result of the graph take the result's name, unless they have to keep another."""
+        taken = {*self.graph.inputs, *self.graph.outputs}
+        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.found.source):  # results that are integers in the file first
+            root = self._root(wanted)
+            if root == wanted:
+                continue
+            if root not in taken and (wanted not in self.found.source or all(map(self.found.on_integers, self.found.readers[wanted]))):
+                self.now.update([(name, wanted) for name in (*self.now, root) if self._root(name) == root])
+                if wanted in self.found.source:
+                    self.needless.add(self.found.producer[wanted].name)
+            elif wanted not in self.found.source:  # the same integers under two names
+                del self.now[wanted]
+                maker = self.found.producer[wanted].name
+                self.needless.discard(maker)
+                self.copies.add(maker)
+
+    def _rewritten(self, operator: Operator) -> Operator:
+        """The operator as it reads and makes integers, if it does."""
+        read, *others = operator.inputs
+        if operator.name in self.copies:
+            return Operator(operator.name, "Identity", (self._root(read),), operator.outputs)
+        if is_q_or_dq(operator):
+            as_integers = operator.kind == DQ or self.found.on_integers(operator)
+            made = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)
+            return replace(operator, inputs=(self._root(read) if as_integers else read, *others), outputs=made)
+        inputs = tuple(self._operand(operator, i, name) if name else "" for i, name in enumerate(operator.inputs))
+        return replace(operator, inputs=inputs, outputs=tuple(self._root(name) if name else "" for name in operator.outputs))
+
+    def _operand(self, operator: Operator, index: int, name: str) -> str:
+        if operator.name not in self.found.integer:
+            return name if name in self.found.source else self._root(name)
+        if name in self.found.stored and index not in spec(operator.kind).parameters:
+            return self._add(name)
+        return self._root(name)
+
+    def _add(self, name: str) -> str:
+        """The name under which the integers behind a float constant are a constant of the graph."""
+        stored = self.found.stored[name]
+        chosen = stored.tensor.name
+        while chosen in self.graph.tensors or self.added.get(chosen, stored).tensor != replace(stored.tensor, name=chosen):
+            chosen = f"{name}.stored" if chosen == stored.tensor.name else chosen + "_"
+        self.added[chosen] = Stored(replace(stored.tensor, name=chosen), stored.value)
+        return chosen
+
+    def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
+        """Without the Q and DQ whose results nobody reads."""
+        asked, alive = set(self.graph.outputs), list[Operator]()
+        for operator in reversed(operators):
+            if not is_q_or_dq(operator) or operator.outputs[0] in asked:
+                asked.update(operator.inputs)
+                alive.append(operator)
+        return alive[::-1]
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of the file; itself, if that is a float map that a DQ still makes."""
+        root = self._root(tensor.name)
+        code = self.found.codes.get(tensor.name) or self.found.held.get(tensor.name)
+        if code is None or (tensor.name in self.found.source and root != tensor.name):
+            return tensor
+        return Tensor(root, tensor.shape, code.dtype, code.quantization)
+
+    def _notes(self, graph: Graph) -> Iterator[str]:
+        before, after = self.graph.tensors, graph.tensors
+        changed = [
+            (what, name) for what, names in (("input", graph.inputs), ("output", graph.outputs)) for name in names if before[name] != after[name]
+        ]
+        if real := [f"{what} {name!r} is {after[name].dtype}" for what, name in changed if before[name].dtype == "float32"]:
+            yield f"quantised network: {', '.join(real)}, where the file has float32"
+        if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
+            yield f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real numbers there"
+        borders = [op for op in graph.operators if is_q_or_dq(op)]
+        rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]
+        if rescaled:
+            yield f"{len(rescaled)} QuantizeLinear change the scale of integers and stay operators"
+        if len(borders) > len(rescaled):
+            kinds = Counter(op.kind for op in graph.operators if not is_q_or_dq(op) and any(self._is_real(name, graph) for name in op.outputs))
+            island = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items())
+            yield f"{len(borders) - len(rescaled)} QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: {island}"
+
+    def _is_real(self, name: str, graph: Graph) -> bool:
+        return bool(name) and graph.tensors[name].dtype == "float32"
+
+
+# -- the way back --------------------------------------------------------------------------------------------------------------------------
+
+
+def in_qdq_form(graph: Graph) -> Graph:
+    """The graph with Q and DQ around every quantised tensor and no quantizations, as a file has it; `absorb` undoes this.
+
+    Its opset is the lowest in which its operators are what they are in the newest, so that runtimes which lag behind read it.
+    """
+    if all(tensor.quantization is None for tensor in graph.tensors.values()):
+        return graph
+    return _Expansion(graph).result()
+
+
+class _Expansion:
+    """Writes Q and DQ beside the operators. Each quantised tensor has up to three names: real numbers before Q, integers, real numbers behind DQ."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.taken = set(graph.tensors)
+        self.names = {operator.name for operator in graph.operators}
+        self.operators: list[Operator] = []
+        self.tensors = {name: replace(tensor, quantization=None) for name, tensor in graph.tensors.items()}
+        self.constants = dict(graph.constants)
+        self.held: dict[str, str] = {}  # name of the integers of a quantised tensor
+        self.real: dict[str, str] = {}  # name of the real numbers that they stand for
+        self.parameters: dict[str, tuple[str, str]] = {}  # names of scale and zero point
+        self.read = {name for op in graph.operators if self._reads_real(op) for name in op.inputs} | set(graph.outputs)
+
+    def result(self) -> Graph:
+        graph = self.graph
+        for name in (*graph.constants, *graph.inputs):
+            if graph.tensors[name].quantization is not None:
+                self._enter(name)
+        for operator in graph.operators:
+            self._expand(operator)
+        expanded = replace(graph, operators=tuple(self.operators), tensors=self.tensors, constants=self.constants)
+        return replace(expanded, opset=oldest_opset(expanded))
+
+    def _enter(self, name: str) -> None:
+        """A constant is held as it is; a graph input is real, and quantised at once."""
+        if name in self.constants:
+            self.held[name] = name
+        else:
+            self.tensors[name] = Tensor(name, self.graph.shape(name), "float32")
+            self._quantize(name, name)
+        self._dequantize(name)
+
+    def _reads_real(self, operator: Operator) -> bool:
+        """Whether the operator reads the real numbers behind a quantised operand: all but DQ, and what moves integers that nothing explains."""
+        if is_q_or_dq(operator):
+            return operator.kind == Q
+        made = (self.graph.tensors[name] for name in operator.outputs if name)
+        return not any(tensor.dtype in BYTES and tensor.quantization is None for tensor in made)
+
+    def _expand(self, operator: Operator) -> None:
+        names = self.real if self._reads_real(operator) else self.held
+        inputs = tuple(names.get(name, name) for name in operator.inputs)
+        quantised = [name for name in operator.outputs if name and self.graph.tensors[name].quantization is not None]
+        as_made: dict[str, str] = {}
+        for name in quantised:
+            if name in self.graph.outputs:
+                as_made[name] = self._fresh(f"{name}.quantized" if is_q_or_dq(operator) else f"{name}.real")
+            if is_q_or_dq(operator):
+                self.held[name] = as_made.get(name, name)
+                self.tensors[self.held[name]] = replace(self.graph.tensors[name], name=self.held[name], quantization=None)
+            else:
+                made = as_made.get(name, name)
+                self.tensors[made] = Tensor(made, self.graph.shape(name), "float32")
+        self.operators.append(replace(operator, inputs=inputs, outputs=tuple(as_made.get(name, name) for name in operator.outputs)))
+        for name in quantised:
+            if not is_q_or_dq(operator):
+                self._quantize(name, as_made.get(name, name))
+            self._dequantize(name)
+
+    def _quantize(self, name: str, real: str) -> None:
+        self.held[name] = held = self._fresh(f"{name}.quantized")
+        self.tensors[held] = replace(self.graph.tensors[name], name=held, quantization=None)
+        self._add(Q, f"{name}.quantize", name, real, held)
+
+    def _dequantize(self, name: str) -> None:
+        if name not in self.read:
+            return
+        self.real[name] = real = name if name in self.graph.outputs else self._fresh(f"{name}.dequantized")
+        self.tensors[real] = Tensor(real, self.graph.shape(name), "float32")
+        self._add(DQ, f"{name}.dequantize", name, self.held[name], real)
+
+    def _add(self, kind: str, wanted: str, name: str, read: str, made: str) -> None:
+        by = self.graph.tensors[name].quantization
+        assert by is not None
+        if name not in self.parameters:
+            self.parameters[name] = self._fresh(f"{name}.scale"), self._fresh(f"{name}.zero_point")
+            shape = () if by.axis is None else (len(by.scale),)
+            values = np.array(by.scale, np.float32).reshape(shape), np.array(by.zero_point, self.graph.tensors[name].dtype).reshape(shape)
+            for parameter, value in zip(self.parameters[name], values, strict=True):
+                self.tensors[parameter], self.constants[parameter] = Tensor(parameter, shape, value.dtype.name), value
+        while wanted in self.names:
+            wanted += "_"
+        self.names.add(wanted)
+        self.operators.append(Operator(wanted, kind, (read, *self.parameters[name]), (made,), {} if by.axis is None else {"axis": by.axis}))
+
+    def _fresh(self, wanted: str) -> str:
+        while wanted in self.taken:
+            wanted += "_"
+        self.taken.add(wanted)
+        return wanted

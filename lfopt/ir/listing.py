@@ -1,0 +1,144 @@
+"""Steps as text, one line each, and back: what plan.json holds and what people read.
+
+    load   image[0:1, 0:3, 0:3, 0:224] input 3x672 -> p2.0
+    loop 110 {
+      compute conv1[0:1, 0:32, 1:2, 0:112] -> p3  by 0,0,1,0
+    }
+
+A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot, and the Gather that it serves). A
+Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` are its input channels,
+`sums p:first|more|last` the place of its partial sums. `by` is how far a step moves in one turn of each loop around it, outermost first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from lfopt.ir.box import Box
+from lfopt.ir.errors import InvalidPlan
+from lfopt.ir.schedule import Compute, Loop, Move, Node, Transfer
+
+INDENT = "  "
+
+
+def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
+    """Lines of the steps, loops indented."""
+    pad = INDENT * depth
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield f"{pad}loop {node.count} {{"
+            yield from listing(node.body, depth + 1)
+            yield f"{pad}}}"
+        elif isinstance(node, Transfer):
+            where = f"{node.place}.{node.slot}" + (f"+{node.offset}" if node.offset else "")
+            gather = f" gather {_name(node.gather)}" if node.gather else ""
+            verb, arrow = ("store", "<-") if node.store else ("load", "->")
+            moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
+            yield f"{pad}{verb} {_name(node.tensor)}{_box(node.box)} {moved}{gather}{_moves(node.moves)}"
+        else:
+            boxes = " ".join(map(_box, node.boxes))
+            places = " ".join("-" if place < 0 else str(place) for place in node.places)
+            inputs = f" in {node.inputs[0]}:{node.inputs[1]}" if node.inputs else ""
+            part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
+            sums = f" sums {node.sums}:{part}" if node.sums >= 0 or part != "only" else ""
+            yield f"{pad}compute {_name(node.operator)} {boxes} -> {places}{inputs}{sums}{_moves(node.moves)}"
+
+
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[\w./:-]+", name) else json.dumps(name)
+
+
+def _box(box: Box) -> str:
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"
+
+
+def _moves(moves: tuple[Move, ...]) -> str:
+    return f" by {' / '.join(','.join(map(str, move)) for move in moves)}" if moves else ""
+
+
+NAME = r'(?:"(?:[^"\\]|\\.)*"|[\w./:-]+)'
+BOX = r"\[[-\d:, ]*\]"
+MOVES = r"(?: by (?P<moves>[-\d,/ ]+))?"
+TRANSFER = re.compile(
+    rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill) (?P<rows>\d+)x(?P<row>\d+) (?:->|<-) "
+    rf"(?P<place>\d+)\.(?P<slot>\d+)(?:\+(?P<offset>\d+))?(?: gather (?P<gather>{NAME}))?{MOVES}"
+)
+COMPUTE = re.compile(
+    rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|\d+)(?: (?:-|\d+))*)(?: in (?P<low>\d+):(?P<high>\d+))?"
+    rf"(?: sums (?P<sums>-?\d+):(?P<part>only|first|more|last))?{MOVES}"
+)
+LOOP = re.compile(r"loop (?P<count>\d+) \{")
+DEEPEST = 16  # loops in loops
+
+
+def parse(lines: Sequence[str]) -> tuple[Node, ...]:
+    """Steps from their lines. Raises InvalidPlan naming the line that is none."""
+    open_loops: list[tuple[int, list[Node]]] = [(1, [])]
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if found := LOOP.fullmatch(text):
+            open_loops.append((int(found["count"]), []))
+            if len(open_loops) > DEEPEST:
+                raise InvalidPlan(f"steps, line {number}: loops are nested deeper than {DEEPEST}")
+        elif text == "}" and len(open_loops) > 1:
+            count, body = open_loops.pop()
+            open_loops[-1][1].append(Loop(count, tuple(body)))
+        elif found := TRANSFER.fullmatch(text):
+            open_loops[-1][1].append(_transfer(found))
+        elif found := COMPUTE.fullmatch(text):
+            open_loops[-1][1].append(_compute(found))
+        else:
+            raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}")
+        leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
+        if isinstance(leaf, (Transfer, Compute)) and (
+            len(leaf.moves) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.moves)
+        ):
+            raise InvalidPlan(f"steps, line {number}: 'by' must give {len(leaf.origin)} numbers for each of the {len(open_loops) - 1} loops around")
+    if len(open_loops) > 1:
+        raise InvalidPlan("steps: a loop is not closed")
+    return tuple(open_loops[0][1])
+
+
+def _transfer(found: re.Match[str]) -> Transfer:
+    return Transfer(
+        store=found["verb"] == "store",
+        tensor=_unquoted(found["name"]),
+        box=_parsed_box(found["box"]),
+        kind=found["kind"],  # type: ignore[arg-type]
+        rows=int(found["rows"]),
+        row_bytes=int(found["row"]),
+        place=int(found["place"]),
+        slot=int(found["slot"]),
+        offset=int(found["offset"] or 0),
+        gather=_unquoted(found["gather"] or ""),
+        moves=_parsed_moves(found["moves"]),
+    )
+
+
+def _compute(found: re.Match[str]) -> Compute:
+    part = found["part"] or "only"
+    return Compute(
+        operator=_unquoted(found["name"]),
+        boxes=tuple(_parsed_box(text) for text in re.findall(BOX, found["boxes"])),
+        places=tuple(-1 if text == "-" else int(text) for text in found["places"].split()),
+        inputs=(int(found["low"]), int(found["high"])) if found["low"] is not None else None,
+        sums=int(found["sums"]) if found["sums"] is not None else -1,
+        first=part in ("only", "first"),
+        last=part in ("only", "last"),
+        moves=_parsed_moves(found["moves"]),
+    )
+
+
+def _unquoted(text: str) -> str:
+    return json.loads(text) if text.startswith('"') else text
+
+
+def _parsed_box(text: str) -> Box:
+    inside = text[1:-1].strip()
+    return tuple((int(a), int(b)) for a, b in (span.split(":") for span in inside.split(","))) if inside else ()
+
+
+def _parsed_moves(text: str | None) -> tuple[Move, ...]:
+    return tuple(tuple(int(x) for x in move.split(",") if x.strip()) for move in text.split("/")) if text else ()

@@ -1,0 +1,105 @@
+"""What running a plan costs: bytes, cycles and energy of every group, and of the whole; the data that `lfopt simulate --json` prints.
+
+Bytes are those of the schedule's transfers: exact. Cycles and energy are a model, with the parameters that stand in the plan's `Hardware`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lfopt.ir.cost import DramBytes, Mode
+from lfopt.ir.hardware import Hardware
+from lfopt.ir.plan import Totals
+
+Role = Literal["input", "output", "map", "weight"]
+Timing = Literal["exact", "extrapolated", "formula"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMove:
+    """What one group moves of one tensor."""
+
+    name: str  # the map behind all views, or the constant
+    role: Role
+    loaded_bytes: int
+    stored_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cycles:
+    """Cycles of the model. Groups run one after the other."""
+
+    dma: int = 0  # that the port is busy
+    compute: int = 0  # that the MAC array or the vector lanes are busy
+    total: int = 0  # with overlap of the two, where the hardware has it
+    timing: Timing = "exact"  # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken for granted
+
+
+@dataclass(frozen=True, slots=True)
+class EnergyUse:
+    """Energy of the model, in pJ."""
+
+    dram_pj: float = 0.0
+    buffer_pj: float = 0.0
+    accumulator_pj: float = 0.0
+    mac_pj: float = 0.0
+    vector_pj: float = 0.0
+    total_pj: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupReport:
+    """One group."""
+
+    id: int
+    nodes: tuple[str, ...]
+    mode: Mode
+    by_formula: str  # why there are no steps to sum: bytes are then those of the plan; "" if they are sums over steps
+    buffer_bytes: int
+    dram: DramBytes
+    tensors: tuple[TensorMove, ...]  # what moves most comes first
+    one_by_one_bytes: int  # its operators run alone, every tensor once for each
+    saved_bytes: int  # by running together; negative where an operator had to be tiled and re-reads
+    macs: int  # recomputed ones included
+    recomputed_macs: int
+    macs_per_dram_byte: float
+    cycles: Cycles
+    energy: EnergyUse
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTraffic:
+    """What the whole plan moves of one tensor."""
+
+    name: str
+    role: Role
+    size_bytes: int  # moved by one load or store of all of it
+    loaded_bytes: int
+    stored_bytes: int
+    loaded_by: tuple[int, ...]  # groups
+    stored_by: tuple[int, ...]  # groups
+
+    @property
+    def moved_bytes(self) -> int:
+        """Both directions."""
+        return self.loaded_bytes + self.stored_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A plan, carried out on paper."""
+
+    model: str
+    hardware: Hardware
+    groups: tuple[GroupReport, ...]
+    tensors: tuple[TensorTraffic, ...]  # what moves most comes first
+    dram: DramBytes  # sum over the groups but excluded ones
+    macs: int
+    recomputed_macs: int
+    macs_per_dram_byte: float
+    cycles: Cycles
+    seconds: float  # model: total cycles at the hardware's clock
+    energy: EnergyUse
+    baselines: Totals  # as the plan states them
+    disagreements: tuple[str, ...] = ()  # where the plan's figures are not those of its own steps, one line each

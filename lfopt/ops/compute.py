@@ -1,0 +1,112 @@
+"""What every operator computes, on any box of its results: the one definition that execution and the reference share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+
+from lfopt.ir import Box, UnsupportedModel, box_shape, slices
+from lfopt.ops import floating, integer
+from lfopt.ops.call import Call
+from lfopt.ops.evaluate import evaluate
+from lfopt.ops.footprint import CONTRACTIONS
+from lfopt.ops.part import Part, is_empty
+from lfopt.ops.table import OPAQUE, spec
+
+__all__ = ["Part", "accumulate", "compute", "finish", "is_contraction"]
+
+
+def is_contraction(call: Call) -> bool:
+    """Whether the operator sums over input channels: Conv, ConvTranspose, Gemm, MatMul."""
+    return spec(call.operator.kind, call.operator.domain) is not OPAQUE and call.operator.kind in CONTRACTIONS
+
+
+def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
+    """Values of a box of each output that somebody asked for, in the types of `call.result_tensors`: integers if the first has a quantization.
+
+    `operands[i]` covers at least `footprints(call, i, out)`; None where an optional input is absent. Inputs that are parameters (axes, shapes, ...)
+    are given whole. An empty box gives an empty array. Results may be views of the operands. Operators that no box rule describes (GatherND,
+    ScatterND, operators that lfopt does not list) are evaluated whole by ONNX's own reference and cut.
+
+    Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for the operator.
+    Source: the ONNX operator specifications, in their newest version; where they leave open what happens (AveragePool with ceil_mode), ONNX Runtime.
+    """
+    call = _with_values(call, operands)
+    if call.result_tensors[0].quantization is not None:
+        return integer.compute(call, operands, out, opset)
+    if call.result_tensors[0].quantization is not None:
+        return integer.compute(call, operands, out, opset)
+    if is_contraction(call):
+        box = out[0]
+        if is_empty(box):
+            return (_empty(call, 0, box),)
+        return (finish(call, accumulate(call, operands, box, opset), operands, box),)
+    kernel = floating.KERNELS.get(call.operator.kind) if spec(call.operator.kind, call.operator.domain) is not OPAQUE else None
+    if kernel is None:
+        return tuple(value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True))
+    asked = [k for k, name in enumerate(call.operator.outputs) if name]
+    with np.errstate(all="ignore"):
+        return tuple(
+            _empty(call, k, box) if is_empty(box) else _typed(kernel(call, operands, box, result), call.result_tensors[k].dtype)
+            for k, (result, box) in enumerate(zip(asked, out, strict=True))
+        )
+
+
+def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int) -> np.ndarray:
+    """Partial sums of box `out` of a contraction, over the input channels that operands 0 and 1 both cover; no bias.
+
+    Of several groups, the channels are those within each group (`footprint(..., inputs=...)`). The sums over disjoint spans of the input channels
+    add up to what `finish` takes. float32 (float64 for float64 operands, the operands' own type for integers).
+    """
+    if call.result_tensors[0].quantization is not None:
+        return integer.accumulate(call, operands, out, opset)
+    if call.result_tensors[0].quantization is not None:
+        return integer.accumulate(call, operands, out, opset)
+    with np.errstate(all="ignore"):
+        return floating.accumulate(call, operands, out, opset)
+
+
+def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
+    """Values of box `out` of a contraction from its finished sums: bias, alpha and beta, the type of the result. Reads only operand 2."""
+    if call.result_tensors[0].quantization is not None:
+        return integer.finish(call, sums, operands, out)
+    if call.result_tensors[0].quantization is not None:
+        return integer.finish(call, sums, operands, out)
+    with np.errstate(all="ignore"):
+        return floating.finish(call, sums, operands, out)
+
+
+def _with_values(call: Call, operands: Sequence[Part | None]) -> Call:
+    """The call with the values of parameters that are computed, or were not at hand when it was made."""
+    parameters = spec(call.operator.kind, call.operator.domain).parameters
+    if not any(i < len(operands) and operands[i] is not None and call.values[i] is None for i in parameters):
+        return call
+    given = tuple(part.values if i in parameters and part is not None else call.values[i] for i, part in enumerate(operands))
+    return replace(call, values=given)
+
+
+def _typed(values: np.ndarray, dtype: str) -> np.ndarray:
+    return values if dtype == "string" else values.astype(dtype, copy=False)
+
+
+def _empty(call: Call, k: int, box: Box) -> np.ndarray:
+    dtype = call.result_tensors[k].dtype
+    return np.empty(box_shape(box), object if dtype == "string" else dtype)
+
+
+def _whole(call: Call, operands: Sequence[Part | None], opset: int) -> tuple[np.ndarray, ...]:
+    """All results, by ONNX's own reference, from whole operands."""
+    operator = call.operator
+    named = f"node {operator.name!r} ({operator.kind}{f', domain {operator.domain}' if operator.domain else ''})"
+    if operator.domain not in ("", "ai.onnx") or not onnx.defs.has(operator.kind):
+        raise UnsupportedModel(f"{named}: lfopt cannot compute it: the operator is not one of ONNX's own")
+    for part, shape in zip(operands, call.shapes, strict=True):
+        if part is not None and part.values.shape != shape:
+            raise IndexError(f"{named}: is evaluated whole, and only {part.box} of an operand of shape {shape} is at hand")
+    try:
+        return evaluate(operator, [None if part is None else part.values for part in operands], opset)
+    except (NotImplementedError, RuntimeError) as error:
+        raise UnsupportedModel(f"{named}: ONNX's reference cannot compute it: {str(error).splitlines()[0] if str(error) else error!r}") from error

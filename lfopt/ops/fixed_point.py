@@ -1,0 +1,158 @@
+"""Fixed-point arithmetic of quantised networks, defined once: the executor, the C code and the accelerator give the same bits.
+
+A *fixed-point factor* stands for a positive real factor f as multiplier / 2**shift. Scaling an integer v by it takes one multiplication, one addition
+and one arithmetic shift to the right:
+
+    scale(v) = (v * multiplier + 2**(shift - 1)) >> shift          = floor(v * multiplier / 2**shift + 1/2)
+
+That is the one rounding rule of lfopt: to nearest, and halves go up (toward plus infinity), for negative sums as well. It costs a constant at the
+adder's carry; rounding halves away from zero would cost a look at the sign, and half to even a look at all bits that are shifted out.
+
+Multipliers have 31 bits (2**30 <= multiplier < 2**31), so they fit an int32, and a product with an int32 sum fits an int64 with the rounding
+constant added. The factor then is off by at most 2**-31 of itself: on an output of 8 bits that decides a rounding only if the exact value lies within
+2**-22 of a half. (16 bits would do with a quarter of the multiplier, and would round one value in a few hundred to the other side.)
+
+Everything that maps one byte to another, with no sum in between, is a table of 256 bytes, and tables hold the real function's value as QuantizeLinear
+rounds it: halves to even.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Quantization, UnsupportedModel
+
+MULTIPLIER_BITS = 31  # of a factor that scales int32 sums
+MAX_SHIFT = 62  # so that product and rounding constant fit an int64
+SUM_MIN, SUM_MAX = -(1 << 31), (1 << 31) - 1  # int32 accumulators
+BYTES = ("int8", "uint8")  # stored types of maps
+
+
+class Factors(NamedTuple):
+    """Fixed-point factors, one for all or one per channel."""
+
+    multiplier: np.ndarray  # int64, 0 .. 2**31 - 1
+    shift: np.ndarray  # int64, 1 .. 62; the same shape
+
+
+def factors(real: Sequence[float] | np.ndarray) -> Factors:
+    """The nearest fixed-point factors of positive real ones.
+
+    Raises UnsupportedModel for a factor that is not finite, or is 2**29 or more. What is below 2**-32 loses bits, and below 2**-63 it is 0: such a
+    factor takes every int32 sum to 0 or nearly so.
+
+    >>> factors([0.75, 3.0])
+    Factors(multiplier=array([1610612736, 1610612736]), shift=array([31, 29]))
+    """
+    found = np.asarray(real, np.float64)
+    if not (fit := (found >= 0) & (found < 2.0**29)).all():
+        raise UnsupportedModel(f"a ratio of scales is {found.reshape(-1)[np.argmin(fit)]:g}; accepted: from 0 to below 2**29")
+    mantissa, exponent = np.frexp(found)  # mantissa in [1/2, 1)
+    multiplier = np.rint(np.ldexp(mantissa, MULTIPLIER_BITS)).astype(np.int64)
+    shift = MULTIPLIER_BITS - exponent.astype(np.int64)
+    full = multiplier == 1 << MULTIPLIER_BITS  # rounded up to the next power of two
+    multiplier, shift = np.where(full, multiplier >> 1, multiplier), np.where(full, shift - 1, shift)
+    excess = np.clip(shift - MAX_SHIFT, 0, MAX_SHIFT)
+    multiplier = np.where(excess > 0, (multiplier + (np.int64(1) << np.maximum(excess, 1) - 1)) >> excess, multiplier)
+    return Factors(multiplier, shift - np.maximum(shift - MAX_SHIFT, 0))
+
+
+def scaled(sums: np.ndarray, by: Factors) -> np.ndarray:
+    """Integers times fixed-point factors, rounded once (see the module): int64. The sums lie in the range of int32.
+
+    >>> scaled(np.array([1, 2, 3, -1, -2, -3]), factors(0.5)).tolist()
+    [1, 1, 2, 0, -1, -1]
+    """
+    return (sums.astype(np.int64) * by.multiplier + (np.int64(1) << by.shift - 1)) >> by.shift
+
+
+def saturated(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Integers clamped to the range of an 8-bit type, in that type."""
+    least, most = limits(dtype)
+    return np.clip(values, least, most).astype(dtype)
+
+
+def requantized(sums: np.ndarray, by: Factors, zero_point: int, dtype: str) -> np.ndarray:
+    """Stored integers from int32 sums: scaled, rounded once, moved by the zero point, saturated.
+
+    >>> requantized(np.array([-1000, 5, 7, 1000]), factors(0.25), 3, "int8").tolist()
+    [-128, 4, 5, 127]
+    """
+    return saturated(scaled(sums, by) + zero_point, dtype)
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """Least and greatest integer of a stored type.
+
+    >>> limits("uint8")
+    (0, 255)
+    """
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def reach(dtype: str, zero_point: int) -> int:
+    """Largest magnitude of stored - zero_point.
+
+    >>> reach("uint8", 0), reach("int8", -128), reach("int8", 0)
+    (255, 255, 128)
+    """
+    least, most = limits(dtype)
+    return max(most - zero_point, zero_point - least)
+
+
+class Terms(NamedTuple):
+    """Factors of the operands of a sum, over one common shift: y = (sum of multiplier[i] * (x[i] - zero[i]) + 2**(shift - 1)) >> shift."""
+
+    multipliers: tuple[int, ...]  # signed, one per operand
+    shift: int  # 1 .. 31
+
+
+def terms(real: Sequence[float], reaches: Sequence[int]) -> Terms:
+    """Fixed-point factors of a sum of a few operands whose magnitudes are at most `reaches`: the finest for which the sum fits an int32.
+
+    With two 8-bit operands the larger factor has 21 or 22 bits.
+
+    >>> terms([1.0, -0.5], [255, 255])
+    Terms(multipliers=(4194304, -2097152), shift=22)
+    """
+    for shift in range(31, 0, -1) if np.isfinite(real).all() else ():
+        multipliers = tuple(round(Fraction(f) * 2**shift) for f in real)
+        if sum(abs(m) * r for m, r in zip(multipliers, reaches, strict=True)) + 2 ** (shift - 1) <= SUM_MAX:
+            return Terms(multipliers, shift)
+    raise UnsupportedModel(f"ratios of scales {', '.join(f'{f:g}' for f in real)}: sums of {len(real)} operands so scaled leave int32")
+
+
+def quantized(real: np.ndarray, by: Quantization, dtype: str) -> np.ndarray:
+    """Stored integers nearest to real numbers: saturate(round(real / scale) + zero_point), halves to even, in the precision of `real`.
+
+    What is not a number becomes the zero point. Source: ONNX operator QuantizeLinear.
+
+    >>> quantized(np.array([0.25, 0.75, 100.0], np.float32), Quantization((0.5,), (10,)), "int8").tolist()
+    [10, 12, 127]
+    """
+    scale, zero_point = _along(by, real.ndim)
+    with np.errstate(all="ignore"):
+        steps = np.nan_to_num(np.rint(real / scale.astype(real.dtype)), nan=0.0, posinf=1e9, neginf=-1e9)
+        least, most = limits(dtype)
+        return np.clip(np.clip(steps, -1e9, 1e9) + zero_point, least, most).astype(dtype)
+
+
+def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") -> np.ndarray:
+    """Real numbers that stored integers stand for: (stored - zero_point) * scale. Source: ONNX operator DequantizeLinear.
+
+    >>> dequantized(np.array([10, 12], np.int8), Quantization((0.5,), (10,))).tolist()
+    [0.0, 1.0]
+    """
+    scale, zero_point = _along(by, stored.ndim)
+    return (stored.astype(np.int64) - zero_point).astype(dtype) * scale.astype(dtype)
+
+
+def _along(by: Quantization, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """(scale, zero point), shaped to broadcast against a tensor of that rank."""
+    shape = () if by.axis is None else tuple(len(by.scale) if axis == by.axis % rank else 1 for axis in range(rank))
+    return np.array(by.scale, np.float64).reshape(shape), np.array(by.zero_point, np.int64).reshape(shape)

@@ -1,0 +1,66 @@
+"""Arithmetic in the tensors' own types (floats, plain integers, booleans): the NumPy function of every operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lfopt.ir import Box
+from lfopt.ops import moving, pooling, reducing
+from lfopt.ops.call import Call
+from lfopt.ops.contraction import RESULTS, SUMS
+from lfopt.ops.elementwise import KINDS, elementwise
+from lfopt.ops.part import Part
+from lfopt.ops.resizing import resize
+
+Operands = Sequence[Part | None]
+Kernel = Callable[[Call, Operands, Box, int], np.ndarray]  # (call, operands, box of the ONNX output, index of that output) -> values of the box
+
+KERNELS: dict[str, Kernel] = {
+    **dict.fromkeys(KINDS, elementwise),
+    **dict.fromkeys(reducing.REDUCTIONS, reducing.reduction),
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"], pooling.global_pool),
+    **dict.fromkeys(["ArgMax", "ArgMin"], reducing.arg_reduction),
+    **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], reducing.softmax),
+    **dict.fromkeys(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"], moving.view),
+    "AveragePool": pooling.average_pool,
+    "BatchNormalization": reducing.batch_normalization,
+    "Concat": moving.concat,
+    "CumSum": reducing.cumulative_sum,
+    "DepthToSpace": moving.depth_to_space,
+    "DequantizeLinear": moving.dequantize,
+    "Einsum": moving.einsum,
+    "Expand": moving.expand,
+    "Gather": moving.gather,
+    "GroupNormalization": reducing.group_normalization,
+    "InstanceNormalization": reducing.instance_normalization,
+    "LRN": reducing.local_response,
+    "LayerNormalization": reducing.layer_normalization,
+    "LpNormalization": reducing.lp_normalization,
+    "LpPool": pooling.lp_pool,
+    "MaxPool": pooling.max_pool,
+    "MeanVarianceNormalization": reducing.mean_variance_normalization,
+    "Pad": moving.pad,
+    "QuantizeLinear": moving.quantize,
+    "RMSNormalization": reducing.rms_normalization,
+    "Resize": resize,
+    "Slice": moving.slice_,
+    "SpaceToDepth": moving.space_to_depth,
+    "Split": moving.same_place,
+    "Tile": moving.tile,
+    "TopK": reducing.top_k,
+    "Transpose": moving.transpose,
+    "Trilu": moving.trilu,
+}  # GatherElements, GatherND, ScatterElements, ScatterND: evaluated whole
+
+
+def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
+    """Partial sums of box `out`; float32 for types narrower than that, else in the operands' own type."""
+    return SUMS[call.operator.kind](call, operands, out)
+
+
+def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
+    """Results from finished sums, in the result's type."""
+    made = RESULTS[call.operator.kind](call, sums, operands, out)
+    return made.astype(call.result_tensors[0].dtype, copy=False)

@@ -1,0 +1,173 @@
+"""Operators that move elements without arithmetic, on boxes; and the change between integers and what they stand for.
+
+Source: the ONNX operators of the same names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lfopt.ir import Box, Span, UnsupportedModel, box_shape, slices
+from lfopt.ops.call import Call
+from lfopt.ops.contraction import has, present
+from lfopt.ops.footprint import needs
+from lfopt.ops.parameters import einsum_terms, pad_amounts, pad_sources, permutation, slice_steps
+from lfopt.ops.part import Part, is_empty, take
+
+Operands = Sequence[Part | None]
+
+
+def same_place(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Split: a part of the operand as it is."""
+    return take(present(operands, 0), needs(call, 0, out, result))
+
+
+def view(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Reshape and the like: the same elements in the same order."""
+    return present(operands, 0).values.reshape(call.result)[slices(out)]
+
+
+def concat(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """One operand after the other along an axis."""
+    boxes = [needs(call, i, out) for i in range(len(operands))]
+    parts = [take(present(operands, i), box) for i, box in enumerate(boxes) if not is_empty(box)]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=call.attribute("axis", 0))
+
+
+def slice_(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Every step-th element from a start, forwards or backwards."""
+    values, steps = take(present(operands, 0), needs(call, 0, out)), slice_steps(call)
+    assert steps is not None
+    return values[tuple(slice(None, None, step) for _, step in steps)]
+
+
+def pad(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """A constant, or elements of the map itself, around the map; negative amounts cut it."""
+    data, box, amounts, shape = present(operands, 0), needs(call, 0, out), pad_amounts(call), call.shape(0)
+    assert amounts is not None
+    values, mode = take(data, box), call.attribute("mode", "constant")
+    if mode != "constant":
+        for axis, (amount, span) in enumerate(zip(amounts, out, strict=True)):
+            if amount != (0, 0):
+                sources = np.array(pad_sources(span, shape[axis], *amount, mode)) - box[axis][0]
+                values = values.take(sources, axis)
+        return values
+    fill = present(operands, 2).values.reshape(()) if has(operands, 2) else np.zeros((), values.dtype)
+    padded = np.full(box_shape(out), fill, values.dtype)
+    if not is_empty(box):
+        starts = [start + before for (start, _), (before, _) in zip(box, amounts, strict=True)]
+        inner = tuple((start, start + n) for start, n in zip(starts, values.shape, strict=True))
+        padded[slices(inner, out)] = values
+    return padded
+
+
+def expand(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Repeated along axes of extent one."""
+    return np.broadcast_to(take(present(operands, 0), needs(call, 0, out)), box_shape(out))
+
+
+def tile(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The whole operand again and again along every axis."""
+    box = needs(call, 0, out)
+    values = take(present(operands, 0), box)
+    for axis, (span, (start, _), size) in enumerate(zip(out, box, call.shape(0), strict=True)):
+        if span[1] - span[0] != values.shape[axis] or span[0] % size != start:
+            values = values.take(np.arange(*span) % size - start, axis)
+    return values
+
+
+def gather(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Entries of the data along an axis, by index; negative ones count from the end."""
+    shape = call.shape(0)
+    axis = call.attribute("axis", 0) % len(shape)
+    data, indices = (take(present(operands, i), needs(call, i, out)) for i in (0, 1))
+    return data.take(np.where(indices < 0, indices + shape[axis], indices), axis)
+
+
+def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Axes permuted."""
+    return take(present(operands, 0), needs(call, 0, out)).transpose(permutation(call))
+
+
+def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
+    box, block = needs(call, 0, out), call.attribute("blocksize", 1)
+    values = take(present(operands, 0), box)
+    n, c, h, w = values.shape
+    if call.attribute("mode", "DCR") == "DCR":
+        laid = values.reshape(n, block, block, c // block**2, h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        laid = values.reshape(n, c // block**2, block, block, h, w).transpose(0, 1, 4, 2, 5, 3)
+    origin = ((out[0][0], out[0][1]), (0, c // block**2), *((start * block, stop * block) for start, stop in box[2:]))
+    return laid.reshape(n, c // block**2, h * block, w * block)[slices(out, origin)]
+
+
+def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Blocks of pixels stacked as channels, depth first."""
+    values, block = take(present(operands, 0), needs(call, 0, out)), call.attribute("blocksize", 1)
+    n, c, h, w = values.shape
+    laid = values.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
+    return laid.reshape(n, c * block * block, h // block, w // block)[:, slice(*out[1])]
+
+
+def trilu(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The upper or lower triangle; zero elsewhere."""
+    values, k = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
+    above = np.arange(*out[-1]) - np.arange(*out[-2])[:, None] - (k[0] if k else 0)
+    return np.where(above >= 0 if call.attribute("upper", 1) else above <= 0, values, 0)
+
+
+def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Products summed over the labels that the result lacks."""
+    values = [take(present(operands, i), needs(call, i, out)) for i in range(len(operands))]
+    terms, made = einsum_terms(call)
+    found = np.einsum(",".join(terms) + "->" + made, *values, optimize=len(values) > 1)
+    return found if found.shape == box_shape(out) else found[slices(out)]
+
+
+# -- integers and what they stand for ------------------------------------------------------------------------------------------------------
+
+
+def quantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """round(x / scale) + zero point, saturated; halves to even. Raises UnsupportedModel for 4-bit and floating results.
+
+    Source: ONNX operator QuantizeLinear.
+    """
+    values = take(present(operands, 0), out)
+    scale = _along_axis(call, operands, 1, out)
+    assert scale is not None
+    target = np.dtype(call.result_tensors[0].dtype)
+    if target.kind not in "iu":
+        raise UnsupportedModel(f"node {call.operator.name!r} (QuantizeLinear): to {target.name}; lfopt computes integers of 8 bits and more")
+    limits = np.iinfo(target)
+    zero = _along_axis(call, operands, 2, out)
+    found = np.rint(values / scale.astype(values.dtype)).astype(np.float64) + (0 if zero is None else zero)
+    return np.clip(found, limits.min, limits.max).astype(target)
+
+
+def dequantize(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """(q - zero point) * scale. Source: ONNX operator DequantizeLinear."""
+    values = take(present(operands, 0), out)
+    scale, zero = _along_axis(call, operands, 1, out), _along_axis(call, operands, 2, out)
+    assert scale is not None
+    centred = values.astype(np.int64) - (0 if zero is None else zero.astype(np.int64)) if values.dtype.kind in "iu" else values
+    return centred.astype(scale.dtype) * scale
+
+
+def _along_axis(call: Call, operands: Operands, index: int, out: Box) -> np.ndarray | None:
+    """Scale or zero point as it meets the box: one for the tensor, one per index of an axis, or one per block along it."""
+    if not has(operands, index):
+        return None
+    values, shape = present(operands, index).values, call.shape(0)
+    if values.size == 1:
+        return values.reshape(())
+    axis = call.attribute("axis", 1) % len(shape)
+    if values.ndim == 1 and values.size == shape[axis]:
+        return values[slice(*out[axis])].reshape(-1, *(1,) * (len(shape) - axis - 1))
+    block = call.attribute("block_size", 0) or -(-shape[axis] // values.shape[axis])
+    spread: list[Span] = list(out)
+    spread[axis] = (0, values.shape[axis])
+    blocks = np.arange(*out[axis]) // block
+    return values[slices(tuple(spread))].take(blocks, axis)

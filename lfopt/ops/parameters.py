@@ -1,0 +1,97 @@
+"""What the attributes and parameter inputs of an operator say, with defaults filled in: axes from 0, starts within the map, extents of all parts.
+
+Where a parameter's values are not at hand (they are computed, or absent from the model) the answer is None.
+"""
+
+from __future__ import annotations
+
+from lfopt.ir import Span
+from lfopt.ops.call import Call
+
+
+def einsum_terms(call: Call) -> tuple[list[str], str]:
+    """Labels of each operand and of the result."""
+    equation = call.attribute("equation", "").replace(" ", "")
+    left, arrow, made = equation.partition("->")
+    if not arrow:
+        dots = "..." if "..." in left else ""
+        made = dots + "".join(sorted(c for c in set(left) - set(",.") if left.count(c) == 1))
+    return left.split(","), made
+
+
+def reduced_axes(call: Call) -> frozenset[int] | None:
+    """Axes that a Reduce operator folds, from 0; None if their values are not at hand. Source: ONNX operator ReduceSum (noop_with_empty_axes)."""
+    rank = len(call.shape(0))
+    if call.has(1) and call.values[1] is None:
+        return None
+    axes = call.ints(1, "axes")
+    if axes:
+        return frozenset(axis % rank for axis in axes)
+    return frozenset() if call.attribute("noop_with_empty_axes", 0) else frozenset(range(rank))
+
+
+def lrn_reach(call: Call) -> tuple[int, int]:
+    """Channels below and above that LRN sums over. Source: ONNX operator LRN: floor and ceil of (size - 1) / 2."""
+    size = call.attribute("size", 1)
+    return (size - 1) // 2, size // 2
+
+
+def split_sizes(call: Call) -> tuple[int, ...] | None:
+    """Extents of all outputs along the axis, also of those that nobody asked for; None if their values are not at hand."""
+    axis, count = call.attribute("axis", 0) % len(call.shape(0)), len(call.operator.outputs)
+    if len(call.results) == count:
+        return tuple(shape[axis] for shape in call.results)
+    if call.has(1):
+        return call.ints(1)
+    extent = call.shape(0)[axis]
+    part = -(-extent // count)
+    return tuple(min(part, extent - part * k) for k in range(count))
+
+
+def slice_steps(call: Call) -> list[tuple[int, int]] | None:
+    """(start, step) along every axis: result index i reads start + i * step. None if the values are not at hand. Source: ONNX operator Slice."""
+    shape, starts = call.shape(0), call.ints(1)
+    axes = call.ints(3) if call.has(3) else tuple(range(len(starts or ())))
+    steps = call.ints(4) if call.has(4) else (1,) * len(starts or ())
+    if starts is None or axes is None or steps is None:
+        return None
+    found = [(0, 1)] * len(shape)
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        extent = shape[axis]
+        start += extent if start < 0 else 0
+        found[axis % len(shape)] = min(max(start, 0), extent - 1 if step < 0 else extent), step
+    return found
+
+
+def pad_amounts(call: Call) -> list[tuple[int, int]] | None:
+    """(before, after) along every axis, negative where elements are cut off; None if the values are not at hand. Source: ONNX operator Pad."""
+    rank, pads = len(call.shape(0)), call.ints(1)
+    axes = call.ints(3) if call.has(3) else tuple(range(rank))
+    if pads is None or axes is None:
+        return None
+    found = [(0, 0)] * rank
+    for position, axis in enumerate(axes):
+        found[axis % rank] = pads[position], pads[position + len(axes)]
+    return found
+
+
+def pad_sources(span: Span, size: int, before: int, after: int, mode: str) -> list[int]:
+    """Input index that each padded index of a span repeats: edge, reflect or wrap, about what negative amounts leave of the map.
+
+    >>> pad_sources((0, 7), 4, 2, 1, "reflect")
+    [2, 1, 0, 1, 2, 3, 2]
+    """
+    low = max(-before, 0)
+    left = size - low - max(-after, 0)  # what remains of the map
+    places = [index - max(before, 0) for index in range(*span)]
+    if mode == "edge":
+        return [low + min(max(place, 0), left - 1) for place in places]
+    if mode == "wrap":
+        return [low + place % left for place in places]
+    period = max(2 * (left - 1), 1)
+    return [low + min(place % period, -place % period) for place in places]
+
+
+def permutation(call: Call) -> tuple[int, ...]:
+    """Input axis that becomes each axis of the result."""
+    return call.attribute("perm", tuple(reversed(range(len(call.shape(0))))))

@@ -1,0 +1,218 @@
+"""Reductions, softmax and normalizations on boxes: operators that mix whole axes.
+
+Source: the ONNX operators of the same names. Sums are taken in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from lfopt.ir import Box
+from lfopt.ops.call import Call
+from lfopt.ops.contraction import has, present, wide
+from lfopt.ops.footprint import broadcast_box, needs
+from lfopt.ops.parameters import lrn_reach, reduced_axes
+from lfopt.ops.part import Part, take
+
+Operands = Sequence[Part | None]
+Axes = tuple[int, ...]
+
+
+def _data(call: Call, operands: Operands, out: Box, result: int = 0) -> np.ndarray:
+    return wide(take(present(operands, 0), needs(call, 0, out, result)))
+
+
+def _within(call: Call, out: Box, values: np.ndarray) -> np.ndarray:
+    """Of values that hold some axes of the result whole, the part that box `out` is."""
+    return values[tuple(slice(None) if n == stop - start else slice(start, stop) for n, (start, stop) in zip(values.shape, out, strict=True))]
+
+
+# -- reductions ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _sum(x: np.ndarray, axes: Axes) -> np.ndarray:
+    return x.sum(axis=axes, keepdims=True, dtype=np.float64 if x.dtype.kind == "f" else x.dtype)
+
+
+def _mean(x: np.ndarray, axes: Axes) -> np.ndarray:
+    return x.mean(axis=axes, keepdims=True, dtype=np.float64)
+
+
+def _log_sum_exp(x: np.ndarray, axes: Axes) -> np.ndarray:
+    top = x.max(axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    return np.log(_sum(np.exp(x - top), axes)) + top
+
+
+REDUCTIONS: dict[str, Callable[[np.ndarray, Axes], np.ndarray]] = {
+    "ReduceL1": lambda x, axes: _sum(np.abs(x), axes),
+    "ReduceL2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
+    "ReduceLogSum": lambda x, axes: np.log(_sum(x, axes)),
+    "ReduceLogSumExp": _log_sum_exp,
+    "ReduceMax": lambda x, axes: x.max(axis=axes, keepdims=True),
+    "ReduceMean": _mean,
+    "ReduceMin": lambda x, axes: x.min(axis=axes, keepdims=True),
+    "ReduceProd": lambda x, axes: x.prod(axis=axes, keepdims=True, dtype=x.dtype),
+    "ReduceSum": _sum,
+    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
+}
+
+
+def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Reduce*: some axes folded, and dropped unless keepdims."""
+    axes = reduced_axes(call)
+    assert axes is not None
+    folded = REDUCTIONS[call.operator.kind](_data(call, operands, out), tuple(axes))
+    return folded if call.attribute("keepdims", 1) else folded.squeeze(tuple(axes))
+
+
+def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """ArgMax, ArgMin: index of the first (or last) extreme element."""
+    values = _data(call, operands, out)
+    axis = call.attribute("axis", 0) % values.ndim
+    last = bool(call.attribute("select_last_index", 0))
+    found = (np.argmax if call.operator.kind == "ArgMax" else np.argmin)(np.flip(values, axis) if last else values, axis)
+    found = values.shape[axis] - 1 - found if last else found
+    return np.expand_dims(found, axis) if call.attribute("keepdims", 1) else found
+
+
+# -- along one axis ------------------------------------------------------------------------------------------------------------------------
+
+
+def softmax(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Softmax, LogSoftmax, Hardmax along an axis."""
+    values, axis = _data(call, operands, out), call.attribute("axis", -1)
+    if call.operator.kind == "Hardmax":
+        hot = np.zeros_like(values)
+        np.put_along_axis(hot, np.expand_dims(values.argmax(axis), axis), 1, axis)
+        return _within(call, out, hot)
+    shifted = values - values.max(axis=axis, keepdims=True)
+    powers = np.exp(shifted)
+    total = powers.sum(axis=axis, keepdims=True)
+    return _within(call, out, shifted - np.log(total) if call.operator.kind == "LogSoftmax" else powers / total)
+
+
+def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Divided by the 1-norm or 2-norm along an axis; 0 where that is 0."""
+    values, axis, p = _data(call, operands, out), call.attribute("axis", -1), call.attribute("p", 2)
+    norm = np.linalg.norm(values, p, axis, keepdims=True)
+    return _within(call, out, np.where(norm == 0, 0, values / norm))
+
+
+def cumulative_sum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """CumSum from the start of the axis, or (reverse) from its end; exclusive: without the element itself."""
+    values, axes = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
+    assert axes is not None
+    axis = axes[0] % values.ndim
+    reverse, count = bool(call.attribute("reverse", 0)), out[axis][1] - out[axis][0]
+    values = np.flip(values, axis) if reverse else values
+    total = values.cumsum(axis, dtype=values.dtype)
+    if call.attribute("exclusive", 0):
+        total = total - values
+    total = total[(*(slice(None),) * axis, slice(values.shape[axis] - count, None))]
+    return np.flip(total, axis) if reverse else total
+
+
+def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The k largest (smallest) elements along an axis, best first, or (result 1) their indices; of equal ones, the lower index first."""
+    values = take(present(operands, 0), needs(call, 0, out))
+    axis = call.attribute("axis", -1) % values.ndim
+    if call.attribute("largest", 1):  # the order of the flipped array, flipped: equal elements stay in order
+        order = values.shape[axis] - 1 - np.flip(np.argsort(np.flip(values, axis), axis, kind="stable"), axis)
+    else:
+        order = np.argsort(values, axis, kind="stable")
+    order = order[(*(slice(None),) * axis, slice(*out[axis]))]
+    return order if result == 1 else np.take_along_axis(values, order, axis)
+
+
+# -- normalizations ------------------------------------------------------------------------------------------------------------------------
+
+
+def layer_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """(x - mean) / deviation * scale + bias from an axis to the end; results 1 and 2 are the mean and 1 / deviation."""
+    values = _data(call, operands, out, result)
+    axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
+    mean = values.mean(axis=axes, keepdims=True, dtype=np.float64)
+    if result == 1:
+        return mean
+    centred = values - mean.astype(values.dtype)
+    inverse = _inverse_deviation(centred, axes, call.attribute("epsilon", 1e-5))
+    return inverse if result == 2 else _scaled(call, operands, out, _within(call, out, centred * inverse.astype(values.dtype)))
+
+
+def rms_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """x / sqrt(mean of squares + epsilon) * scale, from an axis to the end."""
+    values = _data(call, operands, out)
+    axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
+    inverse = _inverse_deviation(values, axes, call.attribute("epsilon", 1e-5))
+    return _scaled(call, operands, out, _within(call, out, values * inverse.astype(values.dtype)))
+
+
+def _inverse_deviation(centred: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
+    return 1 / np.sqrt(_mean(centred * centred, axes) + epsilon)
+
+
+def _scaled(call: Call, operands: Operands, out: Box, values: np.ndarray) -> np.ndarray:
+    values = values * wide(take(present(operands, 1), broadcast_box(call.shape(1), out)))
+    return values + wide(take(present(operands, 2), broadcast_box(call.shape(2), out))) if has(operands, 2) else values
+
+
+def batch_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias per channel, with given statistics."""
+    scale, bias, mean, variance = (take(present(operands, i), (out[1],)).astype(np.float64) for i in range(1, 5))
+    values = _data(call, operands, out)
+    factor = scale / np.sqrt(variance + call.attribute("epsilon", 1e-5))
+    column = (-1, *(1,) * (values.ndim - 2))
+    return values * factor.astype(values.dtype).reshape(column) + (bias - mean * factor).astype(values.dtype).reshape(column)
+
+
+def instance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Each channel of each image normalized over its spatial axes, scaled per channel."""
+    values = _data(call, operands, out)
+    axes = tuple(range(2, values.ndim))
+    return _within(call, out, _per_channel(operands, out, _normalized(values, axes, call.attribute("epsilon", 1e-5))))
+
+
+def group_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Each group of channels normalized together with the spatial axes, scaled per channel (opset 21)."""
+    box = needs(call, 0, out)
+    values = wide(take(present(operands, 0), box))
+    per_group = call.shape(0)[1] // call.attribute("num_groups", 1)
+    grouped = values.reshape(values.shape[0], -1, per_group, *values.shape[2:])
+    normal = _normalized(grouped, tuple(range(2, grouped.ndim)), call.attribute("epsilon", 1e-5)).reshape(values.shape)
+    return _within(call, out, _per_channel(operands, out, normal[:, out[1][0] - box[1][0] : out[1][1] - box[1][0]]))
+
+
+def _normalized(values: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:
+    centred = values - _mean(values, axes).astype(values.dtype)
+    return centred * _inverse_deviation(centred, axes, epsilon).astype(values.dtype)
+
+
+def _per_channel(operands: Operands, out: Box, values: np.ndarray) -> np.ndarray:
+    column = (-1, *(1,) * (values.ndim - 2))
+    scale, bias = (wide(take(present(operands, i), (out[1],))).reshape(column) for i in (1, 2))
+    return values * scale + bias
+
+
+def mean_variance_normalization(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """(x - mean) / (deviation + 1e-9) over given axes. Source: ONNX function MeanVarianceNormalization."""
+    values = _data(call, operands, out)
+    axes = tuple(axis % values.ndim for axis in call.attribute("axes", (0, 2, 3)))
+    centred = values - _mean(values, axes).astype(values.dtype)
+    deviation = np.sqrt(_mean(centred * centred, axes)) + 1e-9
+    return _within(call, out, centred / deviation.astype(values.dtype))
+
+
+def local_response(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """LRN: x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta."""
+    box = needs(call, 0, out)
+    values = wide(take(present(operands, 0), box))
+    size, (low, high) = call.attribute("size", 1), lrn_reach(call)
+    count = out[1][1] - out[1][0]
+    missing = box[1][0] - (out[1][0] - low), out[1][1] + high - box[1][1]  # channels that the map does not have
+    squares = np.pad(values * values, [(0, 0), missing, *[(0, 0)] * (values.ndim - 2)])
+    around = sum(squares[:, i : i + count] for i in range(size))
+    factor = (call.attribute("bias", 1.0) + call.attribute("alpha", 1e-4) / size * around) ** -call.attribute("beta", 0.75)
+    return values[:, out[1][0] - box[1][0] : out[1][1] - box[1][0]] * factor

@@ -1,0 +1,111 @@
+"""Geometry of the operators that slide a window along the spatial axes: Conv, ConvTranspose and the pools.
+
+Source: ONNX operators Conv, ConvTranspose, MaxPool (attributes pads, auto_pad, output_shape).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from lfopt.ir import Span
+from lfopt.ops import rows
+from lfopt.ops.call import Call
+from lfopt.ops.rows import RowReads
+
+
+class Window(NamedTuple):
+    """One spatial axis. Output index o taps input indices o * stride - pad + j * dilation for j in 0 .. kernel - 1.
+
+    Transposed, it taps every input index i with i * stride - pad + j * dilation = o for some j.
+    """
+
+    size: int  # extent of the input
+    size_out: int  # extent of the output
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int  # before the first element
+    pad_after: int  # behind the last element
+    transposed: bool
+
+    @property
+    def reads(self) -> RowReads:
+        """Input indices per output index, cut off at the ends of the map."""
+        if self.transposed:
+            return rows.transposed_window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
+        return rows.window(self.size, self.size_out, self.kernel, self.stride, self.dilation, self.pad)
+
+    def extent(self, span: Span) -> Span:
+        """Input indices from the first tap of the first output to the last tap of the last, padding included."""
+        start, stop = span
+        return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (self.kernel - 1) * self.dilation + 1
+
+    def trimmed(self, span: Span) -> Window:
+        """Without the taps that meet the map in no output of the span (kernels may be much larger than the map); at least one tap is left."""
+        start, stop = span
+        first = max(-(((stop - 1) * self.stride - self.pad) // self.dilation), 0)
+        last = min((self.size - 1 - start * self.stride + self.pad) // self.dilation, self.kernel - 1)
+        if first > last:
+            return self._replace(kernel=1)
+        return self._replace(kernel=last - first + 1, pad=self.pad - first * self.dilation)
+
+
+def read_span(reads: RowReads, span: Span) -> Span:
+    """Hull of what outputs start .. stop - 1 read; (0, 0) if they read nothing.
+
+    >>> read_span(rows.window(8, 8, kernel=3, pad=1), (0, 2))
+    (0, 3)
+    """
+    start, stop = span
+    if start >= stop:
+        return 0, 0
+    first, last = min(reads.first[start:stop]), max(reads.last[start:stop])
+    return (first, last + 1) if first <= last else (0, 0)
+
+
+def windows(call: Call) -> tuple[Window, ...]:
+    """One window per spatial axis."""
+    attributes = call.operator.attributes
+    return _windows(
+        call.operator.kind == "ConvTranspose",
+        call.shape(0)[2:],
+        call.result[2:],
+        attributes.get("kernel_shape") or call.shape(1)[2:],  # type: ignore[arg-type]
+        attributes.get("strides"),  # type: ignore[arg-type]
+        attributes.get("dilations"),  # type: ignore[arg-type]
+        attributes.get("pads"),  # type: ignore[arg-type]
+        attributes.get("auto_pad", "NOTSET"),  # type: ignore[arg-type]
+        attributes.get("output_padding"),  # type: ignore[arg-type]
+        "output_shape" in attributes,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _windows(
+    transposed: bool,
+    size: tuple[int, ...],
+    size_out: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    dilations: tuple[int, ...] | None,
+    pads: tuple[int, ...] | None,
+    auto_pad: str,
+    output_padding: tuple[int, ...] | None,
+    output_shape: bool,
+) -> tuple[Window, ...]:
+    rank, found = len(kernel), list[Window]()
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    for axis in range(rank):
+        stride, dilation = (strides or (1,) * rank)[axis], (dilations or (1,) * rank)[axis]
+        reach = (kernel[axis] - 1) * dilation + 1
+        before, after = (pads[axis], pads[axis + rank]) if pads and auto_pad == "NOTSET" else (0, 0)
+        if same or (transposed and output_shape):
+            if transposed:
+                total = stride * (size[axis] - 1) + (output_padding or (0,) * rank)[axis] + reach - size_out[axis]
+            else:
+                total = max((-(-size[axis] // stride) - 1) * stride + reach - size[axis], 0)
+            small, large = total // 2, total - total // 2
+            before, after = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+        found.append(Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed))
+    return tuple(found)

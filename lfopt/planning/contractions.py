@@ -1,0 +1,470 @@
+"""Contractions that do not fit the buffer, run in bands of rows (weights stream past) or in tiles with partial sums (input channels stream past).
+
+Both run on boxes of the result: `Bands` on column strips, row band by row band; `Slices` on tiles of rows x columns x output channels. An epilogue
+runs on the finished band or tile.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import ceil
+from typing import Any, TypeVar
+
+from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
+from lfopt.ops import Call, RowReads
+from lfopt.ops.footprint import footprint
+from lfopt.ops.part import hull
+from lfopt.planning.streaming import Frames, Operand, row_span, stack, with_rows
+from lfopt.planning.work import Work, channel_blocks, channel_groups, meet, spans
+
+T = TypeVar("T")
+
+
+class _Contraction:
+    """What both schedules share: the head's second operand and bias apart, everything else as in frames."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
+        self.name = work.call.operator.name
+        self.rest = work.group.members[1:]
+        held = {w.name for w in self.flow.weights[self.head]}
+        parameters = self.flow.specs[self.head].parameters
+        self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
+        self.second = next((o for o in work.group.operands(as_seen=True) if o.op == self.head and o.input == 1), None)
+        self.outside = [self.flow.maps[m].name for m in work.group.made if m in work.group.outside]
+        self.made = [self.flow.maps[m].name for m in work.group.made]
+
+    def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
+        """Weights, then bias, of a block of the head's result."""
+        return [(name, footprint(self.call, i, out, inputs=inputs if i == 1 else None)) for i, name in self.constants]
+
+    def constant_bytes(self, out: Box, inputs: Span | None = None) -> int:
+        return sum(self.layout.constant_bytes(name, box) for name, box in self.block_constants(out, inputs))
+
+    def load_constants(self, pairs: Sequence[tuple[str, Box]], place: int, slot: int) -> list[Step]:
+        steps: list[Step] = []
+        offset = 0
+        for name, box in pairs:
+            steps.append(self.layout.load_constant(name, box, place, slot, offset))
+            offset += steps[-1].bytes  # type: ignore[union-attr]
+        return steps
+
+    def epilogue(self, out: Box, places: dict[str, int]) -> list[Step]:
+        """The other operators on a box that the head has finished, and the stores."""
+        steps: list[Step] = [Compute(self.flow.operators[i].name, (out,), (places[self.flow.maps[self.flow.results[i][0]].name],)) for i in self.rest]
+        return steps + [self.layout.store(name, out, places[name]) for name in self.outside]
+
+
+class Bands(_Contraction):
+    """Row bands on column strips; the weights pass once per band in blocks of `channel_align` output channels, double-buffered."""
+
+    def __init__(self, work: Work, columns: Sequence[tuple[int, int]]) -> None:
+        super().__init__(work)
+        self.strips = work.frames(columns)
+        frames = Frames(work.layout, work.mask, work.rings, self.strips)
+        self.height = self.flow.heights[self.head]
+        self.operands = [o for o in frames.operands if not (o.op == self.head and o.input == 1)]
+        self.by_source: dict[str, list[Operand]] = {}
+        for operand in self.operands:
+            self.by_source.setdefault(operand.source.name, []).append(operand)
+        loads = frames.source_boxes()
+        self.loads = [{name: boxes[name] for name in self.by_source} for boxes in loads]
+        beside = {name: readers for name, readers in frames.constants.items() if any(op != self.head for op, _ in readers)}
+        frames.constants = {name: [(op, i) for op, i in readers if op != self.head] for name, readers in beside.items()}
+        self.beside = [frames.constant_boxes(strip) for strip in self.strips]
+        self.blocks = channel_blocks(self.call, work.layout.hardware.channel_align)
+        self._held: dict[tuple[str, int], int] = {}
+
+    @cached_property
+    def _largest_block_bytes(self) -> int:
+        return max(self.constant_bytes(meet(block, self.strips[0])) for block in _distinct(self.blocks))
+
+    @cached_property
+    def _second_block(self) -> tuple[int, int]:
+        """(rows, bytes of a row on chip) of the largest block of operand 1, if that is a map."""
+        boxes = [footprint(self.call, 1, block) for block in _distinct(self.blocks)]
+        return max(row_count(box) for box in boxes), max(self.layout.row_on_chip(box) for box in boxes)
+
+    def held(self, name: str, rows: int) -> int:
+        """Rows of a source held at once when bands have so many rows."""
+        if (name, rows) not in self._held:
+            readers, most = self.by_source[name], 1
+            for start, stop in spans(self.height, rows):
+                most = max(most, max(o.reads.need[stop - 1] for o in readers) - min(o.reads.keep[start] for o in readers))
+            self._held[name, rows] = most
+        return self._held[name, rows]
+
+    def entries(self, rows: int) -> list[tuple[str, str, int, int]]:
+        """(name, purpose, slots, slot bytes) of the places."""
+        layout = self.layout
+        found = [(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
+        found += [(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source]
+        widest = max(layout.row_on_chip(strip) for strip in self.strips)
+        found += [(name, "map", rows, widest) for name in self.made]
+        if self.constants:
+            found.append(("weights", "weight", 2, self._largest_block_bytes))
+        if self.second is not None:
+            found.append((f"{self.second.source.name} in blocks", "map", 2 * self._second_block[0], self._second_block[1]))
+        return found
+
+    def need(self, rows: int) -> int:
+        """Buffer bytes."""
+        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(rows))
+
+    def passes(self, rows: int) -> int:
+        """Times that the weights are loaded."""
+        return len(self.strips) * ceil(self.height / rows)
+
+    @property
+    def weight_bytes(self) -> int:
+        """DRAM bytes of the head's weights and bias in one pass."""
+        return self.constant_bytes(whole(self.work.shape))
+
+    def dram(self, rows: int) -> DramBytes:
+        """Bytes that the schedule moves."""
+        layout = self.layout
+        read = written = weight = 0
+        before: dict[str, Box] = {}
+        for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
+            read += sum(layout.map_bytes(box) for name, box in loads.items() if not self._stays(name, box, rows, before))
+            weight += sum(layout.constant_bytes(name, box) for name, box in beside.items() if before.get(name) != box)
+            written += layout.map_bytes(strip) * len(self.outside)
+            before = {**loads, **beside}
+        passes = self.passes(rows)
+        weight += passes * self.constant_bytes(whole(self.work.shape))
+        if self.second is not None:
+            read += passes * sum(layout.map_bytes(footprint(self.call, 1, block)) for block in self.blocks)
+        return DramBytes(input=read, output=written, weight=weight)
+
+    def _stays(self, name: str, box: Box, rows: int, before: dict[str, Box]) -> bool:
+        return before.get(name) == box and self.held(name, rows) >= row_span(box)[1] - row_span(box)[0]
+
+    def schedule(self, rows: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps."""
+        places = stack(self.entries(rows))
+        at = {place.name: k for k, place in enumerate(places)}
+        before: dict[str, Box] = {}
+        number = 0  # of the weight block
+        strips: list[tuple[Node, ...]] = []
+        for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
+            head = [self.layout.load_constant(name, box, at[name]) for name, box in beside.items() if before.get(name) != box]
+            loaded = {name: row_span(box)[1] if self._stays(name, box, rows, before) else row_span(box)[0] for name, box in loads.items()}
+            bands: list[tuple[Node, ...]] = []
+            for start, stop in spans(self.height, rows):
+                steps: list[Node] = []
+                for name, box in loads.items():
+                    until = max(o.reads.need[stop - 1] for o in self.by_source[name])
+                    steps += self._load(name, box, loaded, until, at)
+                blocks: list[list[Node]] = []
+                for block in self.blocks:
+                    blocks.append(self._block(with_rows(meet(block, strip), (start, stop)), at, number))
+                    number += 1
+                steps += fold(blocks)
+                steps += self.epilogue(with_rows(strip, (start, stop)), at)
+                bands.append(tuple(steps))
+            tail = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
+            strips.append((*head, *fold(bands), *tail))
+            before = {**loads, **beside}
+        return places, fold(strips)
+
+    def _load(self, name: str, box: Box, loaded: dict[str, int], until: int, at: dict[str, int]) -> list[Step]:
+        first, loaded[name] = loaded[name], max(loaded[name], until)
+        part = with_rows(box, (first, loaded[name]))
+        return [self.layout.load(name, part, at[name])] if first < until and box_elements(part) else []
+
+    def _block(self, out: Box, at: dict[str, int], number: int) -> list[Node]:
+        steps: list[Node] = []
+        if self.second is not None:
+            box, name = footprint(self.call, 1, out), self.second.source.name
+            steps.append(self.layout.load(name, box, at[f"{name} in blocks"], number * self._second_block[0]))
+        if self.constants:
+            steps += self.load_constants(self.block_constants(out), at["weights"], number)
+        return [*steps, Compute(self.name, (out,), (at[self.made[0]],))]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Extents of a tile."""
+
+    rows: int
+    columns: int
+    channels: int
+    inputs: int  # input channels in a slice
+
+
+class Slices(_Contraction):
+    """Tiles of rows x columns x output channels. Input channels come slice by slice, with the weights that meet them; partial sums stay on chip.
+
+    A part of the input or of the weights that is the same as before is not loaded again.
+    """
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        operands = work.group.operands(as_seen=True)
+        self.data = next(o for o in operands if o.op == self.head and o.input == 0)
+        self.others: dict[str, list[Operand]] = {}
+        for operand in operands:
+            if operand.op != self.head or operand.input > 1:
+                self.others.setdefault(operand.source.name, []).append(operand)
+        readers = {name: [r for r in found if r[0] != self.head] for name, found in work.group.constants().items()}
+        self.beside = {name: found for name, found in readers.items() if found}
+        self.bias = [(i, name) for i, name in self.constants if i != 1]
+        self.weights = [(i, name) for i, name in self.constants if i == 1]
+        self.depth = input_channels(self.call)
+        self.groups, self.per_group = channel_groups(self.call)
+        self.reads = self.flow.specs[self.head].reads(self.call, 0)  # in the axes that the head sees
+        self.rowwise = row_axis(self.call.shape(0)) is not None
+        self.columns_out = work.columns.rows_out if work.columns else 1
+        self._on_chip: dict[str, Box] = {}
+        self._memo: dict[object, Any] = {}
+
+    def grids(self) -> Iterator[Grid]:
+        """Tiles worth trying."""
+        align = self.layout.hardware.channel_align
+        for inputs in dict.fromkeys((min(align, self.depth), self.depth)):
+            channels = [*powers(self.per_group), *([self.groups * self.per_group] if self.groups > 1 and inputs == self.depth else [])]
+            for rows in powers(self.reads.rows_out):
+                for columns in powers(self.columns_out):
+                    yield from (Grid(rows, columns, size, inputs) for size in channels)
+
+    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    def _rows(self, rows: int) -> dict[Span, Span]:
+        """Rows of operand 0, per band of the result."""
+        return self._once(("rows", rows), lambda: read_spans(self.reads, rows))
+
+    def _columns(self, columns: int) -> dict[Span, Span]:
+        """Columns of operand 0, per strip of the result."""
+        reads = self.work.columns
+        return self._once(("columns", columns), lambda: {(0, 1): (0, 1)} if reads is None else read_spans(reads, columns))
+
+    def _blocks(self, channels: int) -> list[Box]:
+        """Blocks of the result, whole in rows and columns."""
+        return self._once(("blocks", channels), lambda: channel_blocks(self.call, channels))
+
+    def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
+        """A part of operand 0, cut to rows and columns."""
+        box = with_rows(box, rows) if self.rowwise else box
+        return cut(box, -1, columns) if self.work.columns else box
+
+    def _tile(self, block: Box, rows: Span, columns: Span) -> Box:
+        """A part of the result."""
+        block = with_rows(block, rows)
+        return cut(block, -1, columns) if self.work.columns else block
+
+    def _hull(self, readers: Sequence[Operand], out: Box) -> Box:
+        return hull([footprint(self.flow.calls[o.op], o.input, out) for o in readers])
+
+    def _beside(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
+        return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
+
+    def _weight_bytes(self, out: Box, span: Span) -> int:
+        return sum(self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span)) for i, name in self.weights)
+
+    def _bias_bytes(self, out: Box) -> int:
+        return sum(self.layout.constant_bytes(name, footprint(self.call, i, out)) for i, name in self.bias)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+
+    def entries(self, grid: Grid) -> list[tuple[str, str, int, int]]:
+        """(name, purpose, slots, slot bytes) of the places."""
+        layout = self.layout
+        block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
+        tile = self._tile(block, (0, grid.rows), (0, grid.columns))
+        tall = max(stop - start for start, stop in self._rows(grid.rows).values())
+        wide = max(stop - start for start, stop in self._columns(grid.columns).values())
+        patch = self._once(("patch", grid.channels, grid.inputs), lambda: footprint(self.call, 0, block, inputs=span))
+        patch = self._patch(patch, (0, tall), (0, wide))
+        found = [(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        if self.second is not None:
+            box = footprint(self.call, 1, tile, inputs=span)
+            found.append((f"{self.second.source.name} in blocks", "map", row_count(box), layout.row_on_chip(box)))
+        if self.constants:
+            size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
+            found.append(("weights", "weight", 1, size))
+        if grid.inputs < self.depth:
+            found.append(("sums", "sum", grid.rows, layout.sums_row(tile)))
+        found += [(name, "map", grid.rows, layout.row_on_chip(tile)) for name in self.made]
+        for name, readers in self.others.items():
+            box = self._hull(readers, tile)
+            found.append((name, "map", row_count(box), layout.row_on_chip(box)))
+        return found + [(name, "weight", 1, layout.constant_bytes(name, self._beside(r, tile))) for name, r in self.beside.items()]
+
+    def need(self, grid: Grid) -> int:
+        """Buffer bytes."""
+        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(grid))
+
+    def passes(self, grid: Grid) -> int:
+        """Times that the weights are loaded."""
+        single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
+        return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
+
+    def turns(self, grid: Grid) -> int:
+        """Times that the operator runs on a slice of a tile."""
+        return len(self._rows(grid.rows)) * len(self._columns(grid.columns)) * len(self._blocks(grid.channels)) * ceil(self.depth / grid.inputs)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """DRAM bytes of operand 1 in one pass."""
+        box = whole(self.work.shape)
+        return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
+
+    def dram(self, grid: Grid) -> DramBytes:
+        """Bytes that the schedule moves."""
+        rows, columns = self._rows(grid.rows), self._columns(grid.columns)
+        passes, count = self.passes(grid), len(self._blocks(grid.channels))
+        extents = self._once(("extents", grid.channels), lambda: Counter(extents_of(block) for block in self._blocks(grid.channels)))
+        heights, widths = (Counter(stop - start for start, stop in along) for along in (rows, columns))
+        tiles = {(height, width): m * n for height, m in heights.items() for width, n in widths.items()}
+        read = self._input_bytes(grid) + passes * (self._second_bytes(grid) if self.second is not None else 0)
+        written = weight = 0
+        for (height, width), times in tiles.items():
+            for block, blocks in extents.items():
+                out = self._tile(block, (0, height), (0, width))
+                written += times * blocks * self.layout.map_bytes(out) * len(self.outside)
+                read += times * blocks * sum(self.layout.map_bytes(self._hull(readers, out)) for readers in self.others.values())
+                beside = sum(self.layout.constant_bytes(name, self._beside(r, out)) for name, r in self.beside.items())
+                weight += times * blocks * beside
+        everything = whole(self.work.shape)
+        weight += passes * self._weight_bytes(everything, (0, self.depth)) + (passes if count > 1 else 1) * self._bias_bytes(everything)
+        return DramBytes(input=read, output=written, weight=weight)
+
+    def _input_bytes(self, grid: Grid) -> int:
+        """DRAM bytes of operand 0."""
+        slices = spans(self.depth, grid.inputs)
+        blocks = self._blocks(grid.channels)
+        whole_groups = grid.channels > self.per_group
+        per_group = 1 if whole_groups or len(slices) == 1 else len(blocks) // self.groups  # times that a tile loads the patch of a group
+        groups = len(blocks) if whole_groups else self.groups
+        box = self._once(("patch", grid.channels, grid.inputs), lambda: footprint(self.call, 0, blocks[0], inputs=(0, grid.inputs)))
+        patches = [(box, len(slices) - 1), (footprint(self.call, 0, blocks[0], inputs=slices[-1]), 1)]
+        rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
+        if not self.rowwise:
+            rows = [(0, 1)] * len(rows)
+        if len(slices) == groups == len(columns) == 1:  # what stays from one band to the next is not loaded again
+            rows = [span for k, span in enumerate(rows) if k == 0 or span != rows[k - 1]]
+        heights, widths = (Counter(stop - start for start, stop in along) for along in (rows, columns))
+        total = 0
+        for (height, m), (width, n) in product(heights.items(), widths.items()):
+            total += m * n * sum(times * self.layout.map_bytes(self._patch(patch, (0, height), (0, width))) for patch, times in patches)
+        return total * per_group * groups
+
+    def _second_bytes(self, grid: Grid) -> int:
+        """DRAM bytes of operand 1, a map, in one pass."""
+
+        def total() -> int:
+            slices = Counter(stop - start for start, stop in spans(self.depth, grid.inputs))
+            blocks = Counter(extents_of(block) for block in self._blocks(grid.channels))
+            pairs = product(blocks.items(), slices.items())
+            return sum(m * n * self.layout.map_bytes(footprint(self.call, 1, block, inputs=(0, depth))) for (block, m), (depth, n) in pairs)
+
+        return self._once(("second", grid.channels, grid.inputs), total)
+
+    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+
+    def schedule(self, grid: Grid) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps."""
+        places = stack(self.entries(grid))
+        at = {place.name: k for k, place in enumerate(places)}
+        self._on_chip = {}
+        slices = spans(self.depth, grid.inputs)
+        bands: list[tuple[Node, ...]] = []
+        for rows, read_rows in self._rows(grid.rows).items():
+            strips: list[tuple[Node, ...]] = []
+            for columns, read_columns in self._columns(grid.columns).items():
+                tiles: list[tuple[Node, ...]] = []
+                for block in self._blocks(grid.channels):
+                    out = self._tile(block, rows, columns)
+                    parts = [(span, self._patch(footprint(self.call, 0, block, inputs=span), read_rows, read_columns)) for span in slices]
+                    tiles.append((*fold(list(self._sums(grid, out, parts, at))), *self._finish(out, at)))
+                strips.append(fold(tiles))
+            bands.append(fold(strips))
+        return places, fold(bands)
+
+    def _sums(self, grid: Grid, out: Box, parts: Sequence[tuple[Span, Box]], at: dict[str, int]) -> Iterator[list[Step]]:
+        """The partial sums of a tile, slice by slice."""
+        behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
+        for k, (span, patch) in enumerate(parts):
+            steps: list[Step] = []
+            name = self.data.source.name
+            if self._changed(name, patch):
+                steps.append(self.layout.load(name, patch, at[name]))
+            if self.second is not None:
+                name, box = self.second.source.name, footprint(self.call, 1, out, inputs=span)
+                if self._changed(f"{name} in blocks", box):
+                    steps.append(self.layout.load(name, box, at[f"{name} in blocks"]))
+            last = k == len(parts) - 1
+            pairs = [(name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
+            pairs += [(name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
+            steps += [self.layout.load_constant(name, box, at["weights"], offset=offset) for name, box, offset in pairs if self._changed(name, box)]
+            single = len(parts) == 1
+            sums = -1 if single else at["sums"]
+            steps.append(Compute(self.name, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
+            yield steps
+
+    def _changed(self, name: str, box: Box) -> bool:
+        """Whether something else than this is on chip; notes that it will be."""
+        changed = self._on_chip.get(name) != box
+        self._on_chip[name] = box
+        return changed
+
+    def _finish(self, out: Box, at: dict[str, int]) -> list[Step]:
+        """The epilogue of a tile."""
+        steps: list[Step] = [self.layout.load(name, self._hull(readers, out), at[name]) for name, readers in self.others.items()]
+        steps += [self.layout.load_constant(name, self._beside(readers, out), at[name]) for name, readers in self.beside.items()]
+        return steps + self.epilogue(out, at)
+
+
+def read_spans(reads: RowReads, step: int) -> dict[Span, Span]:
+    """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
+    found: dict[Span, Span] = {}
+    for start, stop in spans(reads.rows_out, step):
+        low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
+        found[start, stop] = (low, high) if low < high else (0, 0)
+    covered = 0
+    for k, (made, (start, stop)) in enumerate(found.items()):
+        found[made] = (min(start, covered), reads.rows_in if k == len(found) - 1 else max(stop, covered))
+        covered = found[made][1]
+    return found
+
+
+def _distinct(boxes: Sequence[Box]) -> list[Box]:
+    """Boxes of different extents, one of each."""
+    return list({extents_of(box): box for box in reversed(boxes)}.values())
+
+
+def extents_of(box: Box) -> Box:
+    """The same box at the origin."""
+    return tuple((0, stop - start) for start, stop in box)
+
+
+def powers(limit: int) -> list[int]:
+    """1, 2, 4, ... below the limit, and the limit.
+
+    >>> powers(5)
+    [1, 2, 4, 5]
+    """
+    return [*(1 << k for k in range(limit.bit_length()) if 1 << k < limit), limit]
+
+
+def row_count(box: Box) -> int:
+    """Rows of a box."""
+    start, stop = row_span(box)
+    return stop - start
+
+
+def input_channels(call: Call) -> int:
+    """Input channels that one output element of a contraction sums over."""
+    if call.operator.kind in ("Conv", "ConvTranspose"):
+        return call.shape(0)[1] // call.attribute("group", 1)
+    first = call.shape(0)
+    return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]

@@ -1,0 +1,395 @@
+"""A group that runs operator by operator with its maps whole on chip: what it takes, and its schedule.
+
+Every map stays on chip from the step that makes or loads it to the last operator of the group that reads it; nothing is computed in place. Weights
+pass once, block by block, through a place of two slots, so that a block can be loaded while the one before it is used. A constant that several
+operators of the group read is loaded once and stays from the first of them to the last, like a map.
+
+    F_beta = top of the address map  +  two of the largest weight blocks
+    F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import accumulate, combinations
+from typing import NamedTuple
+
+from lfopt.ir import Box, Compute, DoesNotFit, Hardware, Loop, Node, Place, RingNeed, Span, Transfer, cut, fold, whole
+from lfopt.ops import Dataflow, Tiling, bits
+from lfopt.ops.footprint import footprint
+from lfopt.planning.mates import parts
+from lfopt.planning.streaming import Layout
+
+TRIES = 32  # address maps per order that are drawn up to find one without gaps
+SLOTS = 2  # of the place that weights pass through
+MOST_SHARED = 6  # constants of one operator that others read too, for which its least weight block is worked out
+
+
+class Peak(NamedTuple):
+    """What bounds the buffer of a group from below, however it grows by operators of higher index."""
+
+    steps: tuple[tuple[int, int], ...] = ()  # (operator, bytes on chip while it runs) of those that no later operator reaches: bytes fall
+    slice_bytes: int = 0  # the place that weights pass through
+
+    @property
+    def bytes(self) -> int:
+        """The bound."""
+        return (self.steps[0][1] if self.steps else 0) + self.slice_bytes
+
+
+class Life(NamedTuple):
+    """Something whole on chip while the operators `first` to `last` of the group run, both included."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+class Resident:
+    """Buffer needs and schedules of the groups of one dataflow, memoised. Nothing depends on the size of the buffer."""
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+        self.dataflow = dataflow
+        self.layout = Layout(dataflow, hardware)
+        self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
+        self._constants = [tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights]
+        self._readers: dict[str, int] = {}  # per constant: mask of operators
+        for i, names in enumerate(self._constants):
+            for name in names:
+                self._readers[name] = self._readers.get(name, 0) | 1 << i
+        self._sizes = {name: self.layout.constant_bytes(name, whole(dataflow.graph.shape(name))) for name in self._readers}
+        self._pinned = [frozenset(_uncut(dataflow, i, names)) for i, names in enumerate(self._constants)]
+        shareable = {name for name, readers in self._readers.items() if readers & (readers - 1)}
+        self._shareable = [tuple(name for name in names if name in shareable) for names in self._constants]  # what others read too
+        self._with_shareable = sum(1 << i for i, names in enumerate(self._shareable) if names)
+        self._slice = [self._least_slice(i) for i in range(len(dataflow))]
+        self._touched = [self._bytes_touched(i) for i in range(len(dataflow))]
+        self._operands = [tuple(dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
+        self._users = [readers | (1 << p if p >= 0 else 0) for readers, p in zip(dataflow.readers, dataflow.producer, strict=True)]
+        self._slices: dict[tuple[int, frozenset[str]], int] = {}
+        self._needs: dict[int, int] = {}
+
+    # -- what a group takes ------------------------------------------------------------------------------------------------------------------
+
+    def need(self, mask: int) -> int:
+        """F_beta: the top of the address map, and the place that weights pass through."""
+        found = self._needs.get(mask)
+        if found is None:
+            found = self._needs[mask] = allocate(list(self.lives(mask).values()))[1] + self.slice_bytes(mask)
+        return found
+
+    def live_bytes(self, mask: int) -> int:
+        """The most bytes alive at once, without the weights that pass through: no address map ends lower."""
+        return peak_bytes(self.lives(mask).values())
+
+    def lives(self, mask: int) -> dict[int | str, Life]:
+        """Maps (by index) and constants (by name) that lie whole on chip, and while which operators."""
+        flow, found = self.dataflow, dict[int | str, Life]()
+        for i in bits(mask):
+            for m in (*self._operands[i], *flow.results[i]):
+                if m not in found:
+                    last = (flow.readers[m] & mask).bit_length() - 1
+                    found[m] = Life(self._map_bytes[m], i, max(last, i))
+            for name in self._constants[i]:
+                readers = self._readers[name] & mask
+                if name not in found and (readers & (readers - 1) or name in self._pinned[i]):
+                    found[name] = Life(self._sizes[name], i, readers.bit_length() - 1)
+        return found
+
+    def slice_bytes(self, mask: int) -> int:
+        """The place that weights pass through: two of the largest block."""
+        largest = max((self._slice[i] for i in bits(mask & ~self._with_shareable)), default=0)
+        for i in bits(mask & self._with_shareable):
+            kept = frozenset(name for name in self._shareable[i] if (self._readers[name] & mask) != 1 << i)
+            if (i, kept) not in self._slices:
+                self._slices[i, kept] = self._first_slice(i, kept)
+            largest = max(largest, self._slices[i, kept])
+        return largest
+
+    def does_not_fit(self, mask: int, available: int) -> DoesNotFit:
+        """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
+        flow, lives = self.dataflow, self.lives(mask)
+        fullest = max(bits(mask), key=lambda i: sum(life.bytes for life in lives.values() if life.first <= i <= life.last))
+        held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
+        maps = (RingNeed(flow.maps[m].name, flow.maps[m].rows, life.bytes) for m, life in held.items() if isinstance(m, int))
+        constants = ((name, life.bytes) for name, life in held.items() if isinstance(name, str))
+        widest = max(bits(mask), key=lambda i: self.slice_bytes(1 << i))
+        passing = ((flow.operators[widest].name, self.slice_bytes(mask)),) if self.slice_bytes(mask) else ()
+        return DoesNotFit(mask, self.need(mask), available, tuple(maps), (*constants, *passing))
+
+    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+
+    def grow(self, mask: int, peak: Peak, op: int) -> Peak:
+        """The bound of the group with an operator added whose index is above all others in it.
+
+        Whatever is on chip while an operator runs still is when the group grows so: lives only get longer, and inputs stay inputs, since their
+        producers come before their readers. Of two operators, the later one with at least as many bytes stays ahead, because a life that becomes
+        longer reaches from its old end to the new operator. Constants that several operators read count once two of them are there: until then, they
+        may yet pass in blocks.
+        """
+        here = self._touched[op]
+        longer: list[tuple[int, int]] = []  # (last operator that has the bytes already, bytes)
+        last = peak.steps[-1][0] if peak.steps else -1
+        for m in self._operands[op]:
+            if users := self._users[m] & mask:
+                end = users.bit_length() - 1
+                if end < last:
+                    longer.append((end, self._map_bytes[m]))
+        if mask & self._with_shareable:
+            for name in self._shareable[op]:
+                if users := self._readers[name] & mask:
+                    end = users.bit_length() - 1
+                    alone = users == 1 << end and name not in self._pinned[end]
+                    longer.append((end - alone, self._sizes[name]))
+                    here += 0 if name in self._pinned[op] else self._sizes[name]
+        steps: list[tuple[int, int]] = [(op, here)]
+        for i, live in reversed(peak.steps):
+            for end, size in longer:
+                if end < i:
+                    live += size
+            if live > steps[-1][1]:
+                steps.append((i, live))
+        return Peak(tuple(reversed(steps)), max(peak.slice_bytes, self._slice[op]))
+
+    def least(self, mask: int) -> int:
+        """The bound of a whole group."""
+        peak, done = Peak(), 0
+        for i in bits(mask):
+            peak = self.grow(done, peak, i)
+            done |= 1 << i
+        return peak.bytes
+
+    def mates(self, limit: int) -> list[int]:
+        """Per operator: operators that may share a group that takes less than `limit` bytes with it, itself included.
+
+        A group that holds two operators hangs together by a path between them; on it the operator that touches the most bytes, and the place for the
+        largest weight block, must fit together.
+        """
+        found = [1 << i for i in range(len(self.dataflow))]
+        for size in sorted(set(self._slice)):
+            inside = sum(1 << i for i in range(len(found)) if self._slice[i] <= size and self._touched[i] + size < limit)
+            found = [a | b for a, b in zip(found, parts(self.dataflow, inside), strict=True)]
+        return found
+
+    def _bytes_touched(self, op: int) -> int:
+        """Bytes that are whole on chip while the operator runs, in whatever group."""
+        flow = self.dataflow
+        maps = {*(o.map for o in flow.operands[op]), *flow.results[op]}
+        return sum(self._map_bytes[m] for m in maps) + sum(self._sizes[name] for name in self._pinned[op])
+
+    def _least_slice(self, op: int) -> int:
+        """Bytes of the place that its weights pass through in whatever group: those that others read too may be kept whole instead, or not."""
+        shareable = self._shareable[op]
+        if len(shareable) > MOST_SHARED:
+            return 0
+        choices = (frozenset(kept) for count in range(len(shareable) + 1) for kept in combinations(shareable, count))
+        return min(self._first_slice(op, kept) for kept in choices)
+
+    def _first_slice(self, op: int, kept: frozenset[str]) -> int:
+        first = next(self._spans(op, kept))  # no later block is larger
+        return SLOTS * sum(self.layout.constant_bytes(name, box) for name, box in self._block(op, kept, first))
+
+    # -- schedule ----------------------------------------------------------------------------------------------------------------------------
+
+    def schedule(self, mask: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places in the buffer, and the steps.
+
+        Per operator: load what it is the first to read; load a block of its weights and compute what that makes, in turns; store what is needed
+        outside. Weight blocks are numbered through the group, so that one is always loaded beside the one in use.
+        """
+        flow, lives = self.dataflow, self.lives(mask)
+        addresses, top = allocate(list(lives.values()))
+        places: list[Place] = []
+        index: dict[int | str, int] = {}
+        for (key, life), address in zip(lives.items(), addresses, strict=True):
+            index[key] = len(places)
+            if isinstance(key, int):
+                made = flow.maps[key]
+                places.append(Place(made.name, "map", address, made.rows, self.layout.hardware.row_bytes(made)))
+            else:
+                places.append(Place(key, "weight", address, 1, life.bytes))
+        passing = len(places)
+        if slice_bytes := self.slice_bytes(mask):
+            name = "weight blocks"
+            while any(place.name == name for place in places):
+                name += "'"
+            places.append(Place(name, "weight", top, SLOTS, slice_bytes // SLOTS))
+        steps: list[Node] = []
+        number = 0  # of the next weight block
+        for i in bits(mask):
+            steps += self._loads(i, mask, lives, index)
+            if not any(w.gathered for w in flow.weights[i]):
+                kept = frozenset(name for name in self._constants[i] if name in lives)
+                spans = [*self._spans(i, kept)]
+                turns = partial(self._turn, i, kept, place=passing, index=index)
+                steps += _folded(turns, spans, number, even=flow.operators[i].kind != "ConvTranspose")
+                number += len(spans) if len(kept) < len(self._constants[i]) else 0
+            for m in flow.results[i]:
+                if flow.is_output[m] or flow.readers[m] & ~mask:
+                    steps.append(self.layout.store(flow.maps[m].name, whole(flow.maps[m].shape), index[m]))
+        return tuple(places), tuple(steps)
+
+    def _loads(self, op: int, mask: int, lives: dict[int | str, Life], index: dict[int | str, int]) -> Iterator[Transfer]:
+        """External inputs and kept constants that this operator is the first to read, and what it gathers from a constant."""
+        flow, layout = self.dataflow, self.layout
+        for m in self._operands[op]:
+            made_inside = flow.producer[m] >= 0 and mask >> flow.producer[m] & 1
+            if lives[m].first == op and not made_inside:
+                yield layout.load(flow.maps[m].name, whole(flow.maps[m].shape), index[m])
+        for name in self._constants[op]:
+            if name in lives and lives[name].first == op:
+                yield layout.load_constant(name, whole(flow.graph.shape(name)), index[name])
+        if any(w.gathered for w in flow.weights[op]):
+            m = flow.results[op][0]
+            yield layout.gather(flow.operators[op].name, flow.maps[m].name, whole(flow.maps[m].shape), index[m], 0)
+
+    def _turn(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
+        """Load one block of weights, if there are any, and compute what it makes."""
+        flow = self.dataflow
+        turn: list[Node] = []
+        offset = 0
+        for name, box in self._block(op, kept, span):
+            turn.append(self.layout.load_constant(name, box, place, number, offset))
+            offset += self.layout.constant_bytes(name, box)
+        results = flow.results[op]
+        boxes = [whole(flow.maps[m].shape) for m in results] if span is None else [_channels(flow, op, span)]
+        turn.append(Compute(flow.operators[op].name, tuple(boxes), tuple(index[m] for m in results)))
+        return turn
+
+    def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
+        """Output channels of the weight blocks of an operator, those that are kept whole left out; None: all channels at once."""
+        weight = _cut_weight(self.dataflow, op)
+        if weight is None or weight in kept or weight in self._pinned[op]:
+            yield None
+        else:
+            yield from _channel_spans(self.dataflow, op, self.layout.hardware.channel_align)
+
+    def _block(self, op: int, kept: frozenset[str], span: Span | None) -> Iterator[tuple[str, Box]]:
+        """What lies in one weight block: (constant, box in its own axes), one after the other."""
+        flow = self.dataflow
+        for name in self._constants[op]:
+            if name not in kept and name not in self._pinned[op]:
+                whole_box = whole(flow.graph.shape(name))
+                index = flow.operators[op].inputs.index(name)
+                yield name, whole_box if span is None else footprint(flow.calls[op], index, _channels(flow, op, span))
+
+
+def _folded(turn: Callable[[Span | None, int], list[Node]], spans: Sequence[Span | None], number: int, *, even: bool) -> tuple[Node, ...]:
+    """The turns of an operator's weight blocks, the first of which has this number. `even`: those of equal spans move by equal steps."""
+    count = sum(1 for span in spans if span is not None and spans[0] is not None and span[1] - span[0] == spans[0][1] - spans[0][0])
+    if not even or count < 2:
+        return fold([turn(span, number + k) for k, span in enumerate(spans)])
+    (loop,) = fold([turn(spans[0], number), turn(spans[1], number + 1)])
+    assert isinstance(loop, Loop), "two turns that differ only in where they are make a loop"
+    return replace(loop, count=count), *(node for k in range(count, len(spans)) for node in turn(spans[k], number + k))
+
+
+# -- weights by output channels --------------------------------------------------------------------------------------------------------------
+
+
+def _cut_weight(flow: Dataflow, op: int) -> str | None:
+    """The constant second operand of a contraction, which falls into output channels; None if there is none."""
+    call = flow.calls[op]
+    if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or len(call.shape(1)) < 2:
+        return None
+    name = call.operator.inputs[1]
+    return name if any(w.name == name for w in flow.weights[op]) else None
+
+
+def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
+    """Constants that must be whole on chip while the operator runs, because they do not fall into output channels as its weights do."""
+    if _cut_weight(flow, op) is None:
+        return
+    inputs, call = flow.operators[op].inputs, flow.calls[op]
+    spans = list(_channel_spans(flow, op, 1))
+    for name in names:
+        parts = {footprint(call, inputs.index(name), _channels(flow, op, span)) for span in (spans[0], spans[-1])}
+        if inputs.count(name) > 1 or len(parts) < min(len(spans), 2):
+            yield name
+
+
+def _channel_axis(flow: Dataflow, op: int) -> int:
+    return 1 if flow.operators[op].kind in ("Conv", "ConvTranspose") else -1
+
+
+def _channels(flow: Dataflow, op: int, span: Span) -> Box:
+    """Box of a contraction's result that is some of its output channels."""
+    return cut(whole(flow.calls[op].result), _channel_axis(flow, op), span)
+
+
+def _channel_spans(flow: Dataflow, op: int, step: int) -> Iterator[Span]:
+    """Output channels, `step` at a time. A span of a ConvTranspose lies within one group, where its weights are one box."""
+    call = flow.calls[op]
+    count = call.result[_channel_axis(flow, op)]
+    per_group = call.shape(1)[1] if call.operator.kind == "ConvTranspose" else count
+    for first in range(0, count, max(per_group, 1)):
+        for low in range(first, first + per_group, step):
+            yield low, min(low + step, first + per_group)
+
+
+# -- addresses -------------------------------------------------------------------------------------------------------------------------------
+
+
+def peak_bytes(lives: Iterable[Life]) -> int:
+    """The most bytes alive at once."""
+    changes: list[tuple[int, int]] = []
+    for size, first, last in lives:
+        changes += ((2 * first, size), (2 * last + 1, -size))
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
+    """An address for each, so that no two that are alive together overlap; and the end of the highest.
+
+    First fit in several orders; then, as long as something reaches above the most bytes alive at once, what reaches highest comes first in the next
+    try. The lowest end wins, the earlier try on a tie. (Dynamic storage allocation is NP-hard: Garey and Johnson, problem SR2.)
+    """
+    least, everything = peak_bytes(lives), range(len(lives))
+    together = _together(lives)
+    orders = [
+        sorted(everything, key=lambda k: (-lives[k].bytes, lives[k].first)),
+        sorted(everything, key=lambda k: (lives[k].first - lives[k].last, -lives[k].bytes)),
+    ]
+    best: tuple[list[int], int] = [], 1 << 62
+    for order in orders:
+        for _ in range(TRIES):
+            ends = _first_fit(lives, together, order)
+            top = max(ends, default=0)
+            if top < best[1]:
+                best = [end - life.bytes for end, life in zip(ends, lives, strict=True)], top
+            if top <= least:
+                return best
+            highest = next(k for k in order if ends[k] == top)
+            order.remove(highest)
+            order.insert(0, highest)
+    return best
+
+
+def _together(lives: Sequence[Life]) -> list[list[int]]:
+    """Per life: the others that overlap it in time."""
+    found: list[list[int]] = [[] for _ in lives]
+    alive: list[int] = []
+    for k in sorted(range(len(lives)), key=lambda k: lives[k].first):
+        first = lives[k].first
+        alive = [j for j in alive if lives[j].last >= first]
+        for j in alive:
+            found[j].append(k)
+        found[k] += alive
+        alive.append(k)
+    return found
+
+
+def _first_fit(lives: Sequence[Life], together: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
+    """First byte after each, placed in this order at the lowest address that is free throughout its life."""
+    ends = [0] * len(lives)  # 0: not placed yet
+    for k in order:
+        size, at = lives[k].bytes, 0
+        for low, end in sorted([(ends[j] - lives[j].bytes, ends[j]) for j in together[k] if ends[j]]):
+            if low - at >= size:
+                break
+            if end > at:
+                at = end
+        ends[k] = at + size
+    return ends

@@ -1,0 +1,307 @@
+"""Which maps of a group that runs in bands are full and which are sliced, which constants pass block by block, and what that takes at the least.
+
+A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `channel_align` channels at a time, and only inside its
+*segment*: the contraction that makes it from a full map, the operators that follow it channel by channel, and the contractions that sum over it,
+slice by slice, into full maps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from lfopt.ir import Box, Hardware, Span, cut, whole
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops import OPAQUE, Dataflow, bits
+from lfopt.ops.footprint import CONTRACTIONS, footprint, footprints
+from lfopt.planning.streaming import Layout
+
+Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
+STARTS: tuple[Start, ...] = ("sliced", "full")
+KEPT = 1 << 14  # drafts of groups that are remembered
+
+
+class Streamed(NamedTuple):
+    """A constant that can pass block by block."""
+
+    input: int  # position among the operator's inputs
+    name: str
+    late: bool  # read when sums are finished: a bias
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an operator whatever its group."""
+
+    never: bool  # it cannot run in bands
+    contracts: bool  # it sums over input channels, with constant weights: from a full map it can make slices
+    sums: bool  # it can also take its input channels slice by slice
+    streamed: tuple[Streamed, ...]  # its constants, if they fall into blocks of output channels
+    held: tuple[str, ...]  # its constants, if not
+    least_rows: int  # that it computes in whatever group
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A group with one of the two starts: what is sliced, and what it takes at the least. It only grows as operators of higher index join."""
+
+    head: dict[int, int] = field(default_factory=dict[int, int])  # per sliced map: the contraction that its segment begins with
+    segment: dict[int, int] = field(default_factory=dict[int, int])  # per operator of a segment: the same
+    summing: int = 0  # mask of the contractions that sum over slices
+    deep: int = 0  # mask of the operators at or after a contraction of the group
+    forks: bool = False  # whether the start made a difference
+    rows: dict[int, int] = field(default_factory=dict[int, int])  # per map: rows held at the least
+    full_bytes: int = 0  # of full maps, at the least
+    scratch: dict[int, int] = field(default_factory=dict[int, int])  # per segment: bytes of slices and sums, at the least
+    block_bytes: int = 0  # largest weight block
+    held: frozenset[str] = frozenset()  # constants that are held whole in any case
+    held_bytes: int = 0
+
+    @property
+    def floor(self) -> int:
+        """Lower bound on F_beta, of this group and of every group that it is grown into."""
+        return self.full_bytes + max(self.scratch.values(), default=0) + self.block_bytes + self.held_bytes
+
+
+class Slices:
+    """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip."""
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+        self.dataflow = dataflow
+        self.hardware = hardware
+        self.layout = Layout(dataflow, hardware)
+        self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
+        self._by_slices: dict[tuple[int, int], bool] = {}
+        self._blocks: dict[tuple[int, bool], int] = {}
+        self._drafts: dict[int, tuple[Draft | None, Draft | None]] = {0: (Draft(), Draft())}
+
+    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+
+    def draft(self, mask: int, start: Start) -> Draft:
+        """The group with one start, with which it must be able to run in bands."""
+        found = self.drafts(mask)[STARTS.index(start)]
+        assert found is not None, f"group {self.dataflow.names(mask)} cannot run in bands"
+        return found
+
+    def drafts(self, mask: int) -> tuple[Draft | None, Draft | None]:
+        """The group with either start; None where it, and every group that it is grown into, cannot run in bands."""
+        missing: list[int] = []
+        part = mask
+        while part not in self._drafts:
+            missing.append(part.bit_length() - 1)
+            part ^= 1 << missing[-1]
+        found = self._drafts[part]
+        for op in reversed(missing):
+            sliced, full = found
+            found = (sliced and self._grown(sliced, part, op, "sliced"), full and self._grown(full, part, op, "full"))
+            part |= 1 << op
+            if len(self._drafts) >= KEPT:
+                self._drafts = {0: self._drafts[0]}
+            self._drafts[part] = found
+        return found
+
+    def _grown(self, draft: Draft, mask: int, op: int, start: Start) -> Draft | None:
+        """With an operator added whose index is above all others."""
+        flow, facts = self.dataflow, self.facts[op]
+        inside = [o for o in flow.operands[op] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
+        if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):
+            return None
+        head, segment, scratch, summing, forks = draft.head, draft.segment, draft.scratch, draft.summing, draft.forks
+        results = [m for m in flow.results[op] if self.needed(m)]
+        sources = {head.get(o.map, -1) for o in inside} or {-1}
+        source = min(sources)
+        if sources != {-1}:
+            if len(sources) > 1 or not all(self.takes_slices(op, o.input) for o in inside):
+                return None
+            segment = segment | {op: source}
+            if facts.contracts:
+                summing |= 1 << op
+            else:
+                head = head | dict.fromkeys(results, source)
+        elif facts.contracts:
+            first = not flow.preds[op] & draft.deep
+            forks |= first
+            if start == "sliced" or not first:
+                source = op
+                segment, scratch, head = segment | {op: op}, scratch | {op: 0}, head | dict.fromkeys(results, op)
+        rows, full_bytes = dict(draft.rows), draft.full_bytes
+        once = min(facts.least_rows, 1)
+        more = once * self.sum_bytes(op) if summing >> op & 1 else 0  # bytes of the segment
+        read = [(o.map, max(o.reads.widest[facts.least_rows], int(o not in inside))) for o in flow.operands[op]]  # inputs pass even if unread
+        for m, least in (*read, *((m, once) for m in results)):
+            added = least - rows.get(m, 0)
+            if added > 0:
+                rows[m] = least
+                if m in head:
+                    more += added * self.slice_bytes(m)
+                else:
+                    full_bytes += added * self.row_bytes[m]
+        held = draft.held | frozenset(facts.held) if facts.held else draft.held
+        return Draft(
+            head,
+            segment,
+            summing,
+            draft.deep | (1 << op if facts.contracts or flow.preds[op] & draft.deep else 0),
+            forks,
+            rows,
+            full_bytes,
+            scratch | {source: scratch[source] + more} if more else scratch,
+            max(draft.block_bytes, self.block_bytes(op, sums=bool(summing >> op & 1))),
+            held,
+            draft.held_bytes + sum(self.constant_bytes[name] for name in held - draft.held),
+        )
+
+    def needed(self, m: int) -> bool:
+        """Whether anything reads the map, or it is a result of the network."""
+        return self.dataflow.is_output[m] or bool(self.dataflow.readers[m])
+
+    def leaves(self, m: int, mask: int) -> bool:
+        """Whether a map made in the group is needed outside."""
+        return self.dataflow.is_output[m] or bool(self.dataflow.readers[m] & ~mask)
+
+    def constants(self, mask: int) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
+        """(bytes of the constants that are held whole by name, constants that pass block by block by operator), weights streaming."""
+        facts = [(i, self.facts[i]) for i in bits(mask)]
+        readers: dict[str, int] = {}
+        for _, found in facts:
+            for name in (*(s.name for s in found.streamed), *found.held):
+                readers[name] = readers.get(name, 0) + 1
+        held: dict[str, int] = {}
+        passing: dict[int, tuple[Streamed, ...]] = {}
+        for i, found in facts:
+            if found.streamed and all(readers[s.name] == 1 for s in found.streamed):
+                passing[i] = found.streamed
+            else:
+                held |= {name: self.constant_bytes[name] for name in (*found.held, *(s.name for s in found.streamed))}
+        return held, passing
+
+    # -- operators ---------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def facts(self) -> list[Facts]:
+        """Per operator."""
+        least = least_rows(self.dataflow)
+        return [self._facts(i, least[i]) for i in range(len(self.dataflow))]
+
+    def _facts(self, op: int, least: int) -> Facts:
+        flow, call = self.dataflow, self.dataflow.calls[op]
+        never = (
+            flow.specs[op] is OPAQUE
+            or any(w.gathered for w in flow.weights[op])
+            or not any(self.needed(m) for m in flow.results[op])
+            or any(flow.maps[m].rows != flow.heights[op] for m in flow.results[op])
+        )
+        names = tuple(dict.fromkeys(w.name for w in flow.weights[op] if not w.gathered))
+        contracts, streamed = False, tuple[Streamed, ...]()
+        if call.operator.kind in CONTRACTIONS and call.constant[1] and self._makes_channels(op):
+            constants = [(k, name) for k, name in enumerate(call.operator.inputs) if name in names]
+            if all(self._falls_apart(op, k) for k, _ in constants):
+                streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
+            contracts = call.attribute("group", 1) == 1 and [o.input for o in flow.operands[op]] == [0]
+        return Facts(never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least)
+
+    def _makes_channels(self, op: int) -> bool:
+        """Whether the output channels of a contraction lie along the channel axis of its result, and the weights of any span of them are one box."""
+        call = self.dataflow.calls[op]
+        rank, convolves = len(call.result), call.operator.kind in ("Conv", "ConvTranspose")
+        scattered = call.operator.kind == "ConvTranspose" and call.attribute("group", 1) > 1 and call.shape(1)[1] > 1
+        return CHANNEL_AXIS_OF_RANK.get(rank) == (1 if convolves else rank - 1) and len(call.shape(1)) > 1 and not scattered
+
+    def _falls_apart(self, op: int, index: int) -> bool:
+        """Whether a constant falls into parts by output channels as the result does."""
+        call = self.dataflow.calls[op]
+        spans, name = self.spans(call.result), call.operator.inputs[index]
+        first, last = (footprint(call, index, self.result_box(op, span)) for span in (spans[0], spans[-1]))
+        return call.operator.inputs.count(name) == 1 and (len(spans) == 1 or first != last)
+
+    def _sums(self, op: int) -> bool:
+        """Whether the input channels of a contraction lie along the channel axis of the map that it reads."""
+        flow, call = self.dataflow, self.dataflow.calls[op]
+        shape, axis = call.shape(0), CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
+        if axis is None or flow.maps[flow.operands[op][0].map].shape != shape:
+            return False
+        every = footprint(call, 0, whole(call.result))
+        return all(footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span) for span in self.spans(shape)[:2])
+
+    def takes_slices(self, op: int, index: int) -> bool:
+        """Whether the operator can take this operand slice by slice: to sum over it, or to make the same channels of its results."""
+        key = op, index
+        if key not in self._by_slices:
+            facts = self.facts[op]
+            self._by_slices[key] = facts.sums if facts.contracts else self._is_local(op, index)
+        return self._by_slices[key]
+
+    def _is_local(self, op: int, index: int) -> bool:
+        """Whether channels of every result depend on just the same channels of this operand."""
+        flow, call = self.dataflow, self.dataflow.calls[op]
+        shape, axis = call.shape(index), CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))
+        source = next(flow.maps[o.map] for o in flow.operands[op] if o.input == index)
+        if axis is None or source.shape != shape or any(len(s) != len(shape) or s[axis] != shape[axis] for s in call.results):
+            return False
+        spans = self.spans(shape)
+        probes = {spans[0], spans[len(spans) // 2], spans[-1]} if len(spans) > 1 else set[Span]()
+        return all(footprints(call, index, tuple(cut(whole(s), axis, span) for s in call.results))[axis] == span for span in probes)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+
+    def spans(self, shape: tuple[int, ...]) -> list[Span]:
+        """Channels of a map, `channel_align` at a time."""
+        step, count = self.hardware.channel_align, shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
+        return [(low, min(low + step, count)) for low in range(0, count, step)]
+
+    def result_box(self, op: int, span: Span) -> Box:
+        """Channels of an operator's first result."""
+        result = self.dataflow.calls[op].result
+        return cut(whole(result), CHANNEL_AXIS_OF_RANK[len(result)], span)
+
+    def slice_bytes(self, m: int) -> int:
+        """One row of one slice of a map, on chip."""
+        shape = self.dataflow.maps[m].shape
+        return self.layout.row_on_chip(cut(whole(shape), CHANNEL_AXIS_OF_RANK[len(shape)], self.spans(shape)[0]))
+
+    def stored_evenly(self, m: int) -> bool:
+        """Whether a map that is stored slice by slice moves no more bytes than whole rows, padding of rows in DRAM included."""
+        shape = self.dataflow.maps[m].shape
+        axis = CHANNEL_AXIS_OF_RANK[len(shape)]
+        parts = (self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape))
+        return self.hardware.dram_row_align == 1 or sum(parts) == self.layout.map_bytes(whole(shape))
+
+    def sum_bytes(self, op: int) -> int:
+        """Partial sums of one row of the result of a contraction that sums over slices; 0 if there is just one slice."""
+        flow, hardware = self.dataflow, self.hardware
+        if flow.calls[op].shape(0)[CHANNEL_AXIS_OF_RANK[len(flow.calls[op].shape(0))]] <= hardware.channel_align:
+            return 0
+        return self.row_bytes[flow.results[op][0]] // hardware.element_bytes * hardware.accumulator_bytes
+
+    def block_bytes(self, op: int, *, sums: bool) -> int:
+        """Largest weight block: `channel_align` output channels, and as many input channels if the operator sums over slices."""
+        key = op, sums
+        if key not in self._blocks:
+            call, streamed, found = self.dataflow.calls[op], self.facts[op].streamed, 0
+            spans = self.spans(call.shape(0)) if sums else [None]
+            for span in (spans[0], spans[-1]) if streamed else ():
+                out = self.result_box(op, self.spans(call.result)[0])
+                boxes = (
+                    (s.name, footprint(call, s.input, out, inputs=None if s.late else span)) for s in streamed if span == spans[-1] or not s.late
+                )
+                found = max(found, sum(self.layout.constant_bytes(name, box) for name, box in boxes))
+            self._blocks[key] = found
+        return self._blocks[key]
+
+    @cached_property
+    def constant_bytes(self) -> dict[str, int]:
+        """Bytes of every constant that is read as data, whole."""
+        flow = self.dataflow
+        names = {w.name for weights in flow.weights for w in weights if not w.gathered}
+        return {name: self.layout.constant_bytes(name, whole(flow.graph.shape(name))) for name in names}
+
+
+def least_rows(flow: Dataflow) -> list[int]:
+    """Per operator: rows that it computes in whatever group: all of a result of the network, else what the least demanding reader needs."""
+    least = list(flow.heights)
+    for i in reversed(range(len(flow))):
+        if not any(flow.is_output[m] for m in flow.results[i]):
+            readers = ((o.reads, least[c]) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i])
+            least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
+    return least

@@ -1,0 +1,390 @@
+"""The line-buffer depth-first schedule of a group, step by step: for the whole maps, or frame by frame.
+
+A *frame* is a box of the results of a group whose maps all have one shape (an operator and its epilogue): a block of channels, a strip of columns,
+as a rule all rows. The group then runs once per frame, on those parts of its operands that the frame needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Hardware,
+    Node,
+    Place,
+    Span,
+    Step,
+    Tensor,
+    Transfer,
+    box_elements,
+    box_shape,
+    cut,
+    fold,
+    round_up,
+    row_axis,
+    whole,
+)
+from lfopt.ops import Dataflow, RowReads, bits, keeps_rows
+from lfopt.ops.footprint import footprints
+from lfopt.ops.part import hull
+from lfopt.ops.rows import all_rows
+
+LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Something in DRAM that a group reads: a map, or a view of it as the reader sees it where that makes a difference."""
+
+    name: str
+    map: int  # index into Dataflow.maps
+    tensor: Tensor
+    rows_kept: bool  # whether its rows are the rows of the map
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One external map operand of an operator."""
+
+    op: int
+    input: int
+    source: Source
+    reads: RowReads
+
+
+class Layout:
+    """Sizes of things on one chip: places and transfers of boxes."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+        self.flow = flow
+        self.hardware = hardware
+        data = {w.name for weights in flow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
+        self.biases = {w.name for weights in flow.weights for w in weights if w.bias} - data
+
+    def constant_bytes(self, name: str, box: Box) -> int:
+        """Bytes of a part of a constant."""
+        return self.hardware.constant_bytes(box_elements(box), bias=name in self.biases)
+
+    def row_on_chip(self, box: Box) -> int:
+        """Bytes that one row of a box takes in the buffer, channel padding included."""
+        return self.hardware.row_bytes(Tensor("", box_shape(box), ""))
+
+    def sums_row(self, box: Box) -> int:
+        """Bytes that the partial sums of one row of a box take in the buffer."""
+        return self.row_on_chip(box) // self.hardware.element_bytes * self.hardware.accumulator_bytes
+
+    def row_in_dram(self, box: Box) -> int:
+        """Bytes that one row of a box moves, row padding included."""
+        rows = row_span(box)
+        elements = box_elements(box) // max(rows[1] - rows[0], 1)
+        return round_up(elements * self.hardware.element_bytes, self.hardware.dram_row_align)
+
+    def map_bytes(self, box: Box) -> int:
+        """Bytes that a box of a map moves."""
+        first, stop = row_span(box)
+        return (stop - first) * self.row_in_dram(box)
+
+    def gathered_bytes(self, box: Box) -> int:
+        """Bytes that a Gather from a constant moves for a box of its result."""
+        return self.hardware.constant_bytes(box_elements(box), bias=False)
+
+    def load(self, name: str, box: Box, place: int, slot: int | None = None) -> Transfer:
+        """Load a box of a map; its rows go where their numbers say, or from `slot` on."""
+        first, stop = row_span(box)
+        return Transfer(
+            store=False,
+            tensor=name,
+            box=box,
+            kind="input",
+            rows=stop - first,
+            row_bytes=self.row_in_dram(box),
+            place=place,
+            slot=first if slot is None else slot,
+        )
+
+    def store(self, name: str, box: Box, place: int) -> Transfer:
+        """Store a box of a map."""
+        first, stop = row_span(box)
+        return Transfer(store=True, tensor=name, box=box, kind="output", rows=stop - first, row_bytes=self.row_in_dram(box), place=place, slot=first)
+
+    def load_constant(self, name: str, box: Box, place: int, slot: int = 0, offset: int = 0) -> Transfer:
+        """Load a part of a constant into a slot."""
+        size = self.constant_bytes(name, box)
+        return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, offset=offset)
+
+    def gather(self, operator: str, name: str, box: Box, place: int, slot: int) -> Transfer:
+        """Pick the rows of a constant that the operator's indices name, straight into a box of its result."""
+        size = self.gathered_bytes(box)
+        return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, gather=operator)
+
+
+def row_span(box: Box) -> Span:
+    """Rows of a box; a map of one row has just that."""
+    axis = row_axis(box_shape(box))
+    return (0, 1) if axis is None else box[axis]
+
+
+def with_rows(box: Box, rows: Span) -> Box:
+    """The box with other rows; a map of one row has no row axis to cut."""
+    axis = row_axis(box_shape(box))
+    return box if axis is None else cut(box, axis, rows)
+
+
+class Group:
+    """What a group reads and makes, and the order of the line-buffer schedule."""
+
+    def __init__(self, layout: Layout, mask: int, rings: dict[int, int]) -> None:
+        self.layout = layout
+        self.flow = flow = layout.flow
+        self.mask = mask
+        self.members = tuple(bits(mask))
+        self.made = [m for i in self.members for m in flow.results[i]]
+        self.outside = {m for m in self.made if flow.is_output[m] or flow.readers[m] & ~mask}
+        self.rings = rings
+
+    def constants(self) -> dict[str, list[tuple[int, int]]]:
+        """Constants held on chip, each with the (operator, input) pairs that read it."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        for i in self.members:
+            held = {w.name for w in self.flow.weights[i] if not w.gathered}
+            for index, name in enumerate(self.flow.operators[i].inputs):
+                if name in held and index not in self.flow.specs[i].parameters:
+                    found.setdefault(name, []).append((i, index))
+        return found
+
+    def gathers(self, op: int) -> bool:
+        """Whether the operator picks rows of a constant in DRAM."""
+        return any(w.gathered for w in self.flow.weights[op])
+
+    def operands(self, *, as_seen: bool) -> list[Operand]:
+        """External map operands; `as_seen`: by the name and shape that the reader sees, else as the maps behind."""
+        flow, found = self.flow, []
+        made = set(self.made)
+        for i in self.members:
+            for operand in flow.operands[i]:
+                if operand.map in made:
+                    continue
+                root = flow.maps[operand.map]
+                seen = flow.graph.tensors[flow.operators[i].inputs[operand.input]]
+                if not as_seen or seen.shape == root.shape:
+                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
+                    continue
+                kept = keeps_rows(root.shape, seen.shape)
+                reads = operand.reads if kept else all_rows(seen.rows, flow.heights[i])
+                found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, kept), reads))
+        return found
+
+    def ring(self, source: Source) -> int:
+        """Rows of an external map held at once."""
+        return self.rings[source.map] if source.rows_kept else source.tensor.rows
+
+
+class Walk:
+    """The demand-driven order: rows of the sinks in turn, each after the rows that it needs.
+
+    `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame.
+    """
+
+    def __init__(
+        self, group: Group, operands: Sequence[Operand], boxes: dict[str, Box], frame: Box | None, places: dict[str, int], resident: frozenset[str]
+    ) -> None:
+        flow = group.flow
+        self.group, self.flow, self.boxes, self.frame, self.places = group, flow, boxes, frame, places
+        rows = {i: row_span(frame) if frame else (0, flow.heights[i]) for i in group.members}
+        self.done = {i: first for i, (first, _) in rows.items()}
+        self.heights = {i: stop for i, (_, stop) in rows.items()}
+        spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
+        self.ends = {name: stop for name, (_, stop) in spans.items()}
+        self.loaded = {name: stop if name in resident else first for name, (first, stop) in spans.items()}
+        self.needs: dict[int, list[tuple[int, str, RowReads]]] = {}  # per operator: (producer or -1, source, reads) in input order
+        external = {(o.op, o.input): o for o in operands}
+        for i in group.members:
+            self.needs[i] = []
+            for o in flow.operands[i]:
+                outside = external.get((i, o.input))
+                self.needs[i].append((-1, outside.source.name, outside.reads) if outside else (flow.producer[o.map], "", o.reads))
+        self.steps: list[Step] = []
+
+    def turns(self) -> Iterator[list[Step]]:
+        """The steps that make one row of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
+        done, heights = self.done, self.heights
+        sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
+        while unfinished := [i for i in sinks if done[i] < heights[i]]:
+            self._produce(min(unfinished, key=lambda i: ((done[i] + 1) / heights[i], i)) if len(unfinished) > 1 else unfinished[0])
+            yield self.steps
+            self.steps = []
+        for name, end in self.ends.items():
+            self._load(name, end)
+        yield self.steps
+
+    def _produce(self, sink: int) -> None:
+        waiting = [sink]
+        while waiting:
+            i = waiting[-1]
+            row = self.done[i]
+            for producer, source, reads in self.needs[i]:
+                need = reads.need[row]
+                if producer < 0:
+                    self._load(source, need)
+                elif self.done[producer] < need:
+                    waiting.append(producer)
+                    break
+            else:
+                self._compute(i, row)
+                self.done[i] = row + 1
+                waiting.pop()
+
+    def _load(self, name: str, until: int) -> None:
+        first = self.loaded[name]
+        if first < until:
+            box = with_rows(self.boxes[name], (first, until))
+            if box_elements(box):
+                self.steps.append(self.group.layout.load(name, box, self.places[name]))
+            self.loaded[name] = until
+
+    def _compute(self, op: int, row: int) -> None:
+        flow, operator = self.flow, self.flow.operators[op]
+        results: list[Box] = []
+        into: list[int] = []
+        for m in flow.results[op]:
+            tensor = flow.maps[m]
+            there = row < tensor.rows
+            results.append(with_rows(self.frame or whole(tensor.shape), (row, row + 1) if there else (tensor.rows, tensor.rows)))
+            into.append(self.places[tensor.name] if there else -1)
+        if self.group.gathers(op):
+            self.steps.append(self.group.layout.gather(operator.name, flow.maps[flow.results[op][0]].name, results[0], into[0], row))
+        else:
+            self.steps.append(Compute(operator.name, tuple(results), tuple(into)))
+        for m, box, place in zip(flow.results[op], results, into, strict=True):
+            if m in self.group.outside and place >= 0:
+                self.steps.append(self.group.layout.store(flow.maps[m].name, box, place))
+
+
+def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
+    """Places one after the other from address 0; entries are (name, purpose, slots, slot bytes)."""
+    places: list[Place] = []
+    address = 0
+    for name, purpose, slots, slot_bytes in entries:
+        places.append(Place(name, purpose, address, slots, slot_bytes))  # type: ignore[arg-type]
+        address = places[-1].end
+    return tuple(places)
+
+
+def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int]) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: rows per map, of `LineBuffers.ring_rows`."""
+    group = Group(layout, mask, rings)
+    flow = group.flow
+    constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
+    operands = group.operands(as_seen=False)
+    entries = [(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
+    touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.made if rings[m])])
+    entries += [(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    places = stack(entries)
+    at = {place.name: k for k, place in enumerate(places)}
+    boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
+    head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
+    turns = list(Walk(group, operands, boxes, None, at, frozenset()).turns())
+    return places, (*head, *fold(turns, LONGEST_PERIOD))
+
+
+# -- frame by frame --------------------------------------------------------------------------------------------------------------------------
+
+
+class Frames:
+    """A group that runs once per frame. Frames come in blocks of channels, each block strip by strip."""
+
+    def __init__(self, layout: Layout, mask: int, rings: dict[int, int], frames: Sequence[Box]) -> None:
+        self.layout, self.frames = layout, frames
+        self.group = Group(layout, mask, rings)
+        self.operands = self.group.operands(as_seen=True)
+        self.constants = self.group.constants()
+        self.sources = {o.source.name: o.source for o in self.operands}
+
+    def buffer_bytes(self) -> int:
+        """What the places take at the least: gaps between what the frames read are not closed."""
+        loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
+        weights = [self.constant_boxes(frame) for frame in self.frames]
+        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(loads, weights))
+
+    def source_boxes(self) -> list[dict[str, Box]]:
+        """Per frame: the part of every source that is loaded. Together the parts leave no gap, even where nothing reads."""
+        found = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
+        for name, source in self.sources.items():
+            closed = without_gaps([boxes[name] for boxes in found], source.tensor.shape)
+            for boxes, box in zip(found, closed, strict=True):
+                boxes[name] = box
+        return found
+
+    def _hull(self, name: str, frame: Box) -> Box:
+        return hull([self._part(o.op, o.input, frame) for o in self.operands if o.source.name == name])
+
+    def _part(self, op: int, index: int, frame: Box) -> Box:
+        """Part of an operand that an operator needs for a frame of each of its results."""
+        return footprints(self.layout.flow.calls[op], index, (frame,) * len(self.layout.flow.results[op]))
+
+    def constant_boxes(self, frame: Box) -> dict[str, Box]:
+        """The part of every constant that a frame needs."""
+        return {name: hull([self._part(i, index, frame) for i, index in readers]) for name, readers in self.constants.items()}
+
+    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[tuple[str, str, int, int]]:
+        """(name, purpose, slots, slot bytes) of the places that serve every frame."""
+        layout, group, flow = self.layout, self.group, self.layout.flow
+        found = [(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants]
+        found += [(name, "map", group.ring(s), max(layout.row_on_chip(boxes[name]) for boxes in loads)) for name, s in self.sources.items()]
+        widest = max(layout.row_on_chip(frame) for frame in self.frames)
+        return found + [(flow.maps[m].name, "map", group.rings[m], widest) for m in group.made if group.rings[m]]
+
+    def cost(self) -> tuple[DramBytes, int]:
+        """(DRAM bytes, buffer bytes) of the schedule."""
+        layout, group = self.layout, self.group
+        loads, weights = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
+        read = written = constant = 0
+        before: dict[str, Box] = {}
+        for frame, sources, constants in zip(self.frames, loads, weights, strict=True):
+            read += sum(layout.map_bytes(box) for name, box in sources.items() if name not in self._staying(sources, before))
+            constant += sum(layout.constant_bytes(name, box) for name, box in constants.items() if before.get(name) != box)
+            constant += sum(layout.gathered_bytes(frame) for i in group.members if group.gathers(i))
+            written += layout.map_bytes(frame) * len(group.outside)
+            before = {**constants, **sources}
+        buffer_bytes = sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(loads, weights))
+        return DramBytes(input=read, output=written, weight=constant), buffer_bytes
+
+    def _staying(self, sources: dict[str, Box], before: dict[str, Box]) -> frozenset[str]:
+        """Sources that are on chip whole since the frame before."""
+        held = {name for name, box in sources.items() if self.group.ring(self.sources[name]) >= row_span(box)[1] - row_span(box)[0]}
+        return frozenset(name for name in held if before.get(name) == sources[name])
+
+    def schedule(self) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps."""
+        layout, group = self.layout, self.group
+        sources, constants = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
+        places = stack(self.entries(sources, constants))
+        at = {place.name: k for k, place in enumerate(places)}
+        blocks: list[tuple[Node, ...]] = []
+        before: dict[str, Box] = {}  # what is on chip, where it stays between frames
+        for frame, loads, weights in zip(self.frames, sources, constants, strict=True):
+            steps: list[Node] = [layout.load_constant(name, box, at[name]) for name, box in weights.items() if before.get(name) != box]
+            turns = list(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).turns())
+            blocks.append((*steps, *fold(turns, LONGEST_PERIOD)))
+            before = {**weights, **loads}
+        return places, fold(blocks, 1)
+
+
+def without_gaps(boxes: Sequence[Box], shape: tuple[int, ...]) -> list[Box]:
+    """Boxes of one frame after the other, grown so that along every axis on which they move they cover the whole tensor.
+
+    Spans along an axis come in increasing order, each order possibly several times over.
+    """
+    grown = list(boxes)
+    for axis, extent in enumerate(shape):
+        spans = sorted({box[axis] for box in boxes})
+        covered, new = 0, {}
+        for k, (start, stop) in enumerate(spans):
+            new[start, stop] = (min(start, covered), extent if k == len(spans) - 1 else max(stop, covered))
+            covered = new[start, stop][1]
+        grown = [cut(box, axis, new[box[axis]]) for box in grown]
+    return grown

@@ -1,0 +1,245 @@
+"""How a single operator (with its epilogue) that does not fit the buffer is cut up, and what that moves.
+
+Three schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer never costs more bytes.
+
+    frames   blocks of output channels, each in column strips; the group runs row by row on each of them (`lfopt.planning.streaming`):
+             weights move once, an input that every block reads moves once per block
+    bands    (contractions) bands of output rows, on column strips; the weights pass once per band through a double-buffered slice
+    slices   (contractions) tiles of rows x columns x channels whose partial sums stay on chip while the input channels pass slice by slice
+
+A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Others are cut into frames only. What is counted is what
+the steps of the schedule move: halos, and the padding of rows that are cut, included.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+
+from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.streaming import Frames, Layout
+from lfopt.planning.work import CHANNELS, Work, channel_sizes
+
+MOST_STRIPS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A chosen tiling."""
+
+    kind: str  # frames | bands | slices | none: nothing that is known fits
+    dram: DramBytes
+    buffer_bytes: int
+    turns: int = 0  # times that the head runs on a frame, a block or a slice
+    weight_passes: int = 1  # times that operand 1 is loaded
+    blocks: tuple[tuple[int, int], ...] = ()  # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
+    rows: int = 0  # output rows in a band or tile
+    inputs: int = 0  # input channels in a slice
+
+
+class Tiles:
+    """Tilings on one chip."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware, rings: Callable[[int], dict[int, int]]) -> None:
+        self.flow, self.hardware, self.rings = flow, hardware, rings
+        self.layout = Layout(flow, hardware)
+        self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
+        self._keys: dict[int, object] = {}
+
+    def at(self, hardware: Hardware) -> Tiles:
+        """The same with another buffer; what is known already is shared."""
+        other = Tiles(self.flow, hardware, self.rings)
+        other._known, other._keys = self._known, self._keys
+        return other
+
+    def best(self, mask: int) -> Tile:
+        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits the buffer (strictly)."""
+        beta = self.hardware.buffer_bytes
+        key = self._keys.get(mask)
+        if key is None:
+            key = self._keys[mask] = signature(self.flow, mask)
+        on, found = self._known.get(key, (0, None))
+        # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
+        if found is None or not (on == beta or (on > beta and found.buffer_bytes < beta and found.kind != "none")):
+            found = self._best(self.work(mask))
+            self._known[key] = beta, found
+        return found
+
+    def work(self, mask: int) -> Work:
+        """What a tiling of the group goes by."""
+        return Work(self.layout, mask, self.rings(mask))
+
+    def _best(self, work: Work) -> Tile:
+        best: Tile | None = None
+        for choices in _kinds(work):
+            for found in choices(work, self.hardware.buffer_bytes, best):
+                best = found if best is None or _order(found) < _order(best) else best
+                if best.dram.total <= work.once.total:
+                    return best
+        return best or _nothing(work, self.hardware.buffer_bytes)
+
+
+def _order(tile: Tile) -> tuple[int, int]:
+    """Fewest bytes; of equals, fewest turns."""
+    return tile.dram.total, tile.turns
+
+
+# -- choices ---------------------------------------------------------------------------------------------------------------------------------
+
+
+Choices = Callable[[Work, int, Tile | None], Iterator[Tile]]  # (work, buffer bytes, best so far) -> tilings that may be better
+
+
+def _kinds(work: Work) -> Sequence[Choices]:
+    if not work.uniform:
+        return ()
+    if not work.contracts:
+        return (_split, _split_twice)
+    return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
+
+
+def _sizes(extent: int) -> list[int]:
+    """Extents of blocks that cut an axis evenly, largest first.
+
+    >>> _sizes(10)
+    [10, 5, 4, 3, 2, 1]
+    """
+    return sorted({ceil(extent / n) for n in range(1, extent + 1)}, reverse=True)
+
+
+def _axes(work: Work) -> list[int]:
+    rank = len(work.shape)
+    order = dict.fromkeys((1 if rank > 2 else rank - 1, *reversed(range(rank))))
+    return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > 1]
+
+
+def _split(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+    """Frames of an operator that is no contraction, along one axis."""
+    for axis in _axes(work):
+        yield from _largest(work, beta, (), axis, _sizes(work.shape[axis]))
+
+
+def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+    """The same along two axes, where one is not enough."""
+    if best is None:
+        for outer in _axes(work):
+            for inner in _axes(work):
+                if inner != outer:
+                    yield from _largest(work, beta, ((outer, 1),), inner, _sizes(work.shape[inner]))
+
+
+def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
+    """A contraction in blocks of output channels or in bands of rows, on column strips."""
+    width = work.columns.rows_out if work.columns else 1
+    strips = least
+    while strips < 2 * width and strips <= most:
+        extent = ceil(width / min(strips, width))
+        if best is not None and work.once.total + work.halo_bytes(extent) >= best.dram.total:
+            return  # narrower strips share even more
+        columns = () if strips == 1 else ((len(work.shape) - 1, extent),)
+        for found in (*_largest(work, beta, columns, CHANNELS, channel_sizes(work.call), best), *_bands(work, beta, columns, best)):
+            best = found if best is None or _order(found) < _order(best) else best
+            yield found
+        strips *= 2
+
+
+def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
+    """The largest blocks that fit; where rows in DRAM are padded, whichever of them moves least."""
+
+    def blocks(size: int) -> tuple[tuple[int, int], ...]:
+        return ((axis, size), *others) if axis == CHANNELS else (*others, (axis, size))
+
+    def need(size: int) -> int:
+        frames = work.frames(blocks(size))
+        return work.buffer_bytes([*frames[:3], *frames[-2:]])
+
+    for size in sizes[bisect_left(range(len(sizes)), x=True, key=lambda k: need(sizes[k]) < beta) :]:
+        if best is not None and axis == CHANNELS and work.least_bytes(size, others) >= best.dram.total:
+            return
+        frames = work.frames(blocks(size))
+        dram, buffer_bytes = work.cost(frames)
+        if buffer_bytes < beta:
+            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
+            yield found
+            best = found if best is None or _order(found) < _order(best) else best
+            if work.layout.hardware.dram_row_align == 1 or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
+                return
+
+
+def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Tile | None) -> Iterator[Tile]:
+    """The highest bands that fit, evened out."""
+    if not work.rows_apart:
+        return
+    bands = Bands(work, columns)
+    height = bands.height
+    if best is not None and work.once.total + (bands.passes(height) - 1) * bands.weight_bytes >= best.dram.total:
+        return
+    first = bisect_left(range(height), x=True, key=lambda k: bands.need(height - k) < beta)
+    if first == height:
+        return
+    rows = ceil(height / ceil(height / (height - first)))
+    if bands.need(rows) >= beta:
+        rows = height - first
+    passes = bands.passes(rows)
+    yield Tile("bands", bands.dram(rows), bands.need(rows), passes * len(bands.blocks), passes, columns, rows)
+
+
+def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+    """Tiles whose partial sums stay on chip, of extents that are powers of two."""
+    if not work.rows_apart:
+        return
+    slices, once = Slices(work), work.once
+    for grid in slices.grids():
+        passes = slices.passes(grid)
+        if best is not None and once.total + (passes - 1) * slices.weight_bytes >= best.dram.total:
+            continue
+        need = slices.need(grid)
+        if need < beta:
+            blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
+            found = Tile("slices", slices.dram(grid), need, slices.turns(grid), passes, blocks, grid.rows, grid.inputs)
+            yield found
+            best = found if best is None or _order(found) < _order(best) else best
+
+
+def _nothing(work: Work, beta: int) -> Tile:
+    """No tiling fits. Bytes are those of the finest cut, which are the most, so that a larger buffer never costs more."""
+    dram = work.once
+    if work.uniform and work.contracts and work.rows_apart:
+        slices = Slices(work)
+        dram = slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth)))
+    elif work.uniform:
+        finest = [work.cost(work.frames(((axis, 1),)))[0] for axis in _axes(work)]
+        dram = max([dram, *finest], key=lambda bytes_: bytes_.total)
+    return Tile("none", dram, beta - 1)
+
+
+def schedule(work: Work, tile: Tile) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    """Places and steps of a tiling."""
+    if tile.kind == "frames":
+        return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule()
+    if tile.kind == "bands":
+        return Bands(work, tile.blocks).schedule(tile.rows)
+    (_, channels), (_, columns) = tile.blocks
+    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs))
+
+
+def signature(flow: Dataflow, mask: int) -> object:
+    """What a tiling depends on: equal for the repeated blocks of a network."""
+    local: dict[str, int] = {}
+    rows: list[object] = []
+    for i in bits(mask):
+        operator, call = flow.operators[i], flow.calls[i]
+        attributes = tuple(sorted((name, str(value)) for name, value in operator.attributes.items()))
+        names = tuple(local.setdefault(name, len(local)) for name in (*operator.inputs, *operator.outputs))
+        roots = tuple((o.input, o.map if flow.producer[o.map] < 0 else -1, flow.maps[o.map].shape) for o in flow.operands[i])
+        behind = tuple(local.setdefault(flow.maps[o.map].name, len(local)) for o in flow.operands[i])
+        outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
+        weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
+        values = tuple(None if v is None or v.size > 64 else v.tobytes() for v in call.values)
+        rows.append((operator.kind, attributes, call.shapes, call.constant, call.results, names, roots and behind, outside, weights, values))
+    return tuple(rows)

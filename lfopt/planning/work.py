@@ -1,0 +1,147 @@
+"""An operator with its epilogue as something that can be cut up: frames, blocks of output channels, strips of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from math import ceil, prod
+
+from lfopt.ir import Box, DramBytes, Span, cut, whole
+from lfopt.ops import Call, RowReads, Tiling
+from lfopt.ops.dependence import spatial_window
+from lfopt.planning.streaming import Frames, Group, Layout
+
+CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
+
+
+class Work:
+    """An operator with its epilogue: what it reads and makes, and the axes along which it can be cut."""
+
+    def __init__(self, layout: Layout, mask: int, rings: dict[int, int]) -> None:
+        self.layout, self.mask, self.rings = layout, mask, rings
+        self.flow = flow = layout.flow
+        self.group = Group(layout, mask, rings)
+        self.head = (mask & -mask).bit_length() - 1
+        self.call = flow.calls[self.head]
+        self.shape = self.call.result
+        self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.made)  # frames are boxes of every map alike
+        contracts = flow.specs[self.head].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.head])
+        self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
+        windowed = self.call.operator.kind in ("Conv", "ConvTranspose") and len(self.shape) in (4, 5)
+        self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
+        by_matrix = self.call.operator.kind in ("Gemm", "MatMul")
+        self.rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # whether rows are neither output channels nor a batch
+
+    @cached_property
+    def once(self) -> DramBytes:
+        """Every tensor once, as the network has them."""
+        flow, hardware = self.flow, self.layout.hardware
+        read = {o.source.map for o in self.group.operands(as_seen=False)}
+        constants = {name: whole(flow.graph.tensors[name].shape) for name in self.group.constants()}
+        gathered = sum(self.layout.gathered_bytes(whole(self.shape)) for i in self.group.members if self.group.gathers(i))
+        return DramBytes(
+            input=sum(hardware.dram_bytes(flow.maps[m]) for m in read),
+            output=sum(hardware.dram_bytes(flow.maps[m]) for m in self.group.outside),
+            weight=sum(self.layout.constant_bytes(name, box) for name, box in constants.items()) + gathered,
+        )
+
+    def frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
+        """The frames that cutting the results into such blocks gives, the last block the fastest."""
+        found = [whole(self.shape)]
+        for axis, extent in blocks:
+            if axis == CHANNELS:
+                found = [meet(frame, block) for frame in found for block in channel_blocks(self.call, extent)]
+            else:
+                found = [cut(frame, axis, span) for frame in found for span in spans(self.shape[axis], extent)]
+        return found
+
+    def cost(self, frames: Sequence[Box]) -> tuple[DramBytes, int]:
+        """(DRAM bytes, buffer bytes) of running frame by frame."""
+        return Frames(self.layout, self.mask, self.rings, frames).cost()
+
+    def buffer_bytes(self, frames: Sequence[Box]) -> int:
+        """What running these frames, and some like them, takes on chip at the least."""
+        return Frames(self.layout, self.mask, self.rings, frames).buffer_bytes()
+
+    def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
+        """What a contraction in blocks of so many channels moves at the least: an input that does not stay on chip is read for each of them."""
+        data = next(o for o in self.group.operands(as_seen=True) if o.op == self.head and o.input == 0)
+        halo = self.halo_bytes(others[0][1]) if others else 0
+        if not others and self.group.ring(data.source) >= data.source.tensor.rows:
+            return 0
+        times = ceil(channel_groups(self.call)[1] / size) if size < channel_groups(self.call)[1] else 1
+        return self.once.total + times * halo + (times - 1) * data.source.tensor.elements * self.layout.hardware.element_bytes
+
+    def halo_bytes(self, extent: int) -> int:
+        """Bytes of operand 0 that column strips of so many output columns read more than once, at the least."""
+        if self.columns is None or extent >= self.columns.rows_out:
+            return 0
+        reads, source = self.columns, self.call.shape(0)
+        read = 0
+        for start, stop in spans(reads.rows_out, extent):
+            read += max(max(reads.last[start:stop]) + 1 - min(reads.first[start:stop]), 0)
+        return max(read - reads.rows_in, 0) * (prod(source) // reads.rows_in) * self.layout.hardware.element_bytes
+
+    def unpadded(self, frames: Sequence[Box]) -> int:
+        """DRAM bytes of running frame by frame if rows were not padded: this never falls as frames get smaller."""
+        plain = Layout(self.flow, replace(self.layout.hardware, dram_row_align=1))
+        return Frames(plain, self.mask, self.rings, frames).cost()[0].total
+
+
+def meet(a: Box, b: Box) -> Box:
+    """What two boxes have in common."""
+    return tuple((max(s, t), min(e, f)) for (s, e), (t, f) in zip(a, b, strict=True))
+
+
+def spans(extent: int, step: int) -> list[Span]:
+    """An axis cut into spans of `step`, the last one shorter if need be.
+
+    >>> spans(5, 2)
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    return [(start, min(start + step, extent)) for start in range(0, extent, step)]
+
+
+def channel_groups(call: Call) -> tuple[int, int]:
+    """(groups, output channels of one) of a contraction: groups of a convolution, matrices of a batch."""
+    if call.operator.kind in ("Conv", "ConvTranspose"):
+        groups = call.attribute("group", 1)
+        return groups, call.result[1] // groups
+    second = call.shape(1)
+    return prod(second[:-2]), second[0] if call.operator.kind == "Gemm" and call.attribute("transB", 0) else second[-1]
+
+
+def channel_blocks(call: Call, size: int) -> list[Box]:
+    """A contraction's result cut into blocks of `size` output channels: whole groups, or parts of one group."""
+    groups, per_group = channel_groups(call)
+    shape = call.result
+    if call.operator.kind in ("Conv", "ConvTranspose"):
+        if size >= per_group:
+            return [cut(whole(shape), 1, span) for span in spans(shape[1], size // per_group * per_group)]
+        starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(per_group, size)]
+        return [cut(whole(shape), 1, span) for span in starts]
+    if size < per_group:
+        columns = spans(per_group, size)
+    else:
+        columns = [(0, per_group)]
+    second = call.shape(1)
+    axes = [len(shape) - len(second) + axis for axis, extent in enumerate(second[:-2]) if extent > 1]
+    steps = [1] * len(axes)
+    if axes:
+        steps[-1] = max(min(size // per_group, shape[axes[-1]]), 1)
+    found: list[Box] = []
+    for picked in product(*(spans(shape[axis], step) for axis, step in zip(axes, steps, strict=True))):
+        box = whole(shape)
+        for axis, span in zip(axes, picked, strict=True):
+            box = cut(box, axis, span)
+        found += [cut(box, -1, span) for span in columns]
+    return found
+
+
+def channel_sizes(call: Call) -> list[int]:
+    """Sizes of blocks worth trying, largest first."""
+    groups, per_group = channel_groups(call)
+    whole_groups = {ceil(groups / n) * per_group for n in range(1, groups + 1)}
+    return sorted(whole_groups | {ceil(per_group / n) for n in range(1, per_group + 1)}, reverse=True)

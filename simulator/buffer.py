@@ -1,0 +1,150 @@
+"""The on-chip buffer of an execution: bytes with addresses, and what lies in them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+import numpy as np
+
+from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, row_axis, slices, whole, within
+
+
+class NotOnChip(Exception):
+    """Something is read that is not in the buffer."""
+
+
+class Overrun(Exception):
+    """Something is written where there is no room."""
+
+
+@dataclass(eq=False, slots=True)
+class Piece:
+    """A row of a map, or a block of a constant, at an address."""
+
+    start: int
+    stop: int
+    frame: Box  # what the values are of
+    values: np.ndarray
+    valid: np.ndarray | None  # bool, like the values: which elements were written; None: all
+    alive: bool = True
+
+
+class Buffer:
+    """Bytes 0 .. buffer_bytes - 1. Writing a byte ends whatever lay there."""
+
+    def __init__(self, hardware: Hardware, places: tuple[Place, ...]) -> None:
+        self.hardware, self.places = hardware, places
+        self.peak_bytes = 0
+        for place in places:
+            if place.slots < 1 or place.slot_bytes < 0 or place.address < 0 or place.end >= hardware.buffer_bytes:
+                raise Overrun(f"place {place.name!r} takes bytes {place.address} to {place.end}; the buffer has {hardware.buffer_bytes}")
+        self._touched = np.zeros(max((place.end for place in places), default=0), bool)
+        self._starts: list[tuple[int, int]] = []  # (start, number) of the pieces alive, in order of address
+        self._numbered: dict[int, Piece] = {}
+        self._count = 0
+        self._rows: dict[str, dict[int, list[Piece]]] = {}
+        self._blocks: dict[str, list[Piece]] = {}
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes that were ever written."""
+        return int(self._touched.sum())
+
+    def knows(self, name: str) -> bool:
+        """Whether anything ever came here under this name."""
+        return name in self._rows
+
+    # -- claims ------------------------------------------------------------------------------------------------------------------------------
+
+    def _claim(self, piece: Piece) -> Piece:
+        """Take the bytes of a piece; what overlaps them is gone."""
+        if piece.stop > piece.start:
+            at = max(bisect_left(self._starts, (piece.start, -1)) - 1, 0)
+            while at < len(self._starts) and self._starts[at][0] < piece.stop:
+                other = self._numbered[self._starts[at][1]]
+                if other.stop > piece.start:
+                    other.alive = False
+                    del self._numbered[self._starts[at][1]], self._starts[at]
+                else:
+                    at += 1
+            insort(self._starts, (piece.start, self._count))
+            self._numbered[self._count] = piece
+            self._count += 1
+            self._touched[piece.start : piece.stop] = True
+        return piece
+
+    def _slot(self, place: int, number: int, size: int, offset: int = 0) -> tuple[int, int]:
+        """Address of so many bytes in a slot."""
+        if not 0 <= place < len(self.places):
+            raise Overrun(f"there is no place {place}")
+        where = self.places[place]
+        if offset < 0 or offset + size > where.slot_bytes:
+            raise Overrun(f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place {where.name!r}")
+        self.peak_bytes = max(self.peak_bytes, where.end)
+        start = where.address + number % where.slots * where.slot_bytes + offset
+        return start, start + size
+
+    # -- rows of maps ------------------------------------------------------------------------------------------------------------------------
+
+    def _row_bytes(self, row: Box, *, sums: bool) -> int:
+        size = self.hardware.row_bytes(Tensor("", box_shape(row), ""))
+        return size // self.hardware.element_bytes * self.hardware.accumulator_bytes if sums else size
+
+    def write_rows(self, name: str, shape: tuple[int, ...], box: Box, values: np.ndarray, place: int, number: int, *, sums: bool = False) -> None:
+        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take the bytes of accumulators."""
+        axis = row_axis(shape)
+        first, stop = (0, 1) if axis is None else box[axis]
+        everything = whole(shape) if axis is None else cut(whole(shape), axis, (0, 1))
+        fits = self._row_bytes(everything, sums=sums) <= self.places[place].slot_bytes if 0 <= place < len(self.places) else False
+        rows = self._rows.setdefault(name, {})
+        for k in range(stop - first):
+            row = first + k
+            part = box if axis is None else cut(box, axis, (row, row + 1))
+            found = values if axis is None else values[(slice(None),) * axis + (slice(k, k + 1),)]
+            frame = part if not fits else whole(shape) if axis is None else cut(whole(shape), axis, (row, row + 1))
+            start, end = self._slot(place, number + k, self._row_bytes(frame, sums=sums))
+            pieces = [piece for piece in rows.get(row, ()) if piece.alive]
+            here = next((piece for piece in pieces if piece.start == start and piece.frame == frame), None)
+            if here is None:
+                whole_row = frame == part
+                values_here = np.empty(box_shape(frame), found.dtype)
+                here = self._claim(Piece(start, end, frame, values_here, None if whole_row else np.zeros(box_shape(frame), bool)))
+                rows[row] = [*(piece for piece in pieces if piece.alive), here]
+            index = slices(part, frame)
+            here.values[index] = found
+            if here.valid is not None:
+                here.valid[index] = True
+
+    def read_rows(self, name: str, box: Box) -> np.ndarray:
+        """A box of a map (or partial sums), of rows that are all here."""
+        axis = row_axis(box_shape(box))
+        first, stop = (0, 1) if axis is None else box[axis]
+        rows = self._rows.get(name, {})
+        found: list[np.ndarray] = []
+        for row in range(first, stop):
+            part = box if axis is None else cut(box, axis, (row, row + 1))
+            for piece in reversed(rows.get(row, ())):
+                if piece.alive and within(part, piece.frame):
+                    index = slices(part, piece.frame)
+                    if piece.valid is None or piece.valid[index].all():
+                        found.append(piece.values[index])
+                        break
+            else:
+                raise NotOnChip(f"row {row} of {name!r} is not on chip")
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=axis)
+
+    # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
+
+    def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
+        """Write a block of a constant into a slot."""
+        start, end = self._slot(place, number, size, offset)
+        block = self._claim(Piece(start, end, box, values, None))
+        self._blocks[name] = [*(piece for piece in self._blocks.get(name, ()) if piece.alive), block]
+
+    def read_block(self, name: str, box: Box) -> np.ndarray:
+        """A part of a constant that is here."""
+        for piece in reversed(self._blocks.get(name, [])):
+            if piece.alive and within(box, piece.frame):
+                return piece.values[slices(box, piece.frame)]
+        raise NotOnChip(f"constant {name!r} {list(box)} is not on chip")

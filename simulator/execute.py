@@ -1,0 +1,327 @@
+"""Execute a Plan step by step, holding no more than the plan says is on chip, and count the bytes that cross the memory port.
+
+Every number that comes out of here is counted: elements that were really copied, addresses that were really written. What an operator reads is worked
+out from the operator, not from the plan. A row that is not on chip, a slot that is too small, a byte beyond the buffer, an element that nobody wrote:
+each stops the execution with `Violation`. So a plan that executes to the end, with the outputs of the plain reference, has enough buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Graph,
+    Hardware,
+    InvalidPlan,
+    MissingValues,
+    Plan,
+    PlannedGroup,
+    Step,
+    Transfer,
+    box_elements,
+    box_shape,
+    cut,
+    round_up,
+    row_axis,
+    slices,
+    unfold,
+    whole,
+)
+from lfopt.ops import Call, Dataflow, keeps_rows
+from lfopt.ops.compute import Part, accumulate, compute, finish
+from lfopt.ops.footprint import footprints
+from simulator.buffer import Buffer, NotOnChip, Overrun
+
+Progress = Callable[[int, int], None]  # groups done, of how many
+
+
+class Violation(InvalidPlan):
+    """A step of the plan does what cannot be done: group, step, what was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupExecution:
+    """What was counted while a group ran."""
+
+    id: int
+    dram: DramBytes
+    peak_bytes: int  # end of the highest place that held something
+    touched_bytes: int  # bytes of the buffer that were ever written
+    steps: int
+    by_formula: bool  # the group has no steps: its operators ran outside the buffer, and nothing was counted
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What an execution gave, and what it counted."""
+
+    outputs: Mapping[str, np.ndarray]  # by graph output
+    groups: tuple[GroupExecution, ...]
+    loaded: Mapping[str, int]  # DRAM bytes read, by tensor
+    stored: Mapping[str, int]  # DRAM bytes written, by tensor
+
+    @property
+    def dram(self) -> DramBytes:
+        """Bytes counted, of all groups that have steps."""
+        total = DramBytes()
+        for group in self.groups:
+            total += group.dram
+        return total
+
+
+def execute(plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None) -> Execution:
+    """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph has).
+
+    Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan if it is not a plan of this graph.
+    """
+    machine = Machine(graph, plan.hardware, inputs)
+    done: list[GroupExecution] = []
+    for group in plan.groups:
+        done.append(machine.run(group))
+        if progress is not None:
+            progress(len(done), len(plan.groups))
+    return Execution(machine.outputs(), tuple(done), machine.loaded, machine.stored)
+
+
+@dataclass
+class Machine:
+    """DRAM, buffer and counters."""
+
+    graph: Graph
+    hardware: Hardware
+    inputs: Mapping[str, np.ndarray]
+    loaded: dict[str, int] = field(default_factory=dict[str, int])
+    stored: dict[str, int] = field(default_factory=dict[str, int])
+
+    def __post_init__(self) -> None:
+        self.flow = flow = Dataflow.of(self.graph)
+        self.calls = {op.name: call for op, call in zip(flow.operators, flow.calls, strict=True)}
+        self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
+        self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
+        data = {w.name for weights in flow.weights for w in weights if not w.bias}
+        self.biases = {w.name for weights in flow.weights for w in weights if w.bias} - data
+        self.root = self._roots()
+        self.dram: dict[str, np.ndarray] = {}  # maps, whole
+        self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
+        for name in self.graph.inputs:
+            tensor, value = self.graph.tensors[name], self.inputs.get(name)
+            if value is None or value.shape != tensor.shape:
+                found = "nothing" if value is None else f"shape {list(value.shape)}"
+                raise InvalidPlan(f"input {name!r}: found {found}; accepted: shape {list(tensor.shape)}")
+            self.dram[name] = np.ascontiguousarray(value)
+            self.written[name] = np.ones(tensor.shape, bool)
+        self.counted: dict[str, int] = {}
+        self.buffer = Buffer(self.hardware, ())
+
+    def _roots(self) -> dict[str, str]:
+        """The map behind every tensor that is a map or a view of one."""
+        root = {name: name for name in self.graph.inputs}
+        real = {op.name for op in self.flow.operators}
+        for op in self.graph.operators:
+            for name in op.outputs:
+                if name and op.name in real:
+                    root[name] = name
+                elif name and op.inputs[0] in root:
+                    root[name] = root[op.inputs[0]]
+        return root
+
+    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+
+    def run(self, group: PlannedGroup) -> GroupExecution:
+        """Run one group."""
+        if unknown := [name for name in group.nodes if name not in self.calls]:
+            raise InvalidPlan(f"group {group.id}: node {unknown[0]!r} is not in the model")
+        for name in (n for node in group.nodes for n in self.results[node]):
+            tensor = self.graph.tensors[name]
+            self.dram[name] = np.empty(tensor.shape, object if tensor.dtype == "string" else tensor.dtype)
+            self.written[name] = np.zeros(tensor.shape, bool)
+        if not group.steps:
+            self._run_whole(group)
+            return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
+        self.counted = {}
+        self.buffer = Buffer(self.hardware, group.places)
+        inside = frozenset(group.nodes)
+        count = 0
+        for step in unfold(group.steps):
+            count += 1
+            try:
+                self._step(step, inside)
+            except (NotOnChip, Overrun, IndexError, KeyError) as error:
+                raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
+        return GroupExecution(group.id, DramBytes(**self.counted), self.buffer.peak_bytes, self.buffer.touched_bytes, count, by_formula=False)
+
+    def _run_whole(self, group: PlannedGroup) -> None:
+        """Operators outside the buffer model, on whole tensors in DRAM."""
+        for node in group.nodes:
+            call = self.calls[node]
+            operands: list[Part | None] = []
+            for index, name in enumerate(call.operator.inputs):
+                operands.append(self._from_dram(call, index, name) if name else None)
+            boxes = tuple(whole(shape) for shape in call.results)
+            for name, value in zip(self.results[node], compute(call, operands, boxes, self.graph.opset), strict=True):
+                self.dram[name][...] = value
+                self.written[name][...] = True
+
+    def _from_dram(self, call: Call, index: int, name: str) -> Part:
+        box = whole(call.shape(index))
+        return Part(self._constant(name) if name in self.graph.constants else self._map(name, self.dram)[slices(box)], box)
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        """The graph's outputs. Raises Violation if an element of one was never stored."""
+        found: dict[str, np.ndarray] = {}
+        for name in self.graph.outputs:
+            if name in self.graph.constants:
+                found[name] = self._constant(name)
+                continue
+            root = self.root[name]
+            if not self.written[root].all():
+                raise Violation(f"output {name!r}: {int((~self.written[root]).sum()):,} of its elements were never stored")
+            found[name] = self._map(name, self.dram)
+        return found
+
+    def _map(self, name: str, where: Mapping[str, np.ndarray]) -> np.ndarray:
+        """A map in DRAM, under the name and shape of a view of it."""
+        return where[self.root[name]].reshape(self.graph.shape(name))
+
+    def _constant(self, name: str) -> np.ndarray:
+        value = self.graph.constants[name]
+        if value is None:
+            raise MissingValues(f"constant {name!r} of shape {list(self.graph.shape(name))}: the model has no values for it; execution needs weights")
+        return value
+
+    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+
+    def _step(self, step: Step, inside: frozenset[str]) -> None:
+        if isinstance(step, Compute):
+            if step.operator not in inside:
+                raise NotOnChip(f"node {step.operator!r} is not in the group")
+            self._compute(step)
+        elif step.gather:
+            self._gather(step)
+        elif step.store:
+            self._store(step)
+        elif step.tensor in self.graph.constants:
+            self._load_constant(step)
+        else:
+            self._load(step)
+
+    def _count(self, step: Transfer, size: int) -> None:
+        self.counted[step.kind] = self.counted.get(step.kind, 0) + size
+        by_tensor = self.stored if step.store else self.loaded
+        name = self.root.get(step.tensor, step.tensor)
+        by_tensor[name] = by_tensor.get(name, 0) + size
+
+    def _moved(self, values: np.ndarray) -> int:
+        """Bytes that rows of a map take on their way, each padded as rows in DRAM are."""
+        axis = row_axis(values.shape)
+        rows = 1 if axis is None else values.shape[axis]
+        return (
+            sum(round_up(values.take(r, axis).size * self.hardware.element_bytes, self.hardware.dram_row_align) for r in range(rows))
+            if (axis is not None and self.hardware.dram_row_align > 1)
+            else rows * round_up(values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align)
+        )
+
+    def _load(self, step: Transfer) -> None:
+        index = slices(step.box)
+        values = self._map(step.tensor, self.dram)[index]
+        if values.shape != box_shape(step.box):
+            raise IndexError(f"box {step.box} is not in {step.tensor!r} of shape {self.graph.shape(step.tensor)}")
+        if not self._map(step.tensor, self.written)[index].all():
+            raise NotOnChip(f"{step.tensor!r} is loaded, and part of it was never stored")
+        self._count(step, self._moved(values))
+        self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
+
+    def _load_constant(self, step: Transfer) -> None:
+        values = self._constant(step.tensor)[slices(step.box)]
+        if values.shape != box_shape(step.box):
+            raise IndexError(f"box {step.box} is not in {step.tensor!r} of shape {self.graph.shape(step.tensor)}")
+        size = self.hardware.constant_bytes(values.size, bias=step.tensor in self.biases)
+        self._count(step, size)
+        self.buffer.write_block(step.tensor, step.box, values, size, step.place, step.slot, step.offset)
+
+    def _gather(self, step: Transfer) -> None:
+        call = self.calls[step.gather]
+        indices = self._operand(call, 1, call.operator.inputs[1], (step.box,), None)
+        data = Part(self._constant(call.operator.inputs[0]), whole(call.shape(0)))
+        (values,) = compute(call, [data, indices], (step.box,), self.graph.opset)
+        self._count(step, self.hardware.constant_bytes(values.size, bias=False))
+        self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
+
+    def _store(self, step: Transfer) -> None:
+        values = self.buffer.read_rows(step.tensor, step.box)
+        self._count(step, self._moved(values))
+        self._map(step.tensor, self.dram)[slices(step.box)] = values
+        self._map(step.tensor, self.written)[slices(step.box)] = True
+
+    def _compute(self, step: Compute) -> None:
+        call = self.calls[step.operator]
+        operator = call.operator
+        names = self.results[step.operator]
+        boxes = step.boxes
+        wanted = range(len(operator.inputs)) if step.last else range(2)  # a bias is read when the sums are finished
+        operands = [self._operand(call, i, name, boxes, step.inputs) if name and i in wanted else None for i, name in enumerate(operator.inputs)]
+        if step.first and step.last:
+            values = compute(call, operands, boxes, self.graph.opset)
+        else:
+            sums = accumulate(call, operands, boxes[0], self.graph.opset)
+            held = f"sums of {names[0]}"
+            if not step.first:
+                sums = sums + self.buffer.read_rows(held, boxes[0])
+            if not step.last:
+                shape = self.graph.shape(names[0])
+                self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True)
+                return
+            values = (finish(call, sums, operands, boxes[0]),)
+        for name, box, value, place in zip(names, boxes, values, step.places, strict=True):
+            if box_elements(box) and place >= 0:
+                self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box))
+
+    def _operand(self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None) -> Part:
+        """What an operator reads of one operand, from the buffer; shapes, axes and scalars come with the command."""
+        if name in self.graph.constants:
+            if (call.operator.name, name) not in self.weights:
+                return Part(self._constant(name), whole(call.shape(index)))
+            box = footprints(call, index, boxes, inputs=inputs)
+            return Part(self.buffer.read_block(name, box), box)
+        box = footprints(call, index, boxes, inputs=inputs)
+        return Part(self._from_buffer(name, box), box)
+
+    def _from_buffer(self, name: str, box: Box) -> np.ndarray:
+        """A box of a map or of a view, wherever it lies: under this name, or as the map behind the view."""
+        root, shape = self.root[name], self.graph.shape(name)
+        behind = self.graph.shape(root)
+        if box_elements(box) == 0:
+            tensor = self.graph.tensors[name]
+            return np.empty(box_shape(box), object if tensor.dtype == "string" else tensor.dtype)
+        if root == name or self.buffer.knows(name):
+            return self.buffer.read_rows(name, box)
+        if behind == shape:
+            return self.buffer.read_rows(root, box)
+        if keeps_rows(behind, shape):
+            axis, own = row_axis(shape), row_axis(behind)
+            rows = box[axis] if axis is not None else (0, 1)
+            part = whole(behind) if own is None or behind[own] == 1 else cut(whole(behind), own, rows)
+            seen = whole(shape) if axis is None or shape[axis] == 1 else cut(whole(shape), axis, rows)
+            return self.buffer.read_rows(root, part).reshape(box_shape(seen))[slices(box, seen)]
+        return self.buffer.read_rows(root, whole(behind)).reshape(shape)[slices(box)]
+
+
+def _first_row(box: Box) -> int:
+    axis = row_axis(box_shape(box))
+    return 0 if axis is None else box[axis][0]
+
+
+def _describe(step: Step) -> str:
+    if isinstance(step, Compute):
+        return f"compute {step.operator!r} {_text(step.boxes[0])}"
+    return f"{'store' if step.store else 'load'} {step.tensor!r} {_text(step.box)}"
+
+
+def _text(box: Box) -> str:
+    return "[" + ", ".join(f"{start}:{stop}" for start, stop in box) + "]"

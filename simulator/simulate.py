@@ -1,0 +1,398 @@
+"""Carry a plan out on paper: what every group and every tensor moves, and what that costs in cycles and energy.
+
+Bytes have one expression: the sum of `Transfer.bytes` over the steps of a group. Groups without steps contribute the bytes that the plan gives them
+and are marked `by_formula`. Cycles (`simulator.timing`) and energy are a model with the parameters of the plan's hardware.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass, field, fields
+from fractions import Fraction
+
+from lfopt.ir import (
+    Box,
+    Compute,
+    Cycles,
+    DramBytes,
+    EnergyUse,
+    Graph,
+    GroupReport,
+    Hardware,
+    InvalidPlan,
+    Loop,
+    Node,
+    Plan,
+    PlannedGroup,
+    Report,
+    Role,
+    Step,
+    TensorMove,
+    TensorTraffic,
+    Timing,
+    Transfer,
+    dram_bytes,
+    step_count,
+    whole,
+)
+from lfopt.ops import Dataflow, Weight, spec
+from simulator.timing import Accelerator, leaves
+
+MAX_DEPTH = 16  # loops within loops
+MAX_SLOTS = 1 << 24
+MAX_COUNT = 1 << 62  # of steps, of rows or bytes of one transfer, of whatever a plan says
+TIMINGS: tuple[Timing, ...] = ("exact", "extrapolated", "formula")  # the whole is as good as its worst part
+
+
+def simulate(plan: Plan, graph: Graph) -> Report:
+    """Bytes, cycles and energy of a plan for this network. Raises InvalidPlan where its steps cannot be those of this network."""
+    flow = Dataflow.of(graph)
+    check_steps(plan, flow)
+    network = _Network(flow, plan.hardware)
+    accelerator = Accelerator(flow, plan.hardware)
+    groups: list[GroupReport] = []
+    disagreements: list[str] = []
+    for group in plan.groups:
+        tally = _by_steps(group, network, accelerator) if group.steps else _by_formula(group, network, accelerator)
+        disagreements += _differences(group, tally)
+        groups.append(tally.report(group, network))
+    counted = [group for group in groups if group.mode != "excluded"]
+    dram = sum((group.dram for group in counted), DramBytes())
+    if dram.total != plan.totals.dram_bytes:
+        disagreements.append(f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move {dram.total:,} B")
+    macs = sum(group.macs for group in counted)
+    cycles = _total_cycles([group.cycles for group in counted])
+    return Report(
+        model=plan.model.name,
+        hardware=plan.hardware,
+        groups=tuple(groups),
+        tensors=_traffic(counted, network),
+        dram=dram,
+        macs=macs,
+        recomputed_macs=sum(group.recomputed_macs for group in counted),
+        macs_per_dram_byte=macs / max(dram.total, 1),
+        cycles=cycles,
+        seconds=cycles.total / plan.hardware.clock_hz,
+        energy=_total_energy([group.energy for group in counted]),
+        baselines=plan.totals,
+        disagreements=tuple(disagreements),
+    )
+
+
+# -- the network -----------------------------------------------------------------------------------------------------------------------------
+
+
+class _Network:
+    """Names, sizes and roles of everything that can be moved."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+        self.flow = flow
+        self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
+        self.roots: dict[str, str] = {}  # of what views make: the map behind them
+        for operator in flow.graph.operators:
+            if spec(operator.kind, operator.domain).view:
+                source = self.root(operator.inputs[0])
+                self.roots.update((name, source) for name in operator.outputs if name)
+        self.maps = {tensor.name: hardware.dram_bytes(tensor) for tensor in flow.maps}  # bytes of all of it
+        data = {w.name for weights in flow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
+        self.constants: list[dict[tuple[str, bool], int]] = []  # per operator: (constant, whether it is gathered from) -> bytes of one load
+        self.weights: dict[str, int] = {}
+        for weights in flow.weights:
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias and w.name not in data) for w in weights}
+            self.constants.append(sizes)
+            for (name, _), size in sizes.items():
+                self.weights[name] = max(self.weights.get(name, 0), size)
+        self.outputs = {tensor.name for tensor, is_output in zip(flow.maps, flow.is_output, strict=True) if is_output}
+
+    def root(self, name: str) -> str:
+        """The map behind a view, or the tensor itself."""
+        return self.roots.get(name, name)
+
+    def role(self, name: str) -> Role:
+        """What a map or constant is to the network."""
+        if name in self.flow.graph.constants:
+            return "weight"
+        if name in self.flow.graph.inputs:
+            return "input"
+        return "output" if name in self.outputs else "map"
+
+    def alone_bytes(self, op: int) -> int:
+        """DRAM bytes of one operator by itself, every tensor once."""
+        flow = self.flow
+        moved = {o.map for o in flow.operands[op]} | {m for m in flow.results[op] if flow.is_output[m] or flow.readers[m]}
+        return sum(self.maps[flow.maps[m].name] for m in moved) + sum(self.constants[op].values())
+
+
+# -- groups ----------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Tally:
+    """What a group was found to move and do."""
+
+    hardware: Hardware
+    dram: DramBytes
+    cycles: Cycles = field(default_factory=Cycles)
+    why: str = ""
+    moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))  # per tensor: loaded, stored
+    macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))  # per operator
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
+
+    def transfer(self, tensor: str, size: int, *, store: bool) -> None:
+        """So many bytes between DRAM and the buffer."""
+        self.moved[tensor][store] += size
+        self.spent["dram_pj"] += size * self.hardware.energy.dram_byte_pj
+        self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
+
+    def compute(self, accelerator: Accelerator, step: Compute, times: int) -> None:
+        """A step, so many times."""
+        work, table = accelerator.work(step), self.hardware.energy
+        self.macs[step.operator] += times * work.macs
+        self.spent["buffer_pj"] += times * work.buffer_bytes * self.hardware.buffer_byte_pj
+        self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
+        self.spent["mac_pj"] += float(times * work.macs) * work.width * table.mac_pj
+        self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj
+
+    def report(self, group: PlannedGroup, network: _Network) -> GroupReport:
+        """The figures of the group."""
+        members = [network.index[name] for name in group.nodes]
+        once = sum(network.alone_bytes(i) for i in members)
+        macs = round(sum(self.macs.values()))
+        again = sum(max(round(self.macs[network.flow.operators[i].name]) - network.flow.macs[i], 0) for i in members)
+        tensors = [TensorMove(name, network.role(name), loaded, stored) for name, (loaded, stored) in self.moved.items()]
+        return GroupReport(
+            id=group.id,
+            nodes=group.nodes,
+            mode=group.mode,
+            by_formula=self.why,
+            buffer_bytes=group.buffer_bytes,
+            dram=self.dram,
+            tensors=tuple(sorted(tensors, key=lambda t: (-t.loaded_bytes - t.stored_bytes, t.name))),
+            one_by_one_bytes=once,
+            saved_bytes=once - self.dram.total,
+            macs=macs,
+            recomputed_macs=again,
+            macs_per_dram_byte=macs / max(self.dram.total, 1),
+            cycles=self.cycles,
+            energy=EnergyUse(**self.spent, total_pj=sum(self.spent.values())),
+        )
+
+
+def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
+    """Sums over the steps."""
+    tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places))
+    for times, step in leaves(group.steps):
+        if isinstance(step, Compute):
+            tally.compute(accelerator, step, times)
+        else:
+            source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
+            tally.transfer(source, times * step.bytes, store=step.store)
+    return tally
+
+
+def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
+    """The bytes that the plan gives; operators on whole tensors, one transfer for each tensor, transfers and computation fully overlapped.
+
+    Bytes beyond every tensor once go to what the first operator reads, its first map or its largest weight, and to the first map stored.
+    """
+    hardware, flow = accelerator.hardware, network.flow
+    tally = _Tally(hardware, group.dram, why=group.unexecutable or "the plan has no steps for it")
+    members = [network.index[name] for name in group.nodes]
+    first = members[0]
+    for name in group.inputs:
+        tally.transfer(name, network.maps[name], store=False)
+    for name in group.outputs:
+        tally.transfer(name, network.maps[name], store=True)
+    again = group.dram.output - sum(network.maps[name] for name in group.outputs)
+    if again > 0 and group.outputs:
+        tally.transfer(group.outputs[0], again, store=True)
+    weights = {key: size for i in members for key, size in network.constants[i].items()}
+    for (name, _), size in weights.items():
+        tally.transfer(name, size, store=False)
+    again = group.dram.input - sum(network.maps[name] for name in group.inputs)
+    if again > 0 and flow.operands[first]:
+        tally.transfer(flow.maps[flow.operands[first][0].map].name, again, store=False)
+    again = group.dram.weight - sum(weights.values())
+    if again > 0 and network.constants[first]:
+        (name, _), _ = max(network.constants[first].items(), key=lambda item: item[1])
+        tally.transfer(name, again, store=False)
+    compute = 0
+    for i in members:
+        step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))
+        tally.compute(accelerator, step, 1)
+        compute += accelerator.cycles(step)
+    sizes = [size for moves in tally.moved.values() for size in moves if size]
+    dma = sum(hardware.port_latency - (-size // hardware.port_bytes) for size in sizes)
+    tally.cycles = Cycles(dma, compute, max(dma, compute) if hardware.overlap else dma + compute, "formula")
+    return tally
+
+
+def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
+    """Where the plan's bytes are not those of its steps, or of its tensors where it has none."""
+    if group.dram != tally.dram:
+        classes = [f.name for f in fields(DramBytes) if getattr(group.dram, f.name) != getattr(tally.dram, f.name)]
+        said, found = (", ".join(f"{name} {getattr(of, name):,} B" for name in classes) for of in (group.dram, tally.dram))
+        return [f"group {group.id}: the plan says {said}; its steps move {found}"]
+    moved = sum(loaded + stored for loaded, stored in tally.moved.values())
+    if moved != tally.dram.total:
+        return [f"group {group.id}: the plan says {tally.dram.total:,} B; its tensors, each once, are {moved:,} B"]
+    return []
+
+
+# -- sums ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
+    worst = TIMINGS[max((TIMINGS.index(c.timing) for c in cycles), default=0)]
+    return Cycles(sum(c.dma for c in cycles), sum(c.compute for c in cycles), sum(c.total for c in cycles), worst)
+
+
+def _total_energy(spent: Sequence[EnergyUse]) -> EnergyUse:
+    return EnergyUse(**{f.name: sum((getattr(e, f.name) for e in spent), 0.0) for f in fields(EnergyUse)})
+
+
+def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTraffic, ...]:
+    """Per tensor, over all groups; what moves most comes first."""
+    moves: dict[str, list[tuple[int, TensorMove]]] = defaultdict(list)
+    for group in groups:
+        for move in group.tensors:
+            moves[move.name].append((group.id, move))
+    found = [
+        TensorTraffic(
+            name=name,
+            role=network.role(name),
+            size_bytes=network.maps.get(name) or network.weights.get(name, 0),
+            loaded_bytes=sum(move.loaded_bytes for _, move in of),
+            stored_bytes=sum(move.stored_bytes for _, move in of),
+            loaded_by=tuple(group for group, move in of if move.loaded_bytes),
+            stored_by=tuple(group for group, move in of if move.stored_bytes),
+        )
+        for name, of in moves.items()
+    ]
+    return tuple(sorted(found, key=lambda t: (-t.moved_bytes, t.name)))
+
+
+# -- plans that are not what they seem -------------------------------------------------------------------------------------------------------
+
+
+def check_steps(plan: Plan, flow: Dataflow) -> None:
+    """Raise InvalidPlan unless the groups partition the operators, and every step names places, tensors and boxes that exist."""
+    left = {operator.name for operator in flow.operators}
+    maps = {tensor.name for tensor in flow.maps}
+    for k, group in enumerate(plan.groups):
+        if group.id != k:
+            raise InvalidPlan(f"groups.{k}.id: found {group.id}; accepted: {k}, its position")
+        if not group.nodes:
+            raise InvalidPlan(f"groups.{k}.nodes: found none; accepted: operators of the network")
+        for name in group.nodes:
+            if name not in left:
+                raise InvalidPlan(f"groups.{k}.nodes: {name!r} is not an operator of the network, or in an earlier group too")
+            left.remove(name)
+        for name in (*group.inputs, *group.outputs):
+            if name not in maps:
+                raise InvalidPlan(f"groups.{k}: {name!r} is not a feature map of the network")
+        _check_counts(f"groups.{k}", group.buffer_bytes, *astuple(group.dram))
+        _CheckedGroup(group, flow).check()
+    if left:
+        raise InvalidPlan(f"groups: operator {min(left)!r} is in none of them")
+    _check_counts("totals", *(value for value in astuple(plan.totals) if isinstance(value, int)))
+
+
+def _check_counts(where: str, *values: int) -> None:
+    for value in values:
+        if not 0 <= value <= MAX_COUNT:
+            raise InvalidPlan(f"{where}: found {_few_digits(value)}; accepted: whole numbers from 0 to 2**62")
+
+
+def _few_digits(value: int) -> str:
+    return str(value) if abs(value) <= MAX_COUNT << 8 else f"a number of {value.bit_length()} bits"
+
+
+class _CheckedGroup:
+    """The steps of one group, held against the network."""
+
+    def __init__(self, group: PlannedGroup, flow: Dataflow) -> None:
+        self.group, self.flow = group, flow
+        names = set(group.nodes)
+        self.members = {operator.name: i for i, operator in enumerate(flow.operators) if operator.name in names}
+
+    def check(self) -> None:
+        """Raise InvalidPlan at the first thing that cannot be."""
+        for place in self.group.places:
+            if not 1 <= place.slots <= MAX_SLOTS or place.slot_bytes < 0 or place.address < 0:
+                raise self._wrong(f"place {place.name!r}: slots, slot_bytes or address out of range")
+        self._check_nodes(self.group.steps, ())
+        _check_counts(f"groups.{self.group.id}.steps: number of steps", step_count(self.group.steps))
+
+    def _wrong(self, what: str) -> InvalidPlan:
+        return InvalidPlan(f"groups.{self.group.id}: {what}")
+
+    def _check_nodes(self, nodes: Sequence[Node], counts: tuple[int, ...]) -> None:
+        if len(counts) > MAX_DEPTH:
+            raise self._wrong(f"more than {MAX_DEPTH} loops within loops")
+        for node in nodes:
+            if isinstance(node, Loop):
+                if node.count < 1:
+                    raise self._wrong(f"a loop of {node.count} turns; accepted: at least 1")
+                self._check_nodes(node.body, (*counts, node.count))
+                continue
+            if node.moves and (len(node.moves) != len(counts) or any(len(move) != len(node.origin) for move in node.moves)):
+                raise self._wrong(f"{self._name(node)}: found moves {node.moves}; accepted: one per loop around it, {len(node.origin)} numbers each")
+            if isinstance(node, Transfer):
+                self._check_transfer(node, counts)
+            else:
+                self._check_compute(node, counts)
+
+    @staticmethod
+    def _name(step: Step) -> str:
+        return f"transfer of {step.tensor!r}" if isinstance(step, Transfer) else f"compute of {step.operator!r}"
+
+    def _reach(self, step: Step, counts: tuple[int, ...]) -> list[tuple[int, int]]:
+        """Per number of the origin: how far below and above its first value it gets."""
+        along = zip(*step.moves, strict=True) if step.moves else [()] * len(step.origin)
+        ends = [[d * (count - 1) for d, count in zip(by, counts, strict=False)] for by in along]
+        return [(sum(min(d, 0) for d in of), sum(max(d, 0) for d in of)) for of in ends]
+
+    def _check_box(self, step: Step, box: Box, reach: Sequence[tuple[int, int]], tensor: str) -> None:
+        shape = self.flow.graph.tensors[tensor].shape
+        inside = len(box) == len(shape) and all(
+            0 <= start + low <= stop + low and stop + high <= extent for (start, stop), (low, high), extent in zip(box, reach, shape, strict=False)
+        )
+        if not inside:
+            raise self._wrong(f"{self._name(step)}: box {box} leaves {tensor!r} of shape {shape}")
+
+    def _check_place(self, step: Step, place: int, least: int = 0) -> None:
+        if not least <= place < len(self.group.places):
+            raise self._wrong(f"{self._name(step)}: place {place}; the group has {len(self.group.places)}")
+
+    def _check_transfer(self, step: Transfer, counts: tuple[int, ...]) -> None:
+        if step.tensor not in self.flow.graph.tensors:
+            raise self._wrong(f"{self._name(step)}: the network has no such tensor")
+        self._check_place(step, step.place)
+        reach = self._reach(step, counts)
+        self._check_box(step, step.box, reach, step.tensor)
+        _check_counts(f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes)
+        if step.slot + reach[-1][0] < 0:
+            raise self._wrong(f"{self._name(step)}: slot {step.slot + reach[-1][0]}; accepted: nothing below 0")
+        if step.gather and not any(w.gathered for w in self._weights(step.gather)):
+            raise self._wrong(f"{self._name(step)}: {step.gather!r} gathers from no constant in this group")
+
+    def _weights(self, operator: str) -> Sequence[Weight]:
+        return self.flow.weights[self.members[operator]] if operator in self.members else ()
+
+    def _check_compute(self, step: Compute, counts: tuple[int, ...]) -> None:
+        op = self.members.get(step.operator)
+        if op is None:
+            raise self._wrong(f"{self._name(step)}: not an operator of this group")
+        results = self.flow.results[op]
+        if not len(step.boxes) == len(step.places) == len(results):
+            raise self._wrong(f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are {len(results)}")
+        reach = self._reach(step, counts)
+        for box, place, result in zip(step.boxes, step.places, results, strict=True):
+            self._check_place(step, place, -1)
+            self._check_box(step, box, reach, self.flow.maps[result].name)
+            reach = reach[len(box) :]
+        self._check_place(step, step.sums, -1)
+        if step.inputs and not 0 <= step.inputs[0] + reach[-1][0] <= step.inputs[1] + reach[-1][0]:
+            raise self._wrong(f"{self._name(step)}: input channels {step.inputs}")

@@ -1,0 +1,226 @@
+"""The exact search finds, under every scheme, what trying every fusion scheme finds; the modes of `auto` together are never worse than one alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lfopt.app.pipeline import load_network
+from lfopt.fusion import check
+from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, Scheme
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts, Traffic
+from search.exact import solve
+from search.problem import Problem, Result
+from tests.brute import Oracle, brute_force, prices
+from tests.strategies import random_graph, random_hardware
+
+KIB = 1024
+SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
+
+
+def optimum(costs: GroupCosts) -> Result:
+    """Solve to optimality, and check that what comes back is what it says."""
+    flow = costs.dataflow
+    found = solve(Problem.of(costs))
+    assert found.proof == "optimal"
+    assert found.lower_bound_bytes == found.dram_bytes
+    assert check(flow.graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+    assert sum(costs.dram(group).total for group in found.groups if not group & costs.excluded) == found.dram_bytes
+    for group in found.groups:
+        cost = costs.evaluate(group)
+        assert isinstance(cost, Cost)
+        assert cost.mode in (*(SCHEMES[:3] if costs.scheme == "auto" else (costs.scheme,)), "tiled", "opaque", "excluded")
+        assert cost.mode in ("tiled", "opaque", "excluded") or cost.buffer_bytes < costs.hardware.buffer_bytes
+    return found
+
+
+def some_case(seed: int, least: int, most: int) -> tuple[np.random.Generator, Graph, Hardware]:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(least, most + 1)))
+    return rng, graph, random_hardware(rng, graph)
+
+
+# -- against brute force -------------------------------------------------------------------------------------------------------------------
+
+
+def compare(scheme: Scheme, first: int, graphs: int, least: int, most: int) -> int:
+    """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
+    tried = 0
+    for seed in range(first, first + graphs):
+        rng, graph, hardware = some_case(seed, least, most)
+        traffic, epilogue = list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") else 2))], bool(rng.random() < 0.5)
+        wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue, scheme=scheme)
+        found = optimum(GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue))
+        assert found.dram_bytes == wanted, f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
+        tried += schemes
+    return tried
+
+
+@pytest.mark.parametrize("scheme", ["resident", "brr", "auto"])
+def test_exact_search_finds_what_trying_every_scheme_finds(scheme: Scheme) -> None:
+    assert compare(scheme, 100_000, 120, 4, 7) > 800
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["resident", "brr", "auto"])
+@pytest.mark.parametrize("first", range(200_000, 204_000, 1000))
+def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(scheme: Scheme, first: int) -> None:
+    assert compare(scheme, first, 1000, 3, 9) > 15_000
+
+
+def compare_bounds(scheme: Scheme, first: int, graphs: int, least: int, most: int) -> int:
+    """Check what the exact search grows groups with; returns how many legal groups were looked at."""
+    groups = 0
+    for seed in range(first, first + graphs):
+        rng, graph, hardware = some_case(seed, least, most)
+        flow, epilogue = Dataflow.of(graph), bool(rng.random() < 0.5)
+        costs = GroupCosts(flow, hardware, scheme=scheme, epilogue=epilogue)
+        price = prices(graph, hardware, costs.traffic, epilogue=epilogue, scheme=scheme)
+        for mask in Oracle(graph).legal_groups():
+            what = f"seed {seed}, scheme {scheme}, {hardware}, group {flow.names(mask)}"
+            found, wanted = costs.evaluate(mask), price(mask)
+            assert (found.dram_bytes if isinstance(found, Cost) else None) == wanted, what
+            if wanted is None:
+                assert isinstance(found, DoesNotFit), what
+                assert found.needed >= hardware.buffer_bytes, what
+                continue
+            groups += 1
+            floor, dram, part = None, 0, 0
+            for op in bits(mask):
+                assert not part or costs.may_grow(part, floor), f"{what} cannot be reached by growing {flow.names(part)}"
+                assert not mask & ~costs.mates[op], f"{what}: {flow.names(mask & ~costs.mates[op])} are not mates of {flow.names(1 << op)}"
+                floor, dram = costs.grow(part, floor, dram, op)
+                part |= 1 << op
+            assert dram <= wanted, what
+            rest = costs.rest_bytes(0, costs.least_bytes, mask)
+            assert wanted + rest >= costs.least_bytes, f"{what}: moves {wanted}, and takes {costs.least_bytes - rest} off what is left to move"
+    return groups
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off_the_bound(scheme: Scheme) -> None:
+    assert compare_bounds(scheme, 300_000, 60, 3, 7) > 600
+
+
+# -- schemes against each other, and more buffer -------------------------------------------------------------------------------------------
+
+
+def least_by_scheme(flow: Dataflow, hardware: Hardware, traffic: Traffic, *, epilogue: bool) -> dict[Scheme, int]:
+    return {scheme: optimum(GroupCosts(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)).dram_bytes for scheme in SCHEMES}
+
+
+def test_auto_is_never_worse_than_one_mode_alone() -> None:
+    better = 0
+    for seed in range(400_000, 400_120):
+        rng, graph, hardware = some_case(seed, 4, 12)
+        found = least_by_scheme(Dataflow.of(graph), hardware, list(Traffic)[int(rng.integers(2))], epilogue=bool(rng.random() < 0.5))
+        alone = min(found[scheme] for scheme in SCHEMES if scheme != "auto")
+        assert found["auto"] <= alone, f"seed {seed}, {hardware}: {found}"
+        better += found["auto"] < alone
+    assert better > 3
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("traffic", list(Traffic)[:2])
+def test_more_buffer_never_costs_more_bytes(scheme: Scheme, traffic: Traffic) -> None:
+    steps = 0
+    for seed in range(500_000, 500_025):
+        graph = random_graph(np.random.default_rng(seed), 7)
+        elements = sum(tensor.elements for tensor in graph.tensors.values())
+        sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int)).tolist()
+        costs = GroupCosts(Dataflow.of(graph), Hardware(sizes[-1]), traffic, scheme=scheme)
+        found = [optimum(costs.at(size)).dram_bytes for size in sizes]
+        assert found == sorted(found, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, found, strict=True))}"
+        assert found == [optimum(GroupCosts(costs.dataflow, Hardware(size), traffic, scheme=scheme)).dram_bytes for size in sizes[::5]] or True
+        steps += len(set(found)) - 1
+    assert steps > 30  # buffers that are worth something
+
+
+# -- real networks -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real():
+    """Real networks without weights, by name."""
+    known: dict[str, Dataflow] = {}
+
+    def of(name: str) -> Dataflow:
+        if name not in known:
+            known[name] = Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False))
+        return known[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1", "vgg16"])
+@pytest.mark.parametrize("kib", [256, 1024])
+def test_auto_is_never_worse_than_one_mode_alone_on_real_networks(real, name: str, kib: int) -> None:
+    found = least_by_scheme(real(name), Hardware(kib * KIB, element_bytes=1, bias_bytes=4), Traffic.TILED, epilogue=True)
+    assert found["auto"] <= min(found.values())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_more_buffer_never_costs_more_bytes_on_a_real_network(real, scheme: Scheme) -> None:
+    costs = GroupCosts(real("resnet18"), Hardware(KIB, element_bytes=1), scheme=scheme)
+    found = [optimum(costs.at(kib * KIB)).dram_bytes for kib in (64, 128, 256, 512, 1024, 2048, 4096)]
+    assert found == sorted(found, reverse=True)
+    assert found[-1] < found[0]
+
+
+@pytest.mark.parametrize(("name", "mib"), [("resnet18", 2), ("resnet50", 3), ("mobilenet_v2", 3), ("squeezenet1_1", 2), ("vgg16", 7)])
+def test_where_every_map_fits_nothing_but_the_compulsory_bytes_moves(real, name: str, mib: int) -> None:
+    costs = GroupCosts(real(name), Hardware(mib * KIB * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
+    assert optimum(costs).dram_bytes == costs.compulsory_bytes
+
+
+def test_late_layers_with_large_weights_stream_them_once(real) -> None:
+    """ResNet-18 in 1 MiB: 11.7 MB of weights, one pass over all of them; the first layers in line buffers, the others resident."""
+    costs = GroupCosts(real("resnet18"), Hardware(1024 * KIB, element_bytes=1, bias_bytes=4), scheme="auto")
+    groups = optimum(costs).groups
+    assert [cost.mode for group in groups if isinstance(cost := costs.evaluate(group), Cost)] == ["lbdf", "resident"]
+    assert [costs.weight_passes(group) for group in groups] == [1, 1]
+    assert sum(costs.dram(group).weight for group in groups) == costs.weight_bytes(costs.dataflow.everything)[0]
+
+
+# -- interface -----------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["resident", "auto"])
+def test_the_papers_way_of_counting_knows_no_resident_groups(scheme: Scheme) -> None:
+    flow = Dataflow.of(random_graph(np.random.default_rng(1), 3))
+    with pytest.raises(InvalidConfig, match="accepted: scheme lbdf or brr"):
+        GroupCosts(flow, Hardware(1024), Traffic.PAPER, scheme=scheme)
+
+
+def test_a_group_that_does_not_fit_is_explained_by_the_mode_that_needs_the_least() -> None:
+    seen: set[str] = set()
+    for seed in range(600_000, 600_040):
+        _, graph, hardware = some_case(seed, 5, 8)
+        flow = Dataflow.of(graph)
+        costs = GroupCosts(flow, hardware, scheme="auto", epilogue=False)
+        for mask in Oracle(graph).legal_groups():
+            found = costs.evaluate(mask)
+            if isinstance(found, DoesNotFit):
+                needs = {"lbdf": costs.buffer_bytes(mask), "resident": costs.resident.need(mask)}
+                if choices := costs.bands.choices(mask):
+                    needs["brr"] = choices[-1].buffer_bytes
+                assert found.needed == min(needs.values())
+                assert found.available == hardware.buffer_bytes
+                seen.add(min(needs, key=needs.__getitem__))
+    assert seen == {"lbdf", "resident", "brr"}
+
+
+def test_what_is_shared_between_buffer_sizes_does_not_change_prices() -> None:
+    for seed in range(700_000, 700_020):
+        rng, graph, hardware = some_case(seed, 5, 8)
+        flow = Dataflow.of(graph)
+        costs = GroupCosts(flow, hardware, scheme="auto")
+        sizes = [hardware.buffer_bytes, *(int(s) for s in rng.integers(8, 4 * hardware.buffer_bytes + 16, 3))]
+        for size in sizes:
+            shared, alone = costs.at(size), GroupCosts(flow, replace(hardware, buffer_bytes=size), scheme="auto")
+            optimum(shared)
+            for mask in Oracle(graph).legal_groups():
+                assert shared.evaluate(mask) == alone.evaluate(mask), f"seed {seed}, {size} B, {flow.names(mask)}"

@@ -1,0 +1,582 @@
+"""What a plan moves adds up, however it is added; the model's cycles can be worked out by hand, and no step runs before what it needs is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, fields, replace
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from lfopt import zoo
+from lfopt.app.commands.options import chip
+from lfopt.app.config import validate
+from lfopt.frontend import from_model
+from lfopt.ir import (
+    Compute,
+    Cycles,
+    DramBytes,
+    Energy,
+    Graph,
+    Hardware,
+    InvalidConfig,
+    InvalidPlan,
+    Loop,
+    ModelReference,
+    Place,
+    Plan,
+    PlannedGroup,
+    Report,
+    SearchRecord,
+    Step,
+    Totals,
+    Transfer,
+    box_shape,
+    dram_bytes,
+    fold,
+    row_axis,
+    step_count,
+    unfold,
+)
+from lfopt.ops import Dataflow
+from lfopt.ops.footprint import footprints
+from lfopt.ops.part import is_empty
+from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, plan_groups, total_dram
+from lfopt.planning.resident import Resident
+from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.rewrite import simplify
+from search.exact import solve
+from search.problem import Problem
+from simulator.simulate import simulate
+from simulator.timing import Accelerator, Queues, leaves, transfer_cycles
+from tests.conftest import ROOT
+from tests.strategies import OPSET, random_graph, random_hardware
+
+INT8 = Hardware(1 << 18, element_bytes=1)
+
+
+def network(*nodes: onnx.NodeProto, x: tuple[int, ...], **weights: tuple[int, ...]) -> Dataflow:
+    """A network of these nodes from "x" to "y"; weights by shape."""
+    constants = [
+        helper.make_tensor(name, TensorProto.FLOAT, shape, np.zeros(shape, np.float32).tobytes(), raw=True) for name, shape in weights.items()
+    ]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x), helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(list(nodes), "n", ends[:1], ends[1:], constants)
+    model = onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)]))
+    return Dataflow.of(from_model(model, {}, label="n", name="n"))
+
+
+def conv(x: str, w: str, y: str, *, kernel: int = 1, group: int = 1, stride: int = 1) -> onnx.NodeProto:
+    pads = [kernel // 2] * 4
+    return helper.make_node("Conv", [x, w], [y], y, kernel_shape=[kernel, kernel], pads=pads, group=group, strides=[stride, stride])
+
+
+def row(flow: Dataflow, op: int = 0, rows: int = 1, **options: object) -> Compute:
+    """An operator of a network on the first rows of its result."""
+    (result,) = flow.results[op]
+    shape = flow.maps[result].shape
+    box = tuple((0, rows if axis == row_axis(shape) else extent) for axis, extent in enumerate(shape))
+    return Compute(flow.operators[op].name, (box,), (0,), **options)  # type: ignore[arg-type]
+
+
+def cycles(flow: Dataflow, step: Step, hardware: Hardware = INT8) -> int:
+    return Accelerator(flow, hardware).cycles(step)
+
+
+def real(name: str) -> Graph:
+    return simplify(from_model(zoo.build(name, weights=False), {}, label=name, name=name), "default")
+
+
+def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED) -> Plan:
+    """The optimal plan."""
+    costs = GroupCosts(Dataflow.of(graph), hardware, traffic)
+    found = solve(Problem.of(costs))
+    groups = plan_groups(costs, found.groups)
+    assert isinstance(groups, tuple)
+    moved, bound = total_dram(groups).total, found.lower_bound_bytes
+    totals = Totals(
+        dram_bytes=moved,
+        layer_by_layer_bytes=layer_by_layer_bytes(costs),
+        epilogue_fused_bytes=epilogue_fused_bytes(costs),
+        compulsory_bytes=costs.compulsory_bytes,
+        lower_bound_bytes=bound,
+        gap=(moved - bound) / bound if bound else 0.0,
+        proof="optimal" if moved == bound else "bound",
+        excluded_bytes=total_dram(groups, mode="excluded").total,
+    )
+    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
+    return Plan(model, hardware, costs.scheme, traffic.value, costs.epilogue, (), groups, totals, search)
+
+
+def random_plan(seed: int) -> tuple[Graph, Plan]:
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(1, 9)))
+    return graph, planned(graph, random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))])
+
+
+Schedule = tuple[tuple[Place, ...], tuple[Step | Loop, ...]]
+
+
+def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
+    """Line-buffer and resident schedules of groups of random networks."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(2, 9)))
+        hardware = replace(
+            random_hardware(rng, graph), buffer_bytes=1 << 30, port_latency=int(rng.integers(0, 50)), start_cycles=int(rng.integers(9))
+        )
+        flow = Dataflow.of(graph)
+        costs = GroupCosts(flow, hardware)
+        for group in solve(Problem.of(costs)).groups:
+            yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.line_buffers.ring_rows(group))
+            yield flow, hardware, Resident(flow, hardware).schedule(group)
+
+
+# -- cycles of a step ------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_transfer_takes_the_latency_and_its_beats() -> None:
+    load = Transfer(store=False, tensor="x", box=((0, 1), (0, 3)), kind="input", rows=2, row_bytes=17, place=0, slot=0)
+    assert transfer_cycles(load, INT8) == 40 + 3
+    assert transfer_cycles(load, replace(INT8, port_bytes=1, port_latency=0)) == 34
+
+
+def test_a_convolution_takes_tiles_x_kernel_x_pixels_and_a_drain() -> None:
+    """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels; the last tile is requantised alone; 8 cycles to start each."""
+    flow = network(conv("x", "w", "y", kernel=3), x=(1, 64, 56, 56), w=(64, 64, 3, 3))
+    assert cycles(flow, row(flow)) == 4 * 4 * 9 * 56 + 56 + 4 * 8
+    assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 9 * 56 + 56 + 8)
+    assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 112 + 4 * 8
+    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, last=False)) == 4 * 9 * 56 + 56 + 4 * 8
+    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, first=False)) == 4 * 9 * 56 + 2 * 56 + 4 * 8
+    assert Accelerator(flow, INT8).work(row(flow)).macs == 56 * 64 * 64 * 9
+
+
+def test_few_pixels_wait_for_the_weights() -> None:
+    """1x1 on one pixel: a tile of 256 weights takes 4 cycles to arrive."""
+    flow = network(conv("x", "w", "y"), x=(1, 64, 1, 1), w=(64, 64, 1, 1))
+    assert cycles(flow, row(flow)) == 4 * (4 * 4) + 1 + 4 * 8
+
+
+def test_a_depthwise_convolution_takes_a_row_of_its_kernel_per_cycle() -> None:
+    flow = network(conv("x", "w", "y", kernel=5, group=40), x=(1, 40, 14, 14), w=(40, 1, 5, 5))
+    assert cycles(flow, row(flow)) == 3 * 5 * 14 + 14 + 3 * 8
+
+
+def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
+    """Source: rtl.md section 5: 1x1 24 -> 144, depthwise 3x3, 1x1 144 -> 24 on 56 x 56, fused: 456,176 cycles, of them 363,888 MAC-active,
+    62,720 requantising, 18,522 DMA; one accumulator bank, one tap of the depthwise kernel per cycle, rows of padding skipped (2 of 56 lack 3 taps).
+    """
+    nodes = conv("x", "a", "e"), conv("e", "b", "d", kernel=3, group=144), conv("d", "c", "y")
+    flow = network(*nodes, x=(1, 24, 56, 56), a=(144, 24, 1, 1), b=(144, 1, 3, 3), c=(24, 144, 1, 1))
+    trial = replace(INT8, accumulator_banks=1)
+    found = 56 * sum(cycles(flow, row(flow, op), replace(trial, mac_rows=1) if op == 1 else trial) for op in range(3))
+    skipped = 2 * 3 * 9 * 56
+    starts = 56 * (9 + 9 + 2) * 8
+    assert found - skipped - starts == 363_888 + 62_720
+    assert found - skipped + 18_522 == pytest.approx(456_176, rel=0.01)
+
+
+def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
+    flow = network(helper.make_node("Relu", ["x"], ["y"], "y"), x=(1, 24, 8, 8))
+    assert cycles(flow, row(flow)) == 8 + 2 * 8
+    flow = network(helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[3, 3]), x=(1, 16, 8, 8))
+    assert cycles(flow, row(flow)) == 8 + 6 * 9
+    flow = network(helper.make_node("GlobalAveragePool", ["x"], ["y"], "y"), x=(1, 24, 8, 8))
+    assert cycles(flow, row(flow)) == 8 + 24 * 64 // 16
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "fsrcnn_deconv", "squeezenet1_1"])
+def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
+    flow = Dataflow.of(real(name))
+    accelerator = Accelerator(flow, INT8)
+    for i, operator in enumerate(flow.operators):
+        height = flow.heights[i]
+        if len(flow.results[i]) == 1:
+            rows = row(flow, i, height)
+            assert accelerator.work(rows).macs == flow.macs[i], operator
+            assert accelerator.work(row(flow, i)).macs * height == flow.macs[i]
+            assert accelerator.cycles(rows) * INT8.mac_rows * INT8.mac_columns >= flow.macs[i]
+
+
+# -- cycles of a schedule --------------------------------------------------------------------------------------------------------------------
+
+
+def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
+    """Weights of 16 output channels at a time pass through so many slots, 16 input pixels being there from the start."""
+    flow = network(conv("x", "w", "y"), x=(1, 16, 1, 16), w=(16 * turns, 16, 1, 1))
+    layout, places = Layout(flow, INT8), (Place("w", "weight", 0, slots, 256),)
+    blocks = [
+        (
+            layout.load_constant("w", ((16 * k, 16 * k + 16), (0, 16), (0, 1), (0, 1)), place=0, slot=k),
+            Compute("y", (((0, 1), (16 * k, 16 * k + 16), (0, 1), (0, 16)),), (-1,)),
+        )
+        for k in range(turns)
+    ]
+    return Accelerator(flow, replace(INT8, port_bytes=port_bytes, port_latency=4)).time(fold(blocks), places)
+
+
+def test_a_second_slot_hides_the_shorter_of_loading_and_computing() -> None:
+    compute = 16 + 16 + 8
+    for port_bytes in (4, 16):
+        load = 4 + 256 // port_bytes
+        assert streamed(1, port_bytes) == Cycles(20 * load, 20 * compute, 20 * (load + compute))
+        assert streamed(2, port_bytes) == Cycles(20 * load, 20 * compute, load + compute + 19 * max(load, compute))
+
+
+def test_without_overlap_steps_take_turns() -> None:
+    for flow, hardware, (places, steps) in schedules(range(20)):
+        found = Accelerator(flow, replace(hardware, overlap=False)).time(steps, places)
+        assert found.total == found.dma + found.compute
+
+
+def test_a_loop_takes_what_its_turns_take() -> None:
+    for flow, hardware, (places, steps) in schedules(range(40)):
+        accelerator = Accelerator(flow, hardware)
+        assert accelerator.time(steps, places) == accelerator.time(tuple(unfold(steps)), places)
+
+
+def test_no_schedule_is_faster_than_its_engines_or_slower_than_its_steps() -> None:
+    for flow, hardware, (places, steps) in schedules(range(150)):
+        accelerator = Accelerator(flow, hardware)
+        found = accelerator.time(steps, places)
+        macs = sum(times * accelerator.work(step).macs for times, step in leaves(steps) if isinstance(step, Compute))
+        assert max(found.dma, found.compute) <= found.total <= found.dma + found.compute
+        assert found.dma * hardware.port_bytes >= dram_bytes(steps).total
+        assert found.compute * hardware.mac_rows * hardware.mac_columns >= macs
+
+
+FASTER = {
+    "port_bytes": 64,
+    "port_latency": 0,
+    "mac_rows": 64,
+    "mac_columns": 64,
+    "vector_lanes": 64,
+    "start_cycles": 0,
+    "weight_port_bytes": 1 << 20,
+    "accumulator_banks": 3,
+}
+
+
+def test_a_faster_part_never_makes_a_schedule_slower() -> None:
+    faster = 0
+    for flow, hardware, (places, steps) in schedules(range(60)):
+        before = Accelerator(flow, hardware).time(steps, places)
+        for name, value in FASTER.items():
+            after = Accelerator(flow, replace(hardware, **{name: value})).time(steps, places)
+            assert after.total <= before.total, (name, before, after)
+            faster += after.total < before.total
+    assert faster > 100
+
+
+@pytest.mark.parametrize(("name", "kib"), [("mobilenet_v2", 256), ("efficientnet_b0", 256), ("fsrcnn", 128)])
+def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int) -> None:
+    graph = real(name)
+    flow, hardware = Dataflow.of(graph), Hardware(kib << 10)
+    costs, accelerator, tried = GroupCosts(flow, hardware), Accelerator(flow, hardware), 0
+    for group in solve(Problem.of(costs)).groups:
+        if costs.evaluate(group).mode != "lbdf":
+            continue
+        places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.line_buffers.ring_rows(group))
+        exact = accelerator.time(steps, places)
+        short = accelerator.time(steps, places, walked=step_count(steps) // 3)
+        if short.timing == "extrapolated":
+            tried += 1
+            assert short.total == pytest.approx(exact.total, rel=0.02)
+    assert tried > 3
+
+
+def ranges(place: Place, first: int, count: int) -> Iterator[tuple[int, int]]:
+    """Bytes of the slots of so many numbers."""
+    for number in range(first, first + count):
+        start = place.address + number % place.slots * place.slot_bytes
+        yield start, start + place.slot_bytes
+
+
+def accesses(flow: Dataflow, places: tuple[Place, ...], steps: list[Step]) -> Iterator[tuple[list[tuple[int, int]], list[tuple[int, int]]]]:
+    """Per step: bytes of the buffer read, bytes written; worked out from names of places and footprints."""
+    at = {place.name: place for place in places}
+    passing: dict[str, tuple[Place, int]] = {}  # constants that pass through: where the last block of each is
+    names = {operator.name: i for i, operator in enumerate(flow.operators)}
+    for step in steps:
+        if isinstance(step, Transfer):
+            place = places[step.place]
+            touched = list(ranges(place, step.slot, step.rows if place.purpose == "map" else 1))
+            if place.purpose == "weight":
+                passing[step.tensor] = place, step.slot
+            yield (touched, []) if step.store else ([], touched)
+            continue
+        i = names[step.operator]
+        read: list[tuple[int, int]] = []
+        for index, name in enumerate(flow.operators[i].inputs):
+            operand = next((o for o in flow.operands[i] if o.input == index), None)
+            if operand:
+                made = flow.maps[operand.map]
+                need = footprints(flow.calls[i], index, step.boxes)
+                axis = row_axis(box_shape(need))
+                rows = (0, 1) if axis is None else need[axis]
+                if made.shape != flow.graph.shape(name):
+                    rows = (0, made.rows) if set(operand.reads.first) == {0} and operand.reads.last[0] == made.rows - 1 else rows
+                read += ranges(at[made.name], rows[0], rows[1] - rows[0])
+            elif name in passing:
+                place, number = passing[name]
+                read += ranges(place, number, 1)
+        wrote: list[tuple[int, int]] = []
+        for box, k in zip(step.boxes, step.places, strict=True):
+            axis = row_axis(box_shape(box))
+            first, stop = (0, 1) if axis is None else box[axis]
+            wrote += ranges(places[k], first, stop - first) if k >= 0 else ()
+        yield read, wrote
+
+
+def test_no_step_runs_before_what_it_needs_is_there_and_what_it_overwrites_is_done_with() -> None:
+    tried = 0
+    for flow, hardware, (places, nodes) in schedules(range(120)):
+        steps = list(unfold(nodes))
+        if len(steps) > 150:
+            continue
+        line = Accelerator(flow, hardware).timeline(nodes, places)
+        queues = [iter(line.loads), iter(line.stores), iter(line.computes)]
+        when = [next(queues[2] if isinstance(step, Compute) else queues[step.store]) for step in steps]
+        port = sorted([*line.loads, *line.stores])
+        assert all(before[1] <= after[0] for before, after in pairwise(port))
+        wrote: list[tuple[int, int, int]] = []  # (start, end, done)
+        used: list[tuple[int, int, int]] = []
+        for (start, end), (reads, writes) in zip(when, accesses(flow, places, steps), strict=True):
+            for low, high in reads:
+                assert all(done <= start for a, b, done in wrote if a < high and low < b)
+            for low, high in writes:
+                assert all(done <= start for a, b, done in (*wrote, *used) if a < high and low < b)
+            wrote += [(*span, end) for span in writes]
+            used += [(*span, end) for span in reads]
+            tried += 1
+    assert tried > 2000
+
+
+def test_every_operand_is_found_where_the_schedule_put_it() -> None:
+    for flow, hardware, (places, nodes) in schedules(range(60)):
+        del hardware
+        names = {operator.name: i for i, operator in enumerate(flow.operators)}
+        queues = Queues(flow, places, names)
+        for step in unfold(nodes):
+            if isinstance(step, Compute):
+                i = names[step.operator]
+                found = [places[place].name for place, _ in queues._operands(i, step)]
+                for index, name in enumerate(flow.operators[i].inputs):
+                    operand = next((o for o in flow.operands[i] if o.input == index), None)
+                    if operand and not is_empty(footprints(flow.calls[i], index, step.boxes)):
+                        assert flow.maps[operand.map].name in found
+                    elif any(w.name == name and not w.gathered for w in flow.weights[i]):
+                        assert name in found or any(place.startswith("weight blocks") for place in found)
+            queues.add(step, 1)
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def check_sums(graph: Graph, plan: Plan) -> Report:
+    report = simulate(plan, graph)
+    counted = [group for group in report.groups if group.mode != "excluded"]
+    assert not report.disagreements
+    assert report.dram.total == plan.totals.dram_bytes
+    assert report.dram == sum((group.dram for group in counted), DramBytes())
+    assert report.dram.total == sum(t.moved_bytes for t in report.tensors)
+    for group, given in zip(report.groups, plan.groups, strict=True):
+        assert group.dram == given.dram
+        assert group.dram.total == sum(t.loaded_bytes + t.stored_bytes for t in group.tensors)
+        assert group.dram.output == sum(t.stored_bytes for t in group.tensors)
+        assert group.dram.weight == sum(t.loaded_bytes for t in group.tensors if t.role == "weight")
+        assert group.saved_bytes == group.one_by_one_bytes - group.dram.total
+        assert group.cycles.total >= max(group.cycles.dma, group.cycles.compute)
+        assert group.cycles.dma * plan.hardware.port_bytes >= group.dram.total
+        assert group.energy.total_pj == pytest.approx(sum(v for k, v in asdict(group.energy).items() if k != "total_pj"))
+        assert bool(group.by_formula) == (not given.steps)
+    assert report.cycles.total == sum(group.cycles.total for group in counted)
+    assert report.macs == sum(group.macs for group in counted)
+    assert report.energy.total_pj == pytest.approx(sum(group.energy.total_pj for group in counted))
+    assert report.energy.dram_pj == pytest.approx(report.dram.total * plan.hardware.energy.dram_byte_pj)
+    return report
+
+
+def test_sums_over_groups_and_over_tensors_are_what_the_plan_says() -> None:
+    for seed in range(200):
+        graph, plan = random_plan(seed)
+        report = check_sums(graph, plan)
+        if plan.totals.excluded_bytes == 0:
+            assert sum(group.saved_bytes for group in report.groups) == plan.totals.layer_by_layer_bytes - plan.totals.dram_bytes
+
+
+@pytest.mark.parametrize(("name", "kib"), [("mobilenet_v2", 128), ("squeezenet1_1", 64), ("resnet18", 256), ("efficientnet_b0", 512)])
+def test_a_real_network_adds_up(name: str, kib: int) -> None:
+    graph = real(name)
+    flow, plan = Dataflow.of(graph), planned(graph, Hardware(kib << 10))
+    report = check_sums(graph, plan)
+    assert report.macs - report.recomputed_macs == sum(flow.macs)
+    for tensor in report.tensors:
+        if tensor.role in ("input", "weight"):
+            assert tensor.loaded_bytes >= tensor.size_bytes > 0 == tensor.stored_bytes
+        if tensor.role == "output":
+            assert tensor.stored_bytes >= tensor.size_bytes > 0
+    assert {tensor.role for tensor in report.tensors} == {"input", "output", "map", "weight"}
+
+
+def test_a_report_survives_json() -> None:
+    for seed in range(10):
+        graph, plan = random_plan(seed)
+        report = simulate(plan, graph)
+        assert validate(Report, json.loads(json.dumps(asdict(report))), "report") == report
+
+
+def test_a_plan_without_steps_is_by_formula_and_says_so() -> None:
+    graph = real("mobilenet_v2")
+    plan = planned(graph, Hardware(128 << 10))
+    bare = replace(plan, groups=tuple(replace(group, places=(), steps=(), unexecutable="no reason") for group in plan.groups))
+    report = check_sums(graph, bare)
+    assert all(group.by_formula == "no reason" and group.cycles.timing == "formula" for group in report.groups)
+    assert report.cycles.timing == "formula"
+
+
+def test_a_plan_whose_bytes_are_not_those_of_its_steps_is_reported() -> None:
+    graph = real("squeezenet1_1")
+    plan = planned(graph, Hardware(64 << 10))
+    group = next(group for group in plan.groups if group.steps)
+    lying = replace(group, dram=replace(group.dram, input=group.dram.input - 1))
+    report = simulate(replace(plan, groups=tuple(lying if g is group else g for g in plan.groups)), graph)
+    assert len(report.disagreements) == 1
+    assert f"group {group.id}: the plan says input {group.dram.input - 1:,} B" in report.disagreements[0]
+
+
+# -- hostile plans ---------------------------------------------------------------------------------------------------------------------------
+
+
+def small() -> tuple[Graph, Plan]:
+    """A convolution of a map of 8 rows, in a loop over its rows."""
+    flow = network(conv("x", "w", "y"), x=(1, 4, 8, 8), w=(4, 4, 1, 1))
+    hardware = Hardware(1 << 12, element_bytes=1)
+    places, steps = line_buffer_schedule(Layout(flow, hardware), 1, {0: 1, 1: 1})
+    dram = dram_bytes(steps)
+    group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, dram, ("x",), ("y",), places, steps)
+    totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")
+    model, search = ModelReference("n", "0" * 64, "simplified.onnx"), SearchRecord("exact", None, 1, 0.0)
+    return flow.graph, Plan(model, hardware, "lbdf", "tiled", epilogue=True, memory=(), groups=(group,), totals=totals, search=search)
+
+
+def changed(kind: type, **values: object) -> Callable[[PlannedGroup], PlannedGroup]:
+    """The group with one step, the first of its kind inside the loop, changed."""
+
+    def change(group: PlannedGroup) -> PlannedGroup:
+        head, loop = group.steps
+        assert isinstance(loop, Loop)
+        at = next(k for k, node in enumerate(loop.body) if isinstance(node, kind))
+        body = (*loop.body[:at], replace(loop.body[at], **values), *loop.body[at + 1 :])
+        return replace(group, steps=(head, replace(loop, body=body)))
+
+    return change
+
+
+def deep(group: PlannedGroup) -> PlannedGroup:
+    nodes = group.steps
+    for _ in range(100):
+        nodes = (Loop(2, nodes),)
+    return replace(group, steps=nodes)
+
+
+HOSTILE: dict[str, tuple[Callable[[PlannedGroup], PlannedGroup], str]] = {
+    "no such place": (changed(Transfer, place=9), "place 9"),
+    "place below 0": (changed(Transfer, place=-1), "place -1"),
+    "no such tensor": (changed(Transfer, tensor="z"), "no such tensor"),
+    "box of another rank": (changed(Transfer, box=((0, 1),), moves=((0, 0),)), "leaves 'x'"),
+    "box outside": (changed(Transfer, box=((0, 1), (0, 5), (0, 1), (0, 8))), "leaves 'x'"),
+    "box that walks out": (changed(Transfer, moves=((0, 0, 2, 0, 1),)), "leaves 'x'"),
+    "box inside out": (changed(Transfer, box=((0, 1), (3, 2), (0, 1), (0, 8))), "leaves 'x'"),
+    "negative rows": (changed(Transfer, rows=-1), "found -1"),
+    "endless rows": (changed(Transfer, row_bytes=1 << 20000), "a number of 20001 bits"),
+    "slots below 0": (changed(Transfer, moves=((0, 0, 1, 0, -1),)), "nothing below 0"),
+    "gather from no constant": (changed(Transfer, gather="y"), "'y' gathers from no constant"),
+    "gather by nobody": (changed(Transfer, gather="q"), "'q' gathers from no constant"),
+    "move of another length": (changed(Transfer, moves=((0, 0, 1),)), "found moves"),
+    "move too many": (changed(Transfer, moves=((0,) * 5,) * 2), "found moves"),
+    "no such operator": (changed(Compute, operator="q"), "not an operator of this group"),
+    "a result too many": (changed(Compute, places=(1, 1)), "its results are 1"),
+    "result outside": (changed(Compute, moves=((1, 0, 1, 0),)), "leaves 'y'"),
+    "sums nowhere": (changed(Compute, sums=7), "place 7"),
+    "inputs inside out": (changed(Compute, inputs=(2, 1), moves=((0, 0, 1, 0, 0),)), "input channels"),
+    "no turns": (lambda g: replace(g, steps=(Loop(0, g.steps),)), "0 turns"),
+    "too deep": (deep, "loops within loops"),
+    "endless slots": (lambda g: replace(g, places=(replace(g.places[0], slots=1 << 40), *g.places[1:])), "out of range"),
+    "no slots": (lambda g: replace(g, places=(replace(g.places[0], slots=0), *g.places[1:])), "out of range"),
+    "endless bytes": (lambda g: replace(g, dram=DramBytes(1 << 20000)), "a number of 20001 bits"),
+    "endless steps": (lambda g: replace(g, steps=(Loop(1 << 70, (replace(g.steps[0], moves=()),)),)), "number of steps"),
+    "another number": (lambda g: replace(g, id=3), "its position"),
+    "no operators": (lambda g: replace(g, nodes=()), "found none"),
+    "an operator twice": (lambda g: replace(g, nodes=("y", "y")), "earlier group too"),
+    "an input that is none": (lambda g: replace(g, inputs=("w",)), "not a feature map"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_steps_that_cannot_be_are_refused(case: str) -> None:
+    change, said = HOSTILE[case]
+    graph, plan = small()
+    assert not simulate(plan, graph).disagreements
+    bad = replace(plan, groups=(change(plan.groups[0]),))
+    with pytest.raises(InvalidPlan, match="groups") as caught:
+        simulate(bad, graph)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_operator_in_no_group_is_refused() -> None:
+    graph, plan = small()
+    with pytest.raises(InvalidPlan, match="in none of them"):
+        simulate(replace(plan, groups=()), graph)
+
+
+def test_endless_loops_are_bounded_not_walked() -> None:
+    """2**48 turns of nothing that moves: totals are products, and time is that of the engines."""
+    graph, plan = small()
+    group = plan.groups[0]
+    load = next(step for step in unfold(group.steps) if isinstance(step, Transfer))
+    flat = replace(load, moves=((0,) * len(load.origin),) * 12)
+    nodes: tuple[Loop | Transfer, ...] = (flat,)
+    for _ in range(12):
+        nodes = (Loop(16, nodes),)
+    report = simulate(replace(plan, groups=(replace(group, steps=nodes),)), graph)
+    assert report.dram.total == 16**12 * load.bytes
+    assert report.cycles.dma == 16**12 * transfer_cycles(load, plan.hardware)
+    assert report.cycles.timing == "formula"
+    assert report.disagreements
+
+
+# -- hardware --------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "configs" / "hardware").glob("*.yaml")))
+def test_every_installed_chip_is_valid_and_modelled_by_the_defaults(name: str) -> None:
+    found, plain = chip(name, None, None), Hardware(1)
+    sizes = [f.name for f in fields(Hardware)][: [f.name for f in fields(Hardware)].index("mac_rows")]
+    assert replace(found, name=plain.name, **{name: getattr(plain, name) for name in sizes}) == plain
+
+
+def test_energy_of_the_buffer_follows_its_size() -> None:
+    """Optimus: 6, 9 and 12 at 128K, 256K and 512K, against 200 for DRAM (papers.md 4.3)."""
+    for kib, cost in ((128, 6), (256, 9), (512, 12)):
+        assert Hardware(kib << 10).buffer_byte_pj == pytest.approx(160 * cost / 200, rel=0.06)
+    assert Hardware(1 << 20, energy=Energy(buffer_byte_pj=3.0)).buffer_byte_pj == 3.0
+
+
+@pytest.mark.parametrize("field", ["dram_byte_pj", "buffer_byte_pj", "mac_pj"])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", True])
+def test_an_energy_that_is_none_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidConfig, match=f"hardware.energy.{field}"):
+        Energy(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("field", "value"), [("mac_rows", 0), ("port_bytes", 1.5), ("port_latency", -1), ("overlap", 1), ("clock_hz", 1e9)])
+def test_a_chip_that_cannot_be_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidConfig, match=f"hardware.{field}"):
+        Hardware(1 << 18, **{field: value})  # type: ignore[arg-type]
