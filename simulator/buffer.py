@@ -22,6 +22,7 @@ class Overrun(Exception):
 class Piece:
     """A row of a map, or a block of a constant, at an address."""
 
+    name: str
     start: int
     stop: int
     frame: Box  # what the values are of
@@ -45,6 +46,8 @@ class Buffer:
         self._count = 0
         self._rows: dict[str, dict[int, list[Piece]]] = {}
         self._blocks: dict[str, list[Piece]] = {}
+        self._changes: dict[str, int] = {}  # per name: how often its pieces came or went
+        self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per name: what was read last, and when
 
     @property
     def touched_bytes(self) -> int:
@@ -65,6 +68,7 @@ class Buffer:
                 other = self._numbered[self._starts[at][1]]
                 if other.stop > piece.start:
                     other.alive = False
+                    self._changes[other.name] = self._changes.get(other.name, 0) + 1
                     del self._numbered[self._starts[at][1]], self._starts[at]
                 else:
                     at += 1
@@ -98,6 +102,7 @@ class Buffer:
         everything = whole(shape) if axis is None else cut(whole(shape), axis, (0, 1))
         fits = self._row_bytes(everything, sums=sums) <= self.places[place].slot_bytes if 0 <= place < len(self.places) else False
         rows = self._rows.setdefault(name, {})
+        self._changes[name] = self._changes.get(name, 0) + 1
         for k in range(stop - first):
             row = first + k
             part = box if axis is None else cut(box, axis, (row, row + 1))
@@ -109,7 +114,7 @@ class Buffer:
             if here is None:
                 whole_row = frame == part
                 values_here = np.empty(box_shape(frame), found.dtype)
-                here = self._claim(Piece(start, end, frame, values_here, None if whole_row else np.zeros(box_shape(frame), bool)))
+                here = self._claim(Piece(name, start, end, frame, values_here, None if whole_row else np.zeros(box_shape(frame), bool)))
                 rows[row] = [*(piece for piece in pieces if piece.alive), here]
             index = slices(part, frame)
             here.values[index] = found
@@ -117,7 +122,11 @@ class Buffer:
                 here.valid[index] = True
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:
-        """A box of a map (or partial sums), of rows that are all here."""
+        """A box of a map (or partial sums), of rows that are all here. Not to be written to."""
+        change = self._changes.get(name, 0)
+        when, what, values = self._read.get(name, (-1, (), None))
+        if when == change and what == box and values is not None:
+            return values  # nothing of it came or went since
         axis = row_axis(box_shape(box))
         first, stop = (0, 1) if axis is None else box[axis]
         rows = self._rows.get(name, {})
@@ -132,14 +141,16 @@ class Buffer:
                         break
             else:
                 raise NotOnChip(f"row {row} of {name!r} is not on chip")
-        return found[0] if len(found) == 1 else np.concatenate(found, axis=axis)
+        values = found[0] if len(found) == 1 else np.concatenate(found, axis=axis)
+        self._read[name] = change, box, values
+        return values
 
     # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
 
     def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
         """Write a block of a constant into a slot."""
         start, end = self._slot(place, number, size, offset)
-        block = self._claim(Piece(start, end, box, values, None))
+        block = self._claim(Piece(name, start, end, box, values, None))
         self._blocks[name] = [*(piece for piece in self._blocks.get(name, ()) if piece.alive), block]
 
     def read_block(self, name: str, box: Box) -> np.ndarray:

@@ -145,7 +145,10 @@ class Machine:
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
         self.counted = {}
-        self.buffer = Buffer(self.hardware, group.places)
+        try:
+            self.buffer = Buffer(self.hardware, group.places)
+        except Overrun as error:
+            raise Violation(f"group {group.id}: {error}") from None
         inside = frozenset(group.nodes)
         count = 0
         for step in unfold(group.steps):
@@ -221,11 +224,7 @@ class Machine:
         """Bytes that rows of a map take on their way, each padded as rows in DRAM are."""
         axis = row_axis(values.shape)
         rows = 1 if axis is None else values.shape[axis]
-        return (
-            sum(round_up(values.take(r, axis).size * self.hardware.element_bytes, self.hardware.dram_row_align) for r in range(rows))
-            if (axis is not None and self.hardware.dram_row_align > 1)
-            else rows * round_up(values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align)
-        )
+        return rows * round_up(values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align)
 
     def _load(self, step: Transfer) -> None:
         index = slices(step.box)

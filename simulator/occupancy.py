@@ -6,15 +6,20 @@ whoever executes the plan; the schedule itself does not say when a slot becomes 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
+from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count, unfold
+from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count
+from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.windows import read_span
+
+MATRIX = 2  # rank of weights that do not depend on the batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +38,11 @@ def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupan
     """Walk the steps of a group. At most `points` spans."""
     walk = _Walk(group, flow)
     steps = 0
-    for step in unfold(group.steps):
-        walk.take(step, steps)
+    for step, by in _walked(group.steps):
+        if isinstance(step, Transfer):
+            walk.transfer(step, by, steps)
+        else:
+            walk.compute(step, by, steps)
         steps += 1
     taken = walk.taken(steps)
     sizes = np.array([place.slot_bytes for place in group.places], dtype=np.int64)
@@ -95,6 +103,51 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
     return places, tuple(map(number, group.nodes)), reads, weights, made, of(group.steps)
 
 
+def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
+    """As `unfold`, but the steps are not moved: beside each stands how far it is to be moved. Half the time of walking goes into moving."""
+    turns: list[int] = []  # of every loop around
+
+    def walk(inside: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
+        for node in inside:
+            if isinstance(node, Loop):
+                turns.append(0)
+                for turn in range(node.count):
+                    turns[-1] = turn
+                    yield from walk(node.body)
+                turns.pop()
+            elif len(turns) == 1:
+                turn = turns[0]
+                yield node, tuple([turn * d for d in node.moves[0]])
+            else:
+                yield node, tuple([sum(map(mul, turns, along)) for along in zip(*node.moves, strict=True)])
+
+    return walk(nodes)
+
+
+class _Rows(NamedTuple):
+    """Rows that a computation makes of each of its results, before it is moved."""
+
+    at: tuple[int, ...]  # per result: where the start of its rows stands among what moves; -1 for a result of one row
+    first: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, step: Compute, flow: Dataflow, i: int) -> _Rows:
+        """Look up the row axes once."""
+        at: list[int] = []
+        first: list[Span] = []
+        behind = 0
+        for m, box in zip(flow.results[i], step.boxes, strict=True):
+            axis = row_axis(flow.maps[m].shape)
+            at.append(-1 if axis is None else behind + axis)
+            first.append((0, flow.heights[i]) if axis is None else box[axis])
+            behind += len(box)
+        return cls(tuple(at), tuple(first))
+
+    def spans(self, by: Move) -> list[Span]:
+        """The rows once the computation is moved."""
+        return [(start + by[at], stop + by[at]) if by and at >= 0 else (start, stop) for at, (start, stop) in zip(self.at, self.first, strict=True)]
+
+
 @dataclass(slots=True)
 class _Content:
     """What was written into one slot."""
@@ -112,42 +165,27 @@ class _Walk:
         self.flow = flow
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.map_of = _maps_by_name(flow)
-        self.slots: dict[tuple[int, int], _Content] = {}  # by (place, slot)
+        self.slots: list[dict[int, _Content]] = [{} for _ in group.places]  # per place: by slot
         self.lives: list[tuple[int, int, int]] = []  # (place, first step, last step) of what was overwritten
         self.place_of: dict[int, int] = {}  # per map: where its rows lie
-        self.blocks: dict[str, dict[tuple[int, int], Transfer]] = {}  # per constant: what of it lies in which (place, slot)
+        self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}  # per constant, by (place, slot): box and number of what lies there
+        self.needs: dict[object, Box] = {}  # what of a constant a step reads, by operator, constant and what the step makes
+        self.rows: dict[int, _Rows] = {}  # of computations, by id
 
     def taken(self, steps: int) -> np.ndarray:
         """Slots taken, (places, steps)."""
         changes = np.zeros((len(self.places), steps + 1), dtype=np.int32)
-        left = [(place, content.first, content.last) for (place, _), content in self.slots.items()]
+        left = [(place, content.first, content.last) for place, slots in enumerate(self.slots) for content in slots.values()]
         places, first, last = np.array(self.lives + left, dtype=np.int64).reshape(-1, 3).T
         np.add.at(changes, (places, first), 1)
         np.add.at(changes, (places, last + 1), -1)
         return np.cumsum(changes, axis=1)[:, :steps]
 
-    def take(self, step: Step, now: int) -> None:
-        """Let one step read and write."""
-        if isinstance(step, Transfer):
-            self._transfer(step, now)
-            return
-        i = self.index[step.operator]
-        self._read_maps(i, step, now)
-        self._read_constants(i, step, now)
-        if step.sums >= 0:
-            start, stop = self._rows(i, step)
-            self._write(step.sums, range(start, stop), now)
-        if step.last or step.sums < 0:
-            for m, box, place in zip(self.flow.results[i], step.boxes, step.places, strict=True):
-                if place >= 0:
-                    axis = row_axis(self.flow.maps[m].shape)
-                    self.place_of[m] = place
-                    self._write(place, range(1) if axis is None else range(*box[axis]), now)
-
-    def _transfer(self, step: Transfer, now: int) -> None:
-        m = self.map_of.get(step.tensor)
+    def transfer(self, step: Transfer, by: Move, now: int) -> None:
+        """Load or store."""
+        m, slot = self.map_of.get(step.tensor), step.slot + (by[-1] if by else 0)
         axis = row_axis(tuple(stop for _, stop in step.box)) if m is not None else None
-        numbers = range(step.slot, step.slot + (1 if axis is None else step.box[axis][1] - step.box[axis][0]))
+        numbers = range(slot, slot + (1 if axis is None else step.box[axis][1] - step.box[axis][0]))
         if step.store:
             self._touch(step.place, numbers, now)
             return
@@ -155,60 +193,81 @@ class _Walk:
         if m is not None:
             self.place_of[m] = step.place
         else:
-            self.blocks.setdefault(step.tensor, {})[step.place, step.slot % self.places[step.place].slots] = step
+            box = step.moved(by).box if by else step.box
+            self.blocks.setdefault(step.tensor, {})[step.place, slot % self.places[step.place].slots] = box, slot
 
-    def _rows(self, i: int, step: Compute) -> Span:
-        """Rows of the operator that a step makes."""
-        spans = [
-            (0, self.flow.heights[i]) if (axis := row_axis(self.flow.maps[m].shape)) is None else box[axis]
-            for m, box in zip(self.flow.results[i], step.boxes, strict=True)
-        ]
-        return min(start for start, _ in spans), max(stop for _, stop in spans)
-
-    def _read_maps(self, i: int, step: Compute, now: int) -> None:
-        rows = self._rows(i, step)
+    def compute(self, step: Compute, by: Move, now: int) -> None:
+        """Read operands, write results or partial sums."""
+        i = self.index[step.operator]
+        if id(step) not in self.rows:
+            self.rows[id(step)] = _Rows.of(step, self.flow, i)
+        spans = self.rows[id(step)].spans(by)
+        start, stop = min(span[0] for span in spans), max(span[1] for span in spans)
         for operand in self.flow.operands[i]:
             place = self.place_of.get(operand.map)
             if place is None:
                 continue
-            start, stop = read_span(operand.reads, rows)
-            if stop - start == operand.reads.rows_in:  # all of it, also where a view numbers its rows otherwise
-                self._touch(place, range(self.places[place].slots), now, any_number=True)
+            first, last = read_span(operand.reads, (start, stop))
+            if last - first == operand.reads.rows_in:  # all of it, also where a view numbers its rows otherwise
+                self._touch_all(place, now)
             else:
-                self._touch(place, range(start, stop), now)
+                self._touch(place, range(first, last), now)
+        self._read_constants(i, step, by, now)
+        if step.sums >= 0:
+            self._write(step.sums, range(start, stop), now)
+        if step.last or step.sums < 0:
+            for m, span, place in zip(self.flow.results[i], spans, step.places, strict=True):
+                if place >= 0:
+                    self.place_of[m] = place
+                    self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
 
-    def _read_constants(self, i: int, step: Compute, now: int) -> None:
+    def _read_constants(self, i: int, step: Compute, by: Move, now: int) -> None:
         """Touch the weight blocks that the step reads a part of."""
-        call = self.flow.calls[i]
         for weight in self.flow.weights[i]:
             held = self.blocks.get(weight.name, {})
-            needed = None
-            if len(held) > 1:
-                needed = footprints(call, call.operator.inputs.index(weight.name), step.boxes, inputs=step.inputs)
-            for key, block in held.items():
-                content = self.slots[key]
-                if content.number == block.slot and (needed is None or _meet(needed, block.box)):
+            needed = self._needed(i, weight.name, step, by) if len(held) > 1 else None
+            for (place, slot), (box, number) in held.items():
+                content = self.slots[place][slot]
+                if content.number == number and (needed is None or _meet(needed, box)):
                     content.last = now
 
-    def _touch(self, place: int, numbers: range, now: int, *, any_number: bool = False) -> None:
-        slots = self.places[place].slots
-        for number in numbers[-slots:]:
-            content = self.slots.get((place, number % slots))
-            if content is not None and (any_number or content.number == number):
+    def _needed(self, i: int, name: str, step: Compute, by: Move) -> Box:
+        """What a step reads of a constant: of weights, what its output channels need, whatever their rows."""
+        moved = step.moved(by) if by else step
+        call = self.flow.calls[i]
+        key: object = moved.boxes
+        if call.operator.kind in ("Conv", "ConvTranspose"):
+            key = moved.boxes[0][1]
+        elif call.operator.kind in ("Gemm", "MatMul") and len(self.flow.graph.shape(name)) <= MATRIX:
+            key = moved.boxes[0][-1]
+        found = self.needs.get((i, name, key, moved.inputs))
+        if found is None:
+            found = footprints(call, call.operator.inputs.index(name), moved.boxes, inputs=moved.inputs)
+            self.needs[i, name, key, moved.inputs] = found
+        return found
+
+    def _touch(self, place: int, numbers: range, now: int) -> None:
+        slots, count = self.slots[place], self.places[place].slots
+        for number in numbers[-count:]:
+            content = slots.get(number % count)
+            if content is not None and content.number == number:
                 content.last = now
+
+    def _touch_all(self, place: int, now: int) -> None:
+        for content in self.slots[place].values():
+            content.last = now
 
     def _write(self, place: int, numbers: range, now: int) -> None:
         """Fill slots. What they held is over; what is written in pieces is one content."""
-        slots = self.places[place].slots
+        slots, count = self.slots[place], self.places[place].slots
         for number in numbers:
-            key = (place, number % slots)
-            content = self.slots.get(key)
+            content = slots.get(number % count)
             if content is not None and content.number == number:
                 content.last = now
                 continue
             if content is not None:
                 self.lives.append((place, content.first, max(content.first, min(content.last, now - 1))))
-            self.slots[key] = _Content(number, now, now)
+            slots[number % count] = _Content(number, now, now)
 
 
 def _meet(one: Box, other: Box) -> bool:

@@ -100,9 +100,10 @@ class Accelerator:
         tiles = ceil(c.outer / hardware.mac_columns)
         passes = ceil(c.inner / hardware.mac_rows) * c.taps  # of the pixels, per tile
         arriving = ceil(min(c.inner, hardware.mac_rows) * min(c.outer, hardware.mac_columns) * second / hardware.weight_port_bytes)
-        busy, drain, blocks = passes * max(c.pixels, arriving), c.pixels * (1 if step.first else 2), c.groups * tiles
+        results, blocks = box_elements(step.boxes[0]), c.groups * tiles
+        busy = passes * max(c.pixels, arriving)
+        drain = ceil(results / max(c.groups * c.outer, 1)) * (1 if step.first else 2)
         together = max(blocks * busy + drain, busy + blocks * drain) if hardware.accumulator_banks > 1 else blocks * (busy + drain)
-        results = c.groups * c.outer * c.pixels
         reads = c.groups * tiles * c.taps * c.pixels * c.inner if c.shared else c.outer * c.taps * c.pixels
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         return Work(
@@ -112,7 +113,7 @@ class Accelerator:
             buffer_bytes=reads * hardware.element_bytes
             + c.groups * c.outer * c.inner * c.taps * second
             + results * (sums + step.last * hardware.element_bytes),
-            accumulator_bytes=2 * results * passes * hardware.accumulator_bytes,
+            accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )
 
     def _vector(self, op: int, step: Compute) -> Work:

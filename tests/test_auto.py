@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import pytest
@@ -95,8 +97,8 @@ def compare_bounds(scheme: Scheme, first: int, graphs: int, least: int, most: in
                 floor, dram = costs.grow(part, floor, dram, op)
                 part |= 1 << op
             assert dram <= wanted, what
-            rest = costs.rest_bytes(0, costs.least_bytes, mask)
-            assert wanted + rest >= costs.least_bytes, f"{what}: moves {wanted}, and takes {costs.least_bytes - rest} off what is left to move"
+            before = reduce(or_, (flow.ancestors[op] for op in bits(mask))) & ~mask
+            assert wanted >= -costs.rest_bytes(before, 0, mask), f"{what}: moves {wanted}, and takes more off what is left to move"
     return groups
 
 
@@ -134,7 +136,6 @@ def test_more_buffer_never_costs_more_bytes(scheme: Scheme, traffic: Traffic) ->
         costs = GroupCosts(Dataflow.of(graph), Hardware(sizes[-1]), traffic, scheme=scheme)
         found = [optimum(costs.at(size)).dram_bytes for size in sizes]
         assert found == sorted(found, reverse=True), f"seed {seed}, {scheme}: {dict(zip(sizes, found, strict=True))}"
-        assert found == [optimum(GroupCosts(costs.dataflow, Hardware(size), traffic, scheme=scheme)).dram_bytes for size in sizes[::5]] or True
         steps += len(set(found)) - 1
     assert steps > 30  # buffers that are worth something
 
@@ -207,6 +208,7 @@ def test_a_group_that_does_not_fit_is_explained_by_the_mode_that_needs_the_least
                 needs = {"lbdf": costs.buffer_bytes(mask), "resident": costs.resident.need(mask)}
                 if choices := costs.bands.choices(mask):
                     needs["brr"] = choices[-1].buffer_bytes
+                assert costs.least_need(mask) == (min(needs, key=needs.__getitem__), found.needed)
                 assert found.needed == min(needs.values())
                 assert found.available == hardware.buffer_bytes
                 seen.add(min(needs, key=needs.__getitem__))

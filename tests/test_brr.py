@@ -19,9 +19,12 @@ from lfopt.frontend import from_model
 from lfopt.fusion.legality import connected, convex_gap
 from lfopt.ir import (
     Compute,
+    Cost,
+    DoesNotFit,
     DramBytes,
     Graph,
     Hardware,
+    Node,
     Place,
     PlannedGroup,
     Transfer,
@@ -37,9 +40,12 @@ from lfopt.ir import (
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GroupCosts, Traffic, optimus
 from lfopt.planning.brr import NEVER, Banded, Bands
+from lfopt.planning.optimus import Fused, Optimus, OptimusCosts, paper_bands
 from lfopt.rewrite import simplify
+from search.exact import solve
+from search.problem import Problem
 from simulator.execute import Machine
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
@@ -125,9 +131,9 @@ class Chip:
 
     def read_map(self, m: int, rows: range, channels: tuple[int, int], who: str) -> None:
         name = self.flow.maps[m].name
-        check(name in self.at, f"{who}: {name} has no place")
-        place = self.at[name]
+        check(name in self.at or not rows, f"{who}: {name} has no place")
         for row in rows:
+            place = self.at[name]
             number, there = self.held[place].get(row % self.places[place].slots, (-1, np.zeros(1, bool)))
             check(number == row, f"{who}: row {row} of {name} is read, its slot holds {number}")
             check(bool(there[slice(*channels)].all()), f"{who}: channels {channels} of row {row} of {name} are not all there")
@@ -264,7 +270,7 @@ class Chip:
         return tuple(box)
 
 
-def walk(flow: Dataflow, mask: int, hardware: Hardware, places: tuple[Place, ...], steps: tuple) -> dict[str, np.ndarray]:
+def walk(flow: Dataflow, mask: int, hardware: Hardware, places: tuple[Place, ...], steps: Sequence[Node]) -> dict[str, np.ndarray]:
     """Run the steps; returns how often each element of each tensor moved."""
     chip = Chip(flow, mask, hardware, places)
     for step in unfold(steps):
@@ -528,6 +534,7 @@ def check_bounds(found: Iterator[Group]) -> int:
         assert all(any(c.weight_passes <= b.weight_passes and c.buffer_bytes <= b.buffer_bytes for c in choices) for b in bands.candidates(mask)), (
             what
         )
+        assert bands.least(mask) == min((b.buffer_bytes for b in bands.candidates(mask)), default=NEVER), what
         passes = [c.weight_passes for c in choices]
         assert passes == sorted(passes), what
         for size in rng.integers(1, 2 * choices[0].buffer_bytes, 4).tolist() if choices else ():
@@ -590,3 +597,141 @@ def test_squeeze_and_excite_does_not_run_in_bands() -> None:
         assert bands.floor(1 << maker | 1 << i) == NEVER
         assert bands.cheapest(1 << maker | 1 << i, 1 << 30) is None
         assert bands.cheapest(1 << i, 1 << 30) is not None
+
+
+def test_a_schedule_that_lacks_a_step_does_not_pass() -> None:
+    caught = 0
+    for what, rng, costs, bands, mask in groups(conv_net, range(40), 2, 5):
+        for banded in sample(rng, bands.candidates(mask), 1):
+            places, nodes = bands.schedule(mask, banded)
+            steps = [*unfold(nodes)]
+            full = walk(costs.dataflow, mask, costs.hardware, places, steps)
+            at = int(rng.integers(len(steps)))
+            try:
+                moved = walk(costs.dataflow, mask, costs.hardware, places, [*steps[:at], *steps[at + 1 :]])
+            except Spilled:
+                caught += 1
+                continue
+            missing = full.keys() != moved.keys() or any((full[name] != moved[name]).any() for name in full)
+            assert missing, f"{what} {banded}: nobody misses {steps[at]}"
+            caught += 1
+    assert caught > 200
+
+
+# -- Optimus' own formula -------------------------------------------------------------------------------------------------------------------
+
+
+def chain(*layers: tuple[str, int, int, int], source: tuple[int, int, int, int]) -> Dataflow:
+    """A chain of (type, channels, kernel, stride) without biases, "same" padding for odd kernels, none for even ones."""
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
+    shape, name = source, "in"
+    for k, (kind, channels, kernel, stride) in enumerate(layers):
+        n, c, h, w = shape
+        pad = kernel // 2 if kernel % 2 else 0
+        shape = (n, channels, *((extent + 2 * pad - kernel) // stride + 1 for extent in (h, w)))
+        window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        if kind == "Relu":
+            node = helper.make_node("Relu", [name], [f"t{k}"], name=f"n{k}")
+        elif kind == "MaxPool":
+            node = helper.make_node("MaxPool", [name], [f"t{k}"], name=f"n{k}", **window)
+        else:
+            depthwise = kind == "depthwise"
+            weight = np.zeros((channels, 1 if depthwise else c, kernel, kernel), np.float32)
+            constants.append(onnx.numpy_helper.from_array(weight, f"w{k}"))
+            node = helper.make_node("Conv", [name, f"w{k}"], [f"t{k}"], name=f"n{k}", group=c if depthwise else 1, **window)
+        nodes.append(node)
+        name = f"t{k}"
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [helper.make_tensor_value_info("in", TensorProto.FLOAT, source)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)],
+        constants,
+    )
+    return Dataflow.of(from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)))
+
+
+def test_optimus_two_convolutions() -> None:
+    flow = chain(("Conv", 32, 3, 1), ("Conv", 64, 3, 1), source=(1, 8, 16, 10))
+    # Not full first: 16 x 3 x 10 of the first layer, 8 x 5 x 10 of its input, 64 x 1 x 10 of the second; a further line takes 160 + 240 + 640.
+    # Full first: 32 x 3 x 10 of the first layer, 16 x 1 x 10 of the second; a further line takes 320 + 160.
+    assert Optimus(flow).needs(0b11) == ((1520, 1040, False), (1120, 480, True))
+    assert paper_bands(flow, 0b11, 1120) is None
+    assert paper_bands(flow, 0b11, 1121) == Fused(1120, 480, full_first=True, lines=1, weight_passes=16)
+    assert paper_bands(flow, 0b11, 2000) == Fused(1120, 480, full_first=True, lines=2, weight_passes=8)
+    assert paper_bands(flow, 0b11, 1120 + 6 * 480) == Fused(1120, 480, full_first=True, lines=7, weight_passes=3)
+    weights = 32 * 8 * 9 + 64 * 32 * 9
+    assert Optimus(flow).weight_elements(0b11) == weights
+    assert paper_bands(flow, 0b11, weights + 1120) == Fused(1120, 480, full_first=True, lines=16, weight_passes=1)
+
+
+def test_optimus_one_convolution() -> None:
+    flow = chain(("Conv", 32, 3, 2), source=(1, 8, 16, 10))
+    # 8 rows of 5 columns. Not full: 16 x 1 x 5, and 3 rows of the input. Full: 32 x 1 x 5, the input is not held.
+    assert Optimus(flow).needs(1) == ((80 + 240, 80 + 240, False), (160, 160, True))
+    assert paper_bands(flow, 1, 400) == Fused(160, 160, full_first=True, lines=2, weight_passes=4)
+
+
+def test_optimus_strides_and_pools() -> None:
+    flow = chain(("Conv", 4, 3, 2), ("Relu", 4, 1, 1), ("MaxPool", 4, 2, 2), ("Conv", 24, 1, 1), source=(1, 3, 32, 32))
+    # Rows: 1 of the last layer, 1 of the pool, 2 of Relu and of the first layer (16 columns), (2 - 1) * 2 + 3 = 5 of the input.
+    # Channels: 4 are fewer than k = 16.
+    assert Optimus(flow).needs(0b1111) == (
+        (4 * 2 * 16 + 3 * 5 * 32 + 24 * 8, 4 * 2 * 16 + 3 * 5 * 32 + 24 * 8, False),
+        (128 + 16 * 8, 128 + 16 * 8, True),
+    )
+    assert Optimus(flow, channels=2).needs(0b1111)[1] == (128 + 2 * 8, 128 + 2 * 8, True)
+
+
+def test_optimus_depthwise_convolutions_take_no_buffer_and_keep_the_kind_of_what_they_read() -> None:
+    flow = chain(("Conv", 48, 1, 1), ("depthwise", 48, 3, 1), ("Conv", 8, 1, 1), source=(1, 8, 14, 14))
+    # Rows: 1, 1, 3, and 3 of the input. Not full first: 16 x 3 x 14 + 8 x 3 x 14 + 8 x 14. Full first: 48 x 3 x 14 + 8 x 14 (8 are fewer than k).
+    assert Optimus(flow).needs(0b111) == ((672 + 336 + 112, 224 + 112 + 112, False), (2016 + 112, 672 + 112, True))
+
+
+def test_optimus_knows_no_group_of_several_that_starts_with_a_local_layer() -> None:
+    flow = chain(("Conv", 8, 1, 1), ("Relu", 8, 1, 1), ("Conv", 8, 1, 1), source=(1, 8, 8, 8))
+    assert paper_bands(flow, 0b110, 1 << 40) is None
+    assert Optimus(flow).floor(0b110) == optimus.NEVER
+    costs = OptimusCosts(flow, Hardware(1 << 20))
+    assert isinstance(costs.evaluate(0b110), DoesNotFit)
+    assert costs.evaluate(0b010) == Cost(2 * 8 * 8 * 8 * 2, 0, "tiled")
+
+
+def test_optimus_images_of_a_batch_pass_together_when_lines_are_left_over() -> None:
+    flow = chain(("Conv", 16, 1, 1), source=(4, 16, 4, 4))
+    least, line, full = Optimus(flow).needs(1)[1]
+    assert (least, line, full) == (64, 64, True)
+    assert paper_bands(flow, 1, least + 2 * line) == Fused(64, 64, full_first=True, lines=3, weight_passes=6)
+    assert paper_bands(flow, 1, least + 3 * line) == Fused(64, 64, full_first=True, lines=4, weight_passes=4) or least + 3 * line >= 256 + 64
+
+
+def test_optimus_costs_are_those_of_the_formula_and_the_exact_search_finds_the_optimum() -> None:
+    tried = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        graph = conv_net(rng, int(rng.integers(3, 7)))
+        flow = Dataflow.of(graph)
+        hardware = Hardware(int(rng.integers(20, 3000)))
+        once, model = GroupCosts(flow, Hardware(1 << 40), Traffic.ONCE, epilogue=False), Optimus(flow, 2)
+        costs = OptimusCosts(flow, hardware, channels=2)
+
+        def price(mask: int, once: GroupCosts = once, model: Optimus = model, hardware: Hardware = hardware) -> int | None:
+            fused, moved = model.fuse(mask, hardware.buffer_bytes // 2), once.dram(mask)
+            if fused is None:
+                return moved.total if mask & (mask - 1) == 0 else None
+            return moved.input + moved.output + fused.weight_passes * moved.weight
+
+        oracle = Oracle(graph)
+        for mask in oracle.legal_groups():
+            part, found, wanted = 0, costs.evaluate(mask), price(mask)
+            assert (found.dram_bytes if isinstance(found, Cost) else None) == wanted
+            for op in bits(mask):
+                part |= 1 << op
+                assert model.floor(part) <= min((least for least, _, _ in model.needs(mask)), default=optimus.NEVER)
+        best = solve(Problem.of(costs))
+        assert best.proof == "optimal"
+        assert best.dram_bytes == oracle.least(price)[0], f"seed {seed}"
+        tried += len(best.groups) < len(flow)
+    assert tried > 20

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 import onnx
@@ -31,6 +32,7 @@ from lfopt.ir import (
     Plan,
     PlannedGroup,
     Report,
+    Scheme,
     SearchRecord,
     Step,
     Totals,
@@ -91,9 +93,9 @@ def real(name: str) -> Graph:
     return simplify(from_model(zoo.build(name, weights=False), {}, label=name, name=name), "default")
 
 
-def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED) -> Plan:
+def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: Scheme = "lbdf") -> Plan:
     """The optimal plan."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, traffic)
+    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
     found = solve(Problem.of(costs))
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
@@ -115,7 +117,9 @@ def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED) 
 def random_plan(seed: int) -> tuple[Graph, Plan]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
-    return graph, planned(graph, random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))])
+    traffic = list(Traffic)[int(rng.integers(3))]
+    scheme = get_args(Scheme)[seed % 4] if traffic is Traffic.TILED else "lbdf"
+    return graph, planned(graph, random_hardware(rng, graph), traffic, scheme)
 
 
 Schedule = tuple[tuple[Place, ...], tuple[Step | Loop, ...]]
@@ -165,6 +169,15 @@ def test_few_pixels_wait_for_the_weights() -> None:
 def test_a_depthwise_convolution_takes_a_row_of_its_kernel_per_cycle() -> None:
     flow = network(conv("x", "w", "y", kernel=5, group=40), x=(1, 40, 14, 14), w=(40, 1, 5, 5))
     assert cycles(flow, row(flow)) == 3 * 5 * 14 + 14 + 3 * 8
+
+
+def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
+    """9x9, stride 4: a row of 32 results meets 32 / 16 = 2 input pixels for each of 81 kernel elements, and drains 32 of them."""
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "y", strides=[4, 4], pads=[4, 4, 4, 4], output_padding=[3, 3])
+    flow = network(node, x=(1, 16, 8, 8), w=(16, 16, 9, 9))
+    assert flow.maps[1].shape == (1, 16, 32, 32)
+    assert cycles(flow, row(flow), replace(INT8, weight_port_bytes=256)) == 81 * 2 + 32 + 8
+    assert Accelerator(flow, INT8).work(row(flow)).macs == 81 * 2 * 256
 
 
 def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
@@ -403,11 +416,14 @@ def check_sums(graph: Graph, plan: Plan) -> Report:
 
 
 def test_sums_over_groups_and_over_tensors_are_what_the_plan_says() -> None:
-    for seed in range(200):
+    modes: set[str] = set()
+    for seed in range(300):
         graph, plan = random_plan(seed)
         report = check_sums(graph, plan)
+        modes |= {group.mode for group in plan.groups if group.steps}
         if plan.totals.excluded_bytes == 0:
             assert sum(group.saved_bytes for group in report.groups) == plan.totals.layer_by_layer_bytes - plan.totals.dram_bytes
+    assert modes == {"lbdf", "brr", "resident", "tiled"}
 
 
 @pytest.mark.parametrize(("name", "kib"), [("mobilenet_v2", 128), ("squeezenet1_1", 64), ("resnet18", 256), ("efficientnet_b0", 512)])

@@ -70,7 +70,8 @@ def read_plan(path: Path) -> Plan:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}")
     del data["schema"]
-    schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(data.get("groups") or ())]
+    groups = data.get("groups")
+    schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)] if isinstance(groups, list) else []
     try:
         plan = validate(Plan, data, str(path))
     except InvalidConfig as error:

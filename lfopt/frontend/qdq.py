@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import NamedTuple
 
 import numpy as np
@@ -378,11 +379,12 @@ class _Rewriting:
     def _add(self, name: str) -> str:
         """The name under which the integers behind a float constant are a constant of the graph."""
         stored = self.found.stored[name]
-        chosen = stored.tensor.name
-        while chosen in self.graph.tensors or self.added.get(chosen, stored).tensor != replace(stored.tensor, name=chosen):
-            chosen = f"{name}.stored" if chosen == stored.tensor.name else chosen + "_"
-        self.added[chosen] = Stored(replace(stored.tensor, name=chosen), stored.value)
-        return chosen
+        for chosen in chain((stored.tensor.name, f"{name}.stored"), (f"{name}.stored{n}" for n in count(2))):
+            wanted = replace(stored.tensor, name=chosen)
+            if chosen not in self.graph.tensors and (chosen not in self.added or self.added[chosen].tensor == wanted):
+                self.added[chosen] = Stored(wanted, stored.value)
+                return chosen
+        raise AssertionError
 
     def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
         """Without the Q and DQ whose results nobody reads."""

@@ -59,17 +59,21 @@ def _moves(moves: tuple[Move, ...]) -> str:
 
 
 NAME = r'(?:"(?:[^"\\]|\\.)*"|[\w./:-]+)'
-BOX = r"\[[-\d:, ]*\]"
-MOVES = r"(?: by (?P<moves>[-\d,/ ]+))?"
+NUMBER = r"\d{1,18}"
+SPAN = rf"{NUMBER}:{NUMBER}"
+BOX = rf"\[(?:{SPAN}(?:, ?{SPAN}){{0,15}})?\]"
+MOVE = rf"-?{NUMBER}(?:,-?{NUMBER})*"
+MOVES = rf"(?: by (?P<moves>{MOVE}(?: / {MOVE})*))?"
 TRANSFER = re.compile(
-    rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill) (?P<rows>\d+)x(?P<row>\d+) (?:->|<-) "
-    rf"(?P<place>\d+)\.(?P<slot>\d+)(?:\+(?P<offset>\d+))?(?: gather (?P<gather>{NAME}))?{MOVES}"
+    rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill) "
+    rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) (?P<place>{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
+    rf"(?: gather (?P<gather>{NAME}))?{MOVES}"
 )
 COMPUTE = re.compile(
-    rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|\d+)(?: (?:-|\d+))*)(?: in (?P<low>\d+):(?P<high>\d+))?"
-    rf"(?: sums (?P<sums>-?\d+):(?P<part>only|first|more|last))?{MOVES}"
+    rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|{NUMBER})(?: (?:-|{NUMBER}))*)"
+    rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums (?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?{MOVES}"
 )
-LOOP = re.compile(r"loop (?P<count>\d+) \{")
+LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
 DEEPEST = 16  # loops in loops
 
 
@@ -132,7 +136,10 @@ def _compute(found: re.Match[str]) -> Compute:
 
 
 def _unquoted(text: str) -> str:
-    return json.loads(text) if text.startswith('"') else text
+    try:
+        return str(json.loads(text)) if text.startswith('"') else text
+    except ValueError:
+        raise InvalidPlan(f"steps: {text[:80]} is not a JSON string") from None
 
 
 def _parsed_box(text: str) -> Box:

@@ -67,7 +67,8 @@ class Transfer:
 
     def moved(self, by: Move) -> Transfer:
         """The same, elsewhere, outside of loops."""
-        return replace(self, box=_shifted(self.box, by), slot=self.slot + by[-1], moves=())
+        box, slot = _shifted(self.box, by), self.slot + by[-1]
+        return Transfer(self.store, self.tensor, box, self.kind, self.rows, self.row_bytes, self.place, slot, self.offset, self.gather)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Compute:
             boxes.append(_shifted(box, by[used:]))
             used += len(box)
         inputs = (self.inputs[0] + by[used], self.inputs[1] + by[used]) if self.inputs else None
-        return replace(self, boxes=tuple(boxes), inputs=inputs, moves=())
+        return Compute(self.operator, tuple(boxes), self.places, inputs, self.sums, self.first, self.last)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +113,7 @@ Node = Step | Loop
 
 
 def _shifted(box: Box, by: Move) -> Box:
-    return tuple((start + d, stop + d) for (start, stop), d in zip(box, by, strict=False))
+    return tuple([(span[0] + d, span[1] + d) if d else span for span, d in zip(box, by, strict=False)])
 
 
 def unfold(nodes: Sequence[Node]) -> Iterator[Step]:

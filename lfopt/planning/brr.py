@@ -7,9 +7,9 @@ In band b of T, a sink of H rows makes rows ceil(b H / T) up to ceil((b + 1) H /
 external inputs are full. A slice keeps no rows: what two bands share of it is computed twice. Segments run one after the other and share their space.
 
 A contraction that reads a full map makes a sliced map, but with start "full" the first contractions of the group make full maps; one that reads a
-sliced map sums over it and makes a full one. An operator between contractions has the kind of its operands; where those made in the group disagree,
-or are slices of different segments, the group cannot run so. Nor can one in which a single row that the group makes is spread over many
-(squeeze-and-excite).
+sliced map sums over it and makes a full one; what fits into one slice is full. An operator between contractions has the kind of its operands; where
+those made in the group disagree, or are slices of different segments, the group cannot run so. Nor can one in which a single row that the group makes
+is spread over many (squeeze-and-excite).
 
 Weights stream past once per band, or all of them stay on chip and pass once. All constants pass equally often, even where an operator has no rows
 left to make; those that fall into no blocks (slopes, what several operators read) are held whole.
@@ -27,6 +27,7 @@ import numpy as np
 
 from lfopt.ir import Hardware, Node, Place
 from lfopt.ops import Dataflow, RowReads, bits
+from lfopt.ops.rows import same_row
 from lfopt.planning.brr_schedule import SLOTS, Run, Schedule
 from lfopt.planning.slices import STARTS, Draft, Slices, Start
 
@@ -99,7 +100,7 @@ class Needs(NamedTuple):
 
     rings: dict[int, Ints]  # per full map: rows
     slices: dict[int, Ints]  # per sliced map: rows
-    sums: dict[int, Ints]  # per operator that sums over several slices: rows
+    sums: dict[int, Ints]  # per operator that sums over slices: rows
 
 
 class Bands:
@@ -111,6 +112,7 @@ class Bands:
         self._arrays: dict[RowReads, tuple[Ints, Ints]] = {}
         self._grids: dict[int, Grid] = {}
         self._floors: dict[int, int] = {}
+        self._least: dict[int, int] = {}
         self._choices: dict[int, tuple[Banded, ...]] = {}
 
     # -- what is asked -----------------------------------------------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class Bands:
 
         More buffer never gives more passes.
         """
-        if self.floor(mask) >= buffer_bytes:
+        if self.floor(mask) >= buffer_bytes or (mask not in self._choices and self.least(mask) >= buffer_bytes):
             return None
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < buffer_bytes), None)
 
@@ -130,6 +132,17 @@ class Bands:
         if found is None:
             found = self._floors[mask] = min((draft.floor for draft in self.slices.drafts(mask) if draft is not None), default=NEVER)
         return found
+
+    def least(self, mask: int) -> int:
+        """The least F_beta of any choice; NEVER if the group cannot run so.
+
+        Where all sinks have equally many rows, a band of several rows is made of bands of one row, and takes no less than any of them.
+        """
+        if mask not in self._least:
+            heights = {self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))}
+            found = self._sized(mask, Grid((*heights,))) if len(heights) == 1 else self.choices(mask)
+            self._least[mask] = min((choice.buffer_bytes for choice in found), default=NEVER)
+        return self._least[mask]
 
     def choices(self, mask: int) -> tuple[Banded, ...]:
         """Fewer and fewer bytes of buffer for more and more weight passes; empty if the group cannot run so."""
@@ -158,15 +171,22 @@ class Bands:
         assert end == banded.buffer_bytes, f"the places end at {end}, planned were {banded.buffer_bytes} bytes"
         return places, steps
 
-    # -- rows and buffer ---------------------------------------------------------------------------------------------------------------------
-
     def candidates(self, mask: int) -> list[Banded]:
         """Every start and number of bands that is tried, with weights streaming and with all of them on chip."""
-        flow, slices = self.dataflow, self.slices
-        tall = max((flow.heights[i] for i in bits(flow.sinks(mask))), default=1)
+        tall = self._tallest(mask)
         if tall not in self._grids:
             self._grids[tall] = Grid.up_to(tall)
-        grid = self._grids[tall]
+        return self._sized(mask, self._grids[tall])
+
+    # -- rows and buffer ---------------------------------------------------------------------------------------------------------------------
+
+    def _tallest(self, mask: int) -> int:
+        """Rows of the tallest sink."""
+        return max((self.dataflow.heights[i] for i in bits(self.dataflow.sinks(mask))), default=1)
+
+    def _sized(self, mask: int, grid: Grid) -> list[Banded]:
+        """See `candidates`; for the numbers of bands of one grid."""
+        slices, tall = self.slices, self._tallest(mask)
         held, passing = slices.constants(mask)
         held_bytes = sum(held.values())
         all_bytes = held_bytes + sum(slices.constant_bytes[s.name] for streamed in passing.values() for s in streamed)
@@ -183,8 +203,15 @@ class Bands:
                 found.append(Banded(1, rows, size + all_bytes, start, bands, resident=True))
         return found
 
-    def _reads(self, reads: RowReads) -> tuple[Ints, Ints]:
-        """(rows that must exist before so many rows of the reader, lowest row that this row of the reader or a later one reads)."""
+    def _needed(self, reads: RowReads, stop: Ints) -> Ints:
+        """Rows that must exist before so many rows of the reader."""
+        return stop if reads is same_row(reads.rows_in) else self._as_arrays(reads)[0][stop]
+
+    def _kept(self, reads: RowReads, low: Ints) -> Ints:
+        """Lowest row that this row of the reader or a later one reads."""
+        return low if reads is same_row(reads.rows_in) else self._as_arrays(reads)[1][low]
+
+    def _as_arrays(self, reads: RowReads) -> tuple[Ints, Ints]:
         if reads not in self._arrays:
             self._arrays[reads] = np.array((0, *reads.need), np.int64), np.array(reads.keep, np.int64)
         return self._arrays[reads]
@@ -192,19 +219,19 @@ class Bands:
     def _made(self, mask: int, draft: Draft, grid: Grid) -> dict[int, Made]:
         """Rows that every operator computes in every band, by operator, consumers first."""
         flow, slices = self.dataflow, self.slices
-        readers: dict[int, list[tuple[Made, Ints, Ints]]] = {}  # per operator
+        readers: dict[int, list[tuple[Made, RowReads]]] = {}  # per operator
         found: dict[int, Made] = {}
         for i in reversed([*bits(mask)]):
             sink = any(slices.leaves(m, mask) for m in flow.results[i])
-            stops = [need[rows.stop] for rows, need, _ in readers.get(i, ())]
+            stops = [self._needed(reads, rows.stop) for rows, reads in readers.get(i, ())]
             if sink:
                 stops.append(grid.quota(flow.heights[i]))
             stop = stops[0] if len(stops) == 1 else np.maximum.reduce(stops)
             start = new = grid.before(stop)
             low = np.where(new < grid.final(stop), new, flow.heights[i])
             if any(m in draft.head for m in flow.results[i]):
-                lows = [keep[rows.low] for rows, _, keep in readers.get(i, ())]
-                active = [rows.stop > rows.start for rows, _, _ in readers.get(i, ())]
+                lows = [self._kept(reads, rows.low) for rows, reads in readers.get(i, ())]
+                active = [rows.stop > rows.start for rows, _ in readers.get(i, ())]
                 if sink:
                     lows.append(low)
                     active.append(stop > new)
@@ -214,7 +241,7 @@ class Bands:
             for o in flow.operands[i]:
                 producer = flow.producer[o.map]
                 if producer >= 0 and mask >> producer & 1:
-                    readers.setdefault(producer, []).append((found[i], *self._reads(o.reads)))
+                    readers.setdefault(producer, []).append((found[i], o.reads))
         return found
 
     def _needs(self, mask: int, draft: Draft, made: dict[int, Made], grid: Grid) -> Needs:
@@ -226,12 +253,11 @@ class Bands:
             for o in flow.operands[i]:
                 if o.map in draft.head:
                     continue
-                need, keep = self._reads(o.reads)
-                low = keep[made[i].low]
+                low = self._kept(o.reads, made[i].low)
                 kept[o.map] = np.minimum(kept[o.map], low) if o.map in kept else low
                 producer = flow.producer[o.map]
                 if producer < 0 or not mask >> producer & 1:
-                    stop = need[made[i].stop]
+                    stop = self._needed(o.reads, made[i].stop)
                     loaded[o.map] = np.maximum(loaded[o.map], stop) if o.map in loaded else stop
         needs = Needs({m: np.maximum(grid.most(stop - np.minimum(kept[m], stop)), 1) for m, stop in loaded.items()}, {}, {})
         for i in bits(mask):
@@ -241,7 +267,7 @@ class Bands:
                     needs.slices[m] = grid.most(rows.stop - rows.start)
                 elif slices.needed(m):
                     needs.rings[m] = grid.most(rows.stop - (np.minimum(kept[m], rows.new) if m in kept else rows.new))
-            if draft.summing >> i & 1 and slices.sum_bytes(i):
+            if draft.summing >> i & 1:
                 needs.sums[i] = grid.most(rows.stop - rows.start)
         return needs
 

@@ -33,7 +33,7 @@ class Run(NamedTuple):
     ]  # per operator and band: first row computed, first not computed, first new row, lowest row to come
     rings: dict[int, int]  # per full map: rows held
     slices: dict[int, int]  # per sliced map: rows held
-    sums: dict[int, int]  # per operator that sums over several slices: rows of partial sums
+    sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
 
 
 class Schedule:
@@ -69,12 +69,13 @@ class Schedule:
             self.blocks = self._place("weight blocks", "weight", SLOTS, size)
         base = self.places[-1].end
         for head in sorted(set(draft.head.values())):
-            top: int | None = base
+            top = base
             for m in (m for m in self.run.slices if draft.head[m] == head):
                 self.at[maps[m].name] = self._place(maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m), top)
-                top = None
+                top = self.places[-1].end
             for i in (i for i in self.run.sums if draft.segment[i] == head):
-                self.sums[i] = self._place(f"sums of {self.flow.operators[i].name}", "sum", self.run.sums[i], slices.sum_bytes(i))
+                self.sums[i] = self._place(f"sums of {self.flow.operators[i].name}", "sum", self.run.sums[i], slices.sum_bytes(i), top)
+                top = self.places[-1].end
 
     def _place(self, name: str, purpose: str, slots: int, slot_bytes: int, address: int | None = None) -> int:
         """Index of a new place, behind the last one if no address is given."""
@@ -167,7 +168,7 @@ class Schedule:
             number, steps = base + k * sum(blocks), list[Node]()
             for i, count in zip(members, blocks, strict=True):
                 if self._is_summing(i):
-                    steps += self._sum(i, band, number, span if last else None, first=k == 0, last=k == last)
+                    steps += self._sum(i, band, number, span, first=k == 0, last=k == last)
                 else:
                     start, stop, new, _ = self.rows[i][band]
                     if i in self.passing:
@@ -179,8 +180,7 @@ class Schedule:
 
         yield from turn(0, spans[0])
         yield from _in_turn(spans[1:-1], lambda k, span: turn(k + 1, span))
-        if last:
-            yield from turn(last, spans[last])
+        yield from turn(last, spans[last])
         self.number += len(spans) * sum(blocks)
         for i in members:
             if not any(m in self.draft.head for m in self.flow.results[i]):
@@ -193,13 +193,13 @@ class Schedule:
             return 0
         return len(self.slices.spans(self.flow.calls[op].result)) if self._is_summing(op) else 1
 
-    def _sum(self, op: int, band: int, number: int, inputs: Span | None, *, first: bool, last: bool) -> Iterator[Node]:
+    def _sum(self, op: int, band: int, number: int, inputs: Span, *, first: bool, last: bool) -> Iterator[Node]:
         """Add one slice to the sums of a contraction: all output channels at once, or block by block as its weights pass."""
         start, stop, *_ = self.rows[op][band]
 
         def compute(span: Span | None) -> Iterator[Step]:
             for step in self._computes(op, (start, stop), span):
-                yield replace(step, inputs=inputs, sums=self.sums.get(op, -1), first=first, last=last)
+                yield replace(step, inputs=inputs, sums=self.sums[op], first=first, last=last)
 
         if op not in self.passing:
             yield from compute(None)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, InvalidConfig, RingNeed, Scheme
 from lfopt.ir.cost import Mode
 from lfopt.ops import OPAQUE, Dataflow, bits
-from lfopt.planning.brr import Banded, Bands
+from lfopt.planning.brr import NEVER, Banded, Bands
 from lfopt.planning.epilogue import families, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.mates import band_bytes, band_mates, convex, mates
@@ -64,8 +64,6 @@ class GroupCosts:
         self._line, self._resident, self._bands = (scheme in (mode, "auto") for mode in ("lbdf", "resident", "brr"))
         self.line_buffers = LineBuffers(dataflow)
         self.tiles = Tiles(dataflow, hardware, self.line_buffers.ring_rows)
-        self.resident = Resident(dataflow, hardware)
-        self.bands = Bands(dataflow, hardware)
         self._grown: dict[int, tuple[Floor, int]] = {}  # per group: floor, DRAM bytes if every tensor moves once
         self._needs: dict[int, int] = {}  # F_beta by group, the same on any buffer
         self._prices: dict[int, Cost | None] = {}
@@ -86,10 +84,24 @@ class GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""
         hardware = replace(self.hardware, buffer_bytes=buffer_bytes)
         other = GroupCosts(self.dataflow, hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
-        other.line_buffers, other.resident, other.bands = self.line_buffers, self.resident, self.bands
+        other.line_buffers = self.line_buffers
+        if self._resident:
+            other.resident = self.resident
+        if self._bands:
+            other.bands = self.bands
         other._needs, other._grown = self._needs, self._grown
         other.tiles = self.tiles.at(hardware)
         return other
+
+    @cached_property
+    def resident(self) -> Resident:
+        """Needs and schedules of groups that run operator by operator, the same on any buffer."""
+        return Resident(self.dataflow, self.hardware)
+
+    @cached_property
+    def bands(self) -> Bands:
+        """Needs and schedules of groups that run in bands, the same on any buffer."""
+        return Bands(self.dataflow, self.hardware)
 
     # -- whole groups --------------------------------------------------------------------------------------------------------------------
 
@@ -209,26 +221,37 @@ class GroupCosts:
         return need
 
     def does_not_fit(self, mask: int) -> DoesNotFit:
-        """The breakdown of F_beta in the mode that needs the least buffer."""
-        needs: dict[str, int] = {}
-        if self._line:
-            needs["lbdf"] = self.buffer_bytes(mask)
-        if self._resident:
-            needs["resident"] = self.resident.need(mask)
-        if self._bands and (choices := self.bands.choices(mask)):
-            needs["brr"] = choices[-1].buffer_bytes
-        mode = min(needs, key=needs.__getitem__, default="lbdf")
+        """The breakdown of F_beta in the mode of the scheme that needs the least buffer."""
+        beta, flow = self.hardware.buffer_bytes, self.dataflow
+        mode, needed = self.least_need(mask)
         if mode == "resident":
-            return self.resident.does_not_fit(mask, self.hardware.buffer_bytes)
-        flow = self.dataflow
+            return self.resident.does_not_fit(mask, beta)
+        if needed == NEVER:
+            return DoesNotFit(mask, needed, beta, (), ())
+        if mode == "brr":
+            places, _ = self.bands.schedule(mask, self.bands.choices(mask)[-1])
+            maps = tuple(RingNeed(place.name, place.slots, place.bytes) for place in places if place.purpose != "weight")
+            return DoesNotFit(mask, needed, beta, maps, tuple((place.name, place.bytes) for place in places if place.purpose == "weight"))
         rings = self.line_buffers.ring_rows(mask)
         return DoesNotFit(
             mask,
             self.buffer_bytes(mask),
-            self.hardware.buffer_bytes,
+            beta,
             tuple(RingNeed(flow.maps[m].name, rows, rows * self._row_bytes[m]) for m, rows in sorted(rings.items())),
             tuple((flow.operators[i].name, self.weight_bytes(1 << i)[1]) for i in bits(mask) if flow.weights[i]),
         )
+
+    def least_need(self, mask: int) -> tuple[Mode, int]:
+        """(mode of the scheme that needs the least buffer, F_beta in it); `brr.NEVER` bytes where no buffer is large enough."""
+        needs: list[tuple[int, Mode]] = []
+        if self._line:
+            needs.append((self.buffer_bytes(mask), "lbdf"))
+        if self._resident:
+            needs.append((self.resident.need(mask), "resident"))
+        if self._bands:
+            needs.append((self.bands.least(mask), "brr"))
+        needed, mode = min(needs, key=lambda item: item[0])
+        return mode, needed
 
     # -- epilogue groups and tiling ------------------------------------------------------------------------------------------------------
 
@@ -415,13 +438,15 @@ class GroupCosts:
     def _retiled(self) -> list[int]:
         """Per operator: bytes that it re-reads in whatever group, because even the lower bound of its buffer does not fit.
 
-        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold (unless they share weights).
+        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold (unless they share weights). What
+        may stand in an epilogue itself is left out: there it re-reads nothing.
         """
-        if self.traffic is not Traffic.TILED:
-            return [0] * len(self.dataflow)
         found = [0] * len(self.dataflow)
+        if self.traffic is not Traffic.TILED:
+            return found
         for i in range(len(found)):
-            if self._fits_in_no_mode(i) and not self._with_shared >> i & 1:
+            follows = self.epilogue and self._follows[i]
+            if not follows and not self._with_shared >> i & 1 and self._fits_in_no_mode(i):
                 found[i] = max(self.tile(1 << i).dram.total - sum(self._once(1 << i)), 0)
         return found
 

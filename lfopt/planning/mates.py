@@ -72,13 +72,8 @@ def band_bytes(slices: Slices, op: int) -> int:
         thin += rows * (slices.slice_bytes(m) if all(slices.takes_slices(op, o.input) for o in reading) else slices.row_bytes[m])
     made = [m for m in flow.results[op] if slices.needed(m)]
     made_full = sum(slices.row_bytes[m] for m in made)
-    if not facts.contracts:
-        maps = thin + sum(
-            min(slices.slice_bytes(m), slices.row_bytes[m]) if CHANNEL_AXIS_OF_RANK.get(len(flow.maps[m].shape)) is not None else slices.row_bytes[m]
-            for m in made
-        )
-    else:
-        maps = min(full + sum(slices.slice_bytes(m) for m in made), thin + made_full)
+    made_thin = sum(slices.slice_bytes(m) if len(flow.maps[m].shape) in CHANNEL_AXIS_OF_RANK else slices.row_bytes[m] for m in made)
+    maps = min(full + made_thin, thin + made_full) if facts.contracts else thin + made_thin
     block = min(slices.block_bytes(op, sums=sums) for sums in ((False, True) if facts.sums else (False,)))
     return maps + block + sum(slices.constant_bytes[name] for name in facts.held)
 

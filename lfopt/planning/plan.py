@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, round_up
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, dram_bytes, round_up
 from lfopt.ops import bits
 from lfopt.planning import tiles
 from lfopt.planning.costs import GroupCosts, Traffic
@@ -30,6 +30,8 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
     places, steps, reason = _schedule(costs, group, cost)
+    moved = dram_bytes(steps) if steps else costs.dram(group)
+    assert moved == costs.dram(group), f"{flow.names(group)}: the steps move {moved}, the search reckoned with {costs.dram(group)}"
     return PlannedGroup(
         id=number,
         nodes=flow.names(group),
@@ -37,7 +39,7 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
         band_rows=costs.band_rows(group),
         weight_passes=costs.weight_passes(group),
         buffer_bytes=cost.buffer_bytes,
-        dram=costs.dram(group),
+        dram=moved,
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
         places=places,

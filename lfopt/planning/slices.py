@@ -2,7 +2,7 @@
 
 A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `channel_align` channels at a time, and only inside its
 *segment*: the contraction that makes it from a full map, the operators that follow it channel by channel, and the contractions that sum over it,
-slice by slice, into full maps.
+slice by slice, into full maps. A map that is all in one slice is full.
 """
 
 from __future__ import annotations
@@ -74,6 +74,7 @@ class Slices:
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
+        self._slice_bytes: dict[int, int] = {}
         self._drafts: dict[int, tuple[Draft | None, Draft | None]] = {0: (Draft(), Draft())}
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
@@ -121,8 +122,9 @@ class Slices:
                 head = head | dict.fromkeys(results, source)
         elif facts.contracts:
             first = not flow.preds[op] & draft.deep
-            forks |= first
-            if start == "sliced" or not first:
+            several = len(self.spans(flow.calls[op].result)) > 1
+            forks |= first and several
+            if several and (start == "sliced" or not first):
                 source = op
                 segment, scratch, head = segment | {op: op}, scratch | {op: 0}, head | dict.fromkeys(results, op)
         rows, full_bytes = dict(draft.rows), draft.full_bytes
@@ -240,7 +242,7 @@ class Slices:
         if axis is None or source.shape != shape or any(len(s) != len(shape) or s[axis] != shape[axis] for s in call.results):
             return False
         spans = self.spans(shape)
-        probes = {spans[0], spans[len(spans) // 2], spans[-1]} if len(spans) > 1 else set[Span]()
+        probes = {spans[0], spans[len(spans) // 2], spans[-1]}
         return all(footprints(call, index, tuple(cut(whole(s), axis, span) for s in call.results))[axis] == span for span in probes)
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
@@ -257,8 +259,10 @@ class Slices:
 
     def slice_bytes(self, m: int) -> int:
         """One row of one slice of a map, on chip."""
-        shape = self.dataflow.maps[m].shape
-        return self.layout.row_on_chip(cut(whole(shape), CHANNEL_AXIS_OF_RANK[len(shape)], self.spans(shape)[0]))
+        if m not in self._slice_bytes:
+            shape = self.dataflow.maps[m].shape
+            self._slice_bytes[m] = self.layout.row_on_chip(cut(whole(shape), CHANNEL_AXIS_OF_RANK[len(shape)], self.spans(shape)[0]))
+        return self._slice_bytes[m]
 
     def stored_evenly(self, m: int) -> bool:
         """Whether a map that is stored slice by slice moves no more bytes than whole rows, padding of rows in DRAM included."""
@@ -268,11 +272,8 @@ class Slices:
         return self.hardware.dram_row_align == 1 or sum(parts) == self.layout.map_bytes(whole(shape))
 
     def sum_bytes(self, op: int) -> int:
-        """Partial sums of one row of the result of a contraction that sums over slices; 0 if there is just one slice."""
-        flow, hardware = self.dataflow, self.hardware
-        if flow.calls[op].shape(0)[CHANNEL_AXIS_OF_RANK[len(flow.calls[op].shape(0))]] <= hardware.channel_align:
-            return 0
-        return self.row_bytes[flow.results[op][0]] // hardware.element_bytes * hardware.accumulator_bytes
+        """Partial sums of one row of the result of a contraction that sums over slices."""
+        return self.row_bytes[self.dataflow.results[op][0]] // self.hardware.element_bytes * self.hardware.accumulator_bytes
 
     def block_bytes(self, op: int, *, sums: bool) -> int:
         """Largest weight block: `channel_align` output channels, and as many input channels if the operator sums over slices."""

@@ -29,7 +29,7 @@ from simulator.simulate import simulate
 WARNINGS = 5  # disagreements that are written out
 
 
-def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, sweep_seconds: float = 3.0) -> None:
+def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, sweep_seconds: float = 4.0) -> None:
     """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run, and why no group is larger.
 
     Parameters
@@ -77,10 +77,10 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float) -> str:
     found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
     stairs = sweep(costs, own_stair(plan), sweep_seconds)
     data = content(plan, costs, masks, simulated, found, stairs, plan.search.front)
-    return render(_summary(plan, graph, simulated, stairs, len(found)), data)
+    return render(_summary(plan, graph, simulated, stairs, len(found), sweep_seconds), data)
 
 
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], cut: int) -> Summary:
+def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], cut: int, sweep_seconds: float) -> Summary:
     hardware, search = plan.hardware, plan.search
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
@@ -88,7 +88,7 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
     evaluated = f"{search.evaluations:,} {'groups' if search.method == 'exact' else 'plans'}"
     seed = f", seed {search.seed}" if search.seed is not None else ""
     return Summary(
-        name=graph.name,
+        name=plan.model.name,
         facts=(
             *chip,
             f"{format_size(hardware.buffer_bytes)} buffer",
@@ -99,9 +99,10 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         ),
         figures=_figures(plan),
         accounting=_accounting(plan, simulated),
-        warnings=_warnings(plan, graph, simulated),
+        warnings=_warnings(simulated),
+        notes=_notes(plan, graph),
         counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {cut:,} cuts between them.",
-        sweep=_sweep_note(plan, stairs),
+        sweep=_sweep_note(plan, stairs, sweep_seconds),
         colophon=(
             f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s",
             f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}",
@@ -145,20 +146,24 @@ def _accounting(plan: Plan, simulated: Report) -> str:
     return f"{said} {model}{star}"
 
 
-def _warnings(plan: Plan, graph: Graph, simulated: Report) -> tuple[str, ...]:
+def _warnings(simulated: Report) -> tuple[str, ...]:
     lines = list(simulated.disagreements[:WARNINGS])
     if len(simulated.disagreements) > WARNINGS:
         lines.append(f"... and {len(simulated.disagreements) - WARNINGS} more figures that disagree")
-    if plan.totals.excluded_bytes:
-        count = sum(group.mode == "excluded" for group in plan.groups)
-        lines.append(f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).")
-    return (*lines, *graph.notes)
+    return tuple(lines)
 
 
-def _sweep_note(plan: Plan, stairs: Sequence[Stair]) -> str:
+def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
+    if not plan.totals.excluded_bytes:
+        return graph.notes
+    count = sum(group.mode == "excluded" for group in plan.groups)
+    return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
+
+
+def _sweep_note(plan: Plan, stairs: Sequence[Stair], seconds: float) -> str:
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
     if len(stairs) == 1:
-        return "The plan's own buffer alone: no time was given to other sizes."
+        return "The plan's own buffer alone: " + (f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes.")
     note = f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of them proven optimal."
     front = (
         f" Of the plans that the {plan.search.method} search found, those that no other beats in both bytes and buffer." if plan.search.front else ""

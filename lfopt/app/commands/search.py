@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.commands.options import InputShapes
+from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import Config, Method, Rules, Scheme, TrafficName, find_config, load_config, validate
 from lfopt.app.pipeline import ZOO, Outcome, run
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, table
@@ -24,7 +24,9 @@ def search(
     *,
     config: str | None = None,
     model: str | None = None,
+    hardware: str | None = None,
     buffer: str | None = None,
+    element_bytes: int | None = None,
     scheme: Scheme | None = None,
     method: Method | None = None,
     traffic: TrafficName | None = None,
@@ -46,10 +48,15 @@ def search(
         Configuration file; a bare name is looked for in the working folder, then among the installed ones.
     model
         ONNX file, or zoo:NAME.
+    hardware
+        Hardware description (YAML).
     buffer
-        On-chip buffer, e.g. 256KiB.
+        On-chip buffer, e.g. 256KiB; wins over the hardware description.
+    element_bytes
+        Bytes per element of a feature map (2 if nothing else is said).
     scheme
-        How a group runs; lbdf is line-buffer depth-first.
+        How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
+        for each), or auto: per group whichever moves the fewest bytes.
     method
         exact proves its optimum; nsga2, local and random sample as many plans as --budget says.
     traffic
@@ -76,7 +83,7 @@ def search(
         given["epilogue"] = epilogue == "on"
     if shapes := parse_shapes(input_shape):
         given["input_shapes"] = shapes
-    job = _job(config, {name: value for name, value in given.items() if value is not None}, buffer)
+    job = _job(config, {name: value for name, value in given.items() if value is not None}, hardware, buffer, element_bytes)
     chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit}
     picked = {name: value for name, value in chosen.items() if value is not None}
     if method is not None:
@@ -89,16 +96,17 @@ def search(
     _print(outcome)
 
 
-def _job(config: str | None, given: dict[str, Any], buffer: str | None) -> Config:
+def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer: str | None, element_bytes: int | None) -> Config:
     if config is None:
         if "model" not in given:
             raise InvalidConfig("lfopt search: neither --config nor --model is given")
-        size = parse_size("256KiB" if buffer is None else buffer, "--buffer")
-        return validate(Config, {"hardware": {"buffer_bytes": size}, **given}, "command line")
+        return replace(validate(Config, {"hardware": {"buffer_bytes": 1}, **given}, "command line"), hardware=chip(hardware, buffer, element_bytes))
     job = replace(load_config(find_config(config)), **given)
+    if hardware is not None:
+        return replace(job, hardware=chip(hardware, buffer, element_bytes))
     if buffer is not None:
         job = replace(job, hardware=replace(job.hardware, buffer_bytes=parse_size(buffer, "--buffer")))
-    return job
+    return job if element_bytes is None else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
 
 
 def _print(outcome: Outcome) -> None:
@@ -148,7 +156,7 @@ def _totals(outcome: Outcome) -> Table:
 def _groups(outcome: Outcome) -> Table:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if group.mode != "excluded"]
-    fused = [group for group in groups if group.mode == "lbdf" and len(group.nodes) > 1]
+    fused = [group for group in groups if group.mode != "tiled" and len(group.nodes) > 1]
     rows = table("group", "ops", "mode", "DRAM bytes", "buffer", "full")
     beta, width = outcome.plan.hardware.buffer_bytes, max(out.width - 48, 16)
 

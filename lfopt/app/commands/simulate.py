@@ -16,7 +16,7 @@ from rich.table import Table
 from lfopt.app.files import load_planned
 from lfopt.app.screen import mib, out, shorten, table
 from lfopt.app.sizes import format_size
-from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, PlannedGroup, Report, TensorTraffic, step_count
+from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
 from simulator.simulate import simulate as simulated
 
@@ -47,7 +47,10 @@ def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", ne
     claimed, graph = load_planned(plan)
     if group is not None and not 0 <= group < len(claimed.groups):
         raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}")
-    report = simulated(claimed, graph)
+    try:
+        report = simulated(claimed, graph)
+    except InvalidPlan as error:
+        raise InvalidPlan(f"{plan}: {error}") from None
     if as_json:
         sys.stdout.write(json.dumps(asdict(report if group is None else report.groups[group]), indent=1) + "\n")
         return 1 if report.disagreements else 0
@@ -81,7 +84,7 @@ def _print(report: Report, top: int) -> None:
 
 
 def _print_footnotes(report: Report) -> None:
-    out.print("[dim]* a model: what the hardware description makes of the steps. Bytes are exact sums over the steps.[/]")
+    out.print("[dim]* model: follows from the hardware description. Bytes are sums over steps.[/]")
     if formula := [g for g in report.groups if g.by_formula]:
         first = f"e.g. {formula[0].id}, since {formula[0].by_formula}"
         out.print(f"[dim](f) {len(formula)} of the groups have no steps: bytes by formula, cycles of whole tensors; {escape(first)}[/]")
@@ -228,8 +231,8 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)
     out.print(f"moves {report.dram.total:,} B: {classes}")
-    sign = "saves" if report.saved_bytes >= 0 else "costs"
-    out.print(f"one by one its operators move {report.one_by_one_bytes:,} B: running them together {sign} {abs(report.saved_bytes):,} B\n")
+    verb = "saves" if report.saved_bytes >= 0 else "adds"
+    out.print(f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by one\n")
     _print_model(report.cycles, report.energy, hardware)
     out.print()
     moves = [(t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
@@ -243,7 +246,7 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
         out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
         return
     _print_places(group)
-    out.print(f"\n[bold]steps[/] [dim]({step_count(group.steps):,} that run)[/]")
+    out.print(f"\n[bold]{step_count(group.steps):,} steps[/] [dim]what[box] class rows x bytes -> place.slot; by: how far each turn moves them[/]")
     for line in listing(group.steps):
         out.print(line, markup=False, soft_wrap=True)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from rich.markup import escape
 
 from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import MAX_SECONDS, Rules, TrafficName
+from lfopt.app.config import MAX_SECONDS, Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, table
@@ -27,6 +27,7 @@ def sweep(
     model: str,
     *,
     buffers: str = "64KiB:4MiB",
+    scheme: Scheme = "lbdf",
     traffic: TrafficName = "tiled",
     epilogue: Literal["on", "off"] = "on",
     hardware: str | None = None,
@@ -44,6 +45,8 @@ def sweep(
         ONNX file, or zoo:NAME.
     buffers
         A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB gives those sizes.
+    scheme
+        How a group runs: lbdf, resident, brr or auto; a range of buffers is for lbdf alone.
     traffic
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
@@ -68,9 +71,11 @@ def sweep(
         raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
     if traffic == "paper" and ":" in buffers:
         raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
+    if scheme != "lbdf" and ":" in buffers:
+        raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for scheme lbdf alone; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
-    costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), epilogue=epilogue == "on")
+    costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs = _solve_range(costs, sizes, time_limit, report) if ":" in buffers else _solve_each(costs, sizes, time_limit, report)
     folder = out_dir or Path(f"runs/{graph.name}-sweep")

@@ -198,7 +198,7 @@ def _parts(need: DoesNotFit) -> Data:
 
 
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
-    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store from it), and to which row or slot."""
+    """What a step does (3 k: the k-th operator of the group; 3 k + 1: a load to its k-th place; 3 k + 2: a store), and to which row or slot."""
     step = step_at(group.steps, number)
     if isinstance(step, Compute):
         axis = row_axis(tuple(stop for _, stop in step.boxes[0])) if step.boxes else None

@@ -83,19 +83,28 @@ def _overflow(pair: tuple[int, int], maps: tuple[int, ...], merged: DoesNotFit) 
     ring_bytes, weight_bytes = sum(r.bytes for r in rings), merged.needed - sum(r.bytes for r in rings)
     largest = sorted(rings + weights, key=lambda part: -part.bytes)[:PARTS]
     over = merged.needed - merged.available + 1
-    shares = sorted(((weight_bytes, f"weights {weight_bytes:,} B"), (ring_bytes, f"rows of {len(rings)} maps {ring_bytes:,} B")), reverse=True)
-    head = f"Together they need {merged.needed:,} B, {over:,} B more than fits: " + ", ".join(text for size, text in shares if size)
+    shares = sorted(((weight_bytes, f"weights {_b(weight_bytes)}"), (ring_bytes, f"rows of {len(rings)} maps {_b(ring_bytes)}")), reverse=True)
+    head = f"Together they need {_b(merged.needed)}, {_b(over)} more than fits: " + ", ".join(text for size, text in shares if size)
     what = largest[0] if largest else None
-    most = f"; the most for {f'{what.rows} rows of ' if what.rows else 'the weights of '}{what.what}, {what.bytes:,} B" if what else ""
+    most = f"; the most for {_named(what)}, {_b(what.bytes)}" if what else ""
     return Cut(*pair, maps, "overflows", f"{head}{most}.", merged.needed, ring_bytes, weight_bytes, tuple(largest))
 
 
 def _fits(costs: GroupCosts, groups: tuple[int, ...], pair: tuple[int, int], maps: tuple[int, ...], merged: Cost) -> Cut:
     apart = sum(costs.dram(groups[g]).total for g in pair)
     gain = apart - merged.dram_bytes
-    room = f"They fit together in {merged.buffer_bytes:,} B"
+    room = f"They fit together in {_b(merged.buffer_bytes)}"
     if gain > 0:
-        return Cut(*pair, maps, "gain", f"{room} and would move {gain:,} B less: the search that made this plan missed it.", merged.buffer_bytes)
-    how = f"move {-gain:,} B more" if gain else "move as many bytes"
+        return Cut(*pair, maps, "gain", f"{room} and would move {_b(gain)} less: the search that made this plan missed it.", merged.buffer_bytes)
+    how = f"move {_b(-gain)} more" if gain else "move as many bytes"
     tiled = ", because they would have to be tiled" if merged.mode == "tiled" else ""
     return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", merged.buffer_bytes)
+
+
+def _named(part: Part) -> str:
+    return f"{part.rows} row{'s' * (part.rows > 1)} of {part.what}" if part.rows else f"the weights of {part.what}"
+
+
+def _b(size: int) -> str:
+    """Bytes that no line break tears apart."""
+    return f"{size:,}\u00a0B"

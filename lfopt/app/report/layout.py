@@ -20,6 +20,7 @@ GAP = 26  # between two lines
 TRACK = 4  # between edges that return to the next line
 SWEEPS = 8
 MAX_LINES = 200
+SLACK = 0.08  # by how much of an even share a line may be longer or shorter, to be broken at a better place
 
 Point = tuple[int, int]
 Route = tuple[Point, ...]  # from the centre of a node to that of another
@@ -262,11 +263,14 @@ def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[in
             links[key] = max(links.get(key, 0), weight)
     for (_, at), weight in links.items():
         torn[at] += weight
-    length = _line_length(layers, aspect)
+    lines = -(-total // _line_length(layers, aspect))
     breaks = [0]
-    while total - breaks[-1] > length:
-        start = breaks[-1]
-        breaks.append(min(range(start + max(int(length * 0.8), 1), start + length + 1), key=lambda k: (torn[k], -k)))
+    for left in range(lines, 1, -1):
+        even = (total - breaks[-1]) / left
+        slack = max(int(even * SLACK), 1)
+        middle = breaks[-1] + max(round(even), 1)
+        choices = range(max(middle - slack, breaks[-1] + 1), min(middle + slack, total - left + 1) + 1)
+        breaks.append(min(choices, key=lambda k: (torn[k], abs(k - middle))))
     return [*breaks, total]
 
 

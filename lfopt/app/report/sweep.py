@@ -13,7 +13,8 @@ from search.problem import Problem
 
 DOWN, UP = 4, 5  # powers of two below and above the plan's own buffer
 LEAST_BYTES = 1 << 10
-SHARE = 0.2  # of all the time: the most that one size may take
+SHARE = 0.35  # of all the time: the most that one size may take
+MAX_GAP = 0.5  # of what is shown: a plan further from its bound says little about its buffer
 
 
 class Stair(NamedTuple):
@@ -52,7 +53,9 @@ def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
             break
         found[size] = stair
     stairs = [found[size] for size in sorted(found)]
-    return stairs if costs.traffic is Traffic.PAPER else _monotone(stairs)
+    if costs.traffic is not Traffic.PAPER:
+        stairs = _monotone(stairs)
+    return [s for s in stairs if s.buffer_bytes == own.buffer_bytes or s.dram_bytes <= (1 + MAX_GAP) * s.lower_bound_bytes]
 
 
 def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
@@ -71,16 +74,16 @@ def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
 
 
 def _sizes(own: int) -> Iterator[int]:
-    """Sizes around the plan's own: powers of two of it, the nearest first, then what lies between them, finer and finer."""
-    yield from sorted((_scaled(own, k) for k in range(-DOWN, UP + 1) if k and _scaled(own, k) >= LEAST_BYTES), key=lambda s: max(s / own, own / s))
-    for parts in (2, 4, 8, 16, 32):
-        for k in range(-DOWN * parts + 1, UP * parts):
-            if k % 2 and _scaled(own, k / parts) >= LEAST_BYTES:
-                yield _scaled(own, k / parts)
+    """Sizes around the plan's own: powers of two of it, the nearest first, then what lies between them, finer and finer.
 
-
-def _scaled(own: int, power: float) -> int:
-    return round(own * 2**power)
+    Of a larger and a smaller size, the larger comes first: it says more, and takes less time, because less is tiled.
+    """
+    powers: list[float] = [k for k in range(-DOWN, UP + 1) if k]
+    for parts in (1, 2, 4, 8, 16, 32):
+        for power in sorted(powers, key=lambda power: (abs(power), -power)):
+            if (size := round(own * 2**power)) >= LEAST_BYTES:
+                yield size
+        powers = [k / (2 * parts) for k in range(-DOWN * 2 * parts, UP * 2 * parts) if k % 2]
 
 
 def _monotone(stairs: list[Stair]) -> list[Stair]:

@@ -13,24 +13,26 @@ function fill(node, attributes, children) {
     else if (name === "style") for (const [key, of] of Object.entries(value)) node.style.setProperty(key, of);
     else node.setAttribute(name, value === true ? "" : value);
   }
-  for (const child of children.flat(Infinity)) if (child !== null && child !== undefined && child !== false) node.append(child);
+  node.append(...present(children));
   return node;
 }
+const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const put = (node, ...children) => node.replaceChildren(...present(children));
 const el = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 // -- numbers ----------------------------------------------------------------------------------------------------------------------------
 
 const count = (value) => Math.round(value).toLocaleString("en-US");
-const bytes = (value) => `${count(value)} B`;
+const bytes = (value) => `${count(value)}\u00a0B`;
 const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const percent = (part, whole, digits = 1) => (whole ? `${fixed((100 * part) / whole, digits)} %` : "–");
 
 function size(value) {
   for (const [unit, name] of [[1 << 20, "MiB"], [1 << 10, "KiB"]]) {
-    if (Math.abs(value) >= unit) return `${trimmed(value / unit)} ${name}`;
+    if (Math.abs(value) >= unit) return `${trimmed(value / unit)}\u00a0${name}`;
   }
-  return `${count(value)} B`;
+  return bytes(value);
 }
 const trimmed = (value) => value.toLocaleString("en-US", { maximumFractionDigits: Math.abs(value) < 10 ? 2 : Math.abs(value) < 100 ? 1 : 0 });
 
@@ -85,7 +87,7 @@ function select(group) {
 
 const tip = $("tip");
 function showTip(x, y, ...content) {
-  tip.replaceChildren(...content);
+  put(tip, ...content);
   tip.hidden = false;
   const { width, height } = tip.getBoundingClientRect();
   const left = x + 14 + width > innerWidth - 6 ? Math.max(6, x - width - 14) : x + 14;
@@ -93,5 +95,14 @@ function showTip(x, y, ...content) {
   tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
 }
 const hideTip = () => { tip.hidden = true; };
+// Show something while a mouse is over a node, or once it is tapped.
+function hover(node, show, leave) {
+  const left = () => { hideTip(); if (leave) leave(); };
+  node.addEventListener("pointermove", show);
+  node.addEventListener("pointerdown", show);
+  node.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") left(); });
+  return node;
+}
+addEventListener("pointerdown", hideTip, { capture: true });
 const rows = (pairs) => el("dl", {}, pairs.filter(Boolean).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 addEventListener("scroll", hideTip, { passive: true });

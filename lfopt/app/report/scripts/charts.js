@@ -21,14 +21,14 @@ function compare() {
   const row = (cls, ...cells) => el("div", { role: "row", class: cls }, cells);
   const cell = (cls, ...content) => el("span", { role: "cell", class: cls }, ...content);
   const head = row("head-row", ["", "", "DRAM bytes", "× bound"].map((text, k) => el("span", { role: "columnheader", class: k > 1 ? "num" : "" }, text)));
-  $("compare").replaceChildren(head, ...D.baselines.map((b) => {
+  put($("compare"), head, ...D.baselines.map((b) => {
     const parts = b.by && sum(b.by) ? b.by.map((value, k) => [value, `c${k}`]) : [[b.bytes, "whole"]];
     const bars = parts.filter(([value]) => value).map(([value, cls]) => el("i", { class: cls, style: { width: `${(100 * value) / top}%` } }));
     return row(`${b.plan ? "plan" : ""} ${b.outside ? "faded" : ""}`, cell("", b.name + (b.outside ? " *" : "")), cell("track", bars),
       cell("num", count(b.bytes)), cell("num", bound ? fixed(b.bytes / bound, 3) : "–"));
   }));
   const used = CLASSES.map((name, k) => [name, k]).filter(([, k]) => D.baselines.some((b) => b.by?.[k]));
-  $("classes").replaceChildren(...used.map(([name, k]) => el("span", {}, el("i", { class: `c${k}` }), name)));
+  put($("classes"), ...used.map(([name, k]) => el("span", {}, el("i", { class: `c${k}` }), name)));
 }
 
 // -- traffic by group --------------------------------------------------------------------------------------------------------------------------
@@ -60,14 +60,10 @@ function bars() {
   for (let g = 0; g < D.groups.length; g += every) labels.append(svg("text", { x: left + each * (g + 0.5), y: height - 8, "text-anchor": "middle" }, String(g)));
   picture.append(labels);
   D.groups.forEach((group, g) => {
-    picture.append(svg("rect", {
-      class: "hit", x: left + each * g, width: each, y: topPad - 8, height: height - bottom - topPad + 8,
-      onclick: () => select(g),
-      onpointermove: (event) => showTip(event.clientX, event.clientY, ...groupTip(g)),
-      onpointerleave: hideTip,
-    }));
+    const hit = svg("rect", { class: "hit", x: left + each * g, width: each, y: topPad - 8, height: height - bottom - topPad + 8, onclick: () => select(g) });
+    picture.append(hover(hit, (event) => showTip(event.clientX, event.clientY, ...groupTip(g))));
   });
-  $("bars").replaceChildren(picture);
+  put($("bars"), picture);
   barsOf = (g) => {
     mark.setAttribute("x", left + each * g + (each - Math.max(each, 6)) / 2);
     const scroller = $("bars");
@@ -89,7 +85,7 @@ function groupTip(g) {
 
 // -- the buffer while a group runs -----------------------------------------------------------------------------------------------------------------
 
-const MAPS_SHOWN = 9;
+const MAPS_SHOWN = 8;
 
 // Layers of the picture: maps one by one (small ones together), all weights, all partial sums.
 function layersOf(filling) {
@@ -147,12 +143,13 @@ function fillChart(g) {
   picture.append(svg("circle", { class: "own", cx: x(peak + 0.5), cy: y(filling.peak[0]), r: 3.5 }));
   const axis = svg("g", { class: "axis" });
   for (const step of ticks(filling.steps, width > 600 ? 8 : 4)) {
+    if (((width - left - right) * (filling.steps - step)) / filling.steps < 44) continue; // there stands what is counted
     axis.append(svg("text", { x: left + ((width - left - right) * step) / filling.steps, y: height - 11, "text-anchor": "middle" }, count(step)));
   }
   axis.append(svg("text", { x: width - right, y: height - 11, "text-anchor": "end" }, "step"));
   const cursor = svg("rect", { class: "cursor", y: topPad, height: height - bottom - topPad, width: x(1) - x(0), visibility: "hidden" });
   const hit = svg("rect", { x: left, y: topPad, width: width - left - right, height: height - bottom - topPad, fill: "transparent" });
-  hit.addEventListener("pointermove", (event) => {
+  const show = (event) => {
     const bounds = hit.getBoundingClientRect();
     const s = Math.min(samples - 1, Math.max(0, Math.floor(((event.clientX - bounds.left) / bounds.width) * samples)));
     cursor.setAttribute("x", x(s));
@@ -160,11 +157,11 @@ function fillChart(g) {
     const held = layers.map((layer, n) => tops[n][s] && [shorten(layer.name, 34), bytes(tops[n][s])]).filter(Boolean).reverse();
     showTip(event.clientX, event.clientY, el("div", {}, el("strong", {}, `Step ${count(filling.shown[s])} `), el("span", { class: "muted" }, doing(group, filling, s))),
       rows([...held, ["all", `${bytes(floor[s])}, ${percent(floor[s], D.buffer)}`]]));
-  });
-  hit.addEventListener("pointerleave", () => { cursor.setAttribute("visibility", "hidden"); hideTip(); });
+  };
+  hover(hit, show, () => cursor.setAttribute("visibility", "hidden"));
   picture.append(axis, cursor, hit);
   const legend = el("div", { class: "chart-legend" }, layers.map((layer) => el("span", {}, el("i", { class: "swatch", style: { background: layer.colour } }), shorten(layer.name, 40))));
-  holder.replaceChildren(picture, legend);
+  put(holder, picture, legend);
 }
 
 // No steps: what the formula adds up, side by side.
@@ -179,7 +176,7 @@ function formulaChart(g) {
   const line = ([name, value, colour]) => el("div", { role: "row", class: "" },
     el("span", {}, shorten(name, 40)), el("span", { class: "track" }, el("i", { style: { width: `${Math.min(100, (100 * value) / D.buffer)}%`, background: colour } })),
     el("span", { class: "num" }, bytes(value)), el("span", { class: "num muted" }, percent(value, D.buffer)));
-  $("fill").replaceChildren(
+  put($("fill"), 
     el("p", { class: "note" }, `No steps to walk (${filling.why}). ${shown.length ? "What its share of the buffer is made of, by formula:" : `It takes ${bytes(group.buffer)} of buffer.`}`),
     el("div", { class: "compare formula" }, shown.map(line)),
   );
@@ -217,19 +214,17 @@ function staircase() {
     const proven = bound >= dram;
     if (proven) picture.append(svg("line", { class: "stair", x1: x(since), x2: Math.max(x(buffer), x(since) + 0.01), y1: y(dram), y2: y(dram) }));
     else picture.append(svg("line", { class: "whisker", x1: x(buffer), x2: x(buffer), y1: y(dram), y2: y(bound) }), svg("circle", { class: "open", cx: x(buffer), cy: y(dram), r: 3 }));
-    picture.append(svg("circle", {
-      class: "hit", cx: x(buffer), cy: y(dram), r: 9, onpointerleave: hideTip,
-      onpointermove: (event) => showTip(event.clientX, event.clientY, el("strong", {}, since < buffer ? `${count(since)} to ${bytes(buffer)}` : `buffer ${bytes(buffer)}`),
-        rows([["DRAM", bytes(dram)], proven ? ["proven", "optimal"] : ["proven bound", bytes(bound)], ["groups", count(groups)],
-          ["to this plan", `${dram > D.totals.dram_bytes ? "+" : ""}${percent(dram - D.totals.dram_bytes, D.totals.dram_bytes)}`]])),
-    }));
+    const span = since < buffer ? `${count(since)} to ${bytes(buffer)}` : `buffer ${bytes(buffer)}`;
+    picture.append(hover(svg("circle", { class: "hit", cx: x(buffer), cy: y(dram), r: 9 }), (event) => showTip(event.clientX, event.clientY, el("strong", {}, span),
+      rows([["DRAM", bytes(dram)], proven ? ["proven", "optimal"] : ["proven bound", bytes(bound)], ["groups", count(groups)],
+        ["to this plan", `${dram > D.totals.dram_bytes ? "+" : ""}${percent(dram - D.totals.dram_bytes, D.totals.dram_bytes)}`]]))));
   }
   if (D.front.length) {
     const order = D.front.slice().sort((a, b) => a[1] - b[1]);
     picture.append(svg("path", { class: "front-line", d: order.map(([dram, buffer], k) => `${k ? "L" : "M"}${x(buffer)} ${y(dram)}`).join("") }));
     for (const [dram, buffer] of order) {
-      picture.append(svg("circle", { class: "front", cx: x(buffer), cy: y(dram), r: 3.5, onpointerleave: hideTip,
-        onpointermove: (event) => showTip(event.clientX, event.clientY, el("strong", {}, "Plan of the front"), rows([["DRAM", bytes(dram)], ["buffer", bytes(buffer)]])) }));
+      const show = (event) => showTip(event.clientX, event.clientY, el("strong", {}, "Plan of the front"), rows([["DRAM", bytes(dram)], ["buffer", bytes(buffer)]]));
+      picture.append(hover(svg("circle", { class: "front", cx: x(buffer), cy: y(dram), r: 3.5 }), show));
     }
   }
   const [px, py] = [x(D.buffer), y(D.totals.dram_bytes)];
@@ -239,7 +234,7 @@ function staircase() {
   const legend = [["stair", "proven optimal on every size along it"]];
   if (stairs.some((s) => s[3] < s[2])) legend.push(["open", "best found, and down to its bound"]);
   if (D.front.length) legend.push(["front", "Pareto front of the search: DRAM against buffer"]);
-  holder.replaceChildren(picture, el("div", { class: "chart-legend" }, legend.map(([cls, text]) => el("span", {},
+  put(holder, picture, el("div", { class: "chart-legend" }, legend.map(([cls, text]) => el("span", {},
     svg("svg", { width: 22, height: 10, viewBox: "0 0 22 10", style: { display: "inline-block", width: "22px", "vertical-align": "-1px", "margin-right": "6px" } },
       cls === "stair" ? svg("line", { class: cls, x1: 2, x2: 20, y1: 5, y2: 5 }) : svg("circle", { class: cls, cx: 11, cy: 5, r: 3.5 })), text))));
 }

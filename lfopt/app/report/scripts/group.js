@@ -3,6 +3,7 @@
 const cutsOf = D.groups.map(() => []);
 D.cuts.forEach((cut, k) => cut.pair.forEach((g) => cutsOf[g].push(k)));
 
+const CUTS_SHOWN = 5; // beside the drawing: those that most bytes cross
 const VERDICTS = {
   overflows: "overflows", cycle: "closes a cycle", alone: "runs alone", "no gain": "gains nothing", gain: "would gain",
 };
@@ -22,23 +23,24 @@ function inspect(g) {
     ["cycles, model", `${count(group.cycles[0])}${group.cycles[3] === "exact" ? "" : `, ${group.cycles[3]}`}`],
     ["energy, model", joules(group.energy)],
   ].filter(Boolean);
-  $("inspector").replaceChildren(
+  put($("inspector"), 
     el("h3", {}, el("i", { class: `swatch b${D.colours[g]}`, style: { width: "14px", height: "14px" } }), `Group ${g}`, el("span", { class: "badge" }, group.mode),
       go(g - 1, "‹", "Previous group"), go(g + 1, "›", "Next group")),
     el("p", { class: "mono muted", title: span(group) }, shorten(span(group), 92)),
     el("div", { class: "stack", "aria-hidden": "true" }, parts.map(([, value, k]) => el("i", { class: `c${k}`, style: { width: `${(100 * value) / total(group)}%` } }))),
     el("dl", { class: "pairs" }, figures.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)])),
+    cutsOf[g].length ? el("h4", {}, "Why it is not larger") : null,
+    ...cutsOf[g].slice().sort((a, b) => D.cuts[b].bytes - D.cuts[a].bytes).slice(0, CUTS_SHOWN).map((k) => {
+      const cut = D.cuts[k], other = cut.pair[0] === g ? cut.pair[1] : cut.pair[0];
+      return el("div", { class: "neighbour" }, el("div", {}, chip(other), el("span", { class: "muted" }, ` ${cut.pair[0] === g ? "after" : "before"} it: ${VERDICTS[cut.verdict]}`)),
+        cut.needed ? needBar(cut) : null, el("p", {}, cut.why));
+    }),
+    cutsOf[g].length > CUTS_SHOWN ? el("p", { class: "muted" }, `and ${count(cutsOf[g].length - CUTS_SHOWN)} more cuts in the list at the end`) : null,
     el("h4", {}, `${count(group.ops.length)} operator${group.ops.length > 1 ? "s" : ""}`),
     el("ul", { class: "list" }, group.ops.map((i) => el("li", {}, el("button", { type: "button", class: "link", onclick: () => find(i) }, opName(i)), el("span", { class: "muted" }, D.ops.kind[i])))),
     el("h4", {}, "Loaded and stored"),
     el("ul", { class: "list" }, group.moves.map(([name, role, loaded, stored]) => el("li", {}, el("span", { class: "mono" }, shorten(name, 40)),
       el("span", { class: "muted" }, `${loaded ? `in ${bytes(loaded)}` : ""}${loaded && stored ? ", " : ""}${stored ? `out ${bytes(stored)}` : ""}`)))),
-    cutsOf[g].length ? el("h4", {}, "Why it is not larger") : null,
-    ...cutsOf[g].map((k) => {
-      const cut = D.cuts[k], other = cut.pair[0] === g ? cut.pair[1] : cut.pair[0];
-      return el("div", { class: "neighbour" }, el("div", {}, chip(other), el("span", { class: "muted" }, ` ${cut.pair[0] === g ? "after" : "before"} it: ${VERDICTS[cut.verdict]}`)),
-        cut.needed ? needBar(cut) : null, el("p", {}, cut.why));
-    }),
   );
   $("inspector").scrollTop = 0;
 }
@@ -69,9 +71,12 @@ function places(g) {
   const head = (names) => el("thead", {}, el("tr", {}, names.map((name, k) => el("th", { scope: "col", class: k ? "num" : "" }, el("span", {}, name)))));
   let table;
   if (filling.places) {
+    const layers = layersOf(filling);
+    const colourOf = (k) => layers.find((layer) => layer.places.includes(k)).colour;
     const order = filling.places.map((p, k) => [p, k]).sort(([a], [b]) => b[3] * b[4] - a[3] * a[4]);
-    table = el("table", { class: "places" }, head(["place", "what", "slots × bytes", "bytes", "used"]), el("tbody", {}, order.map(([p, k]) => el("tr", {},
-      el("td", { class: "ops", title: `${p[0]}, from byte ${count(p[2])} of the buffer on` }, shorten(p[0], 36)), el("td", { class: "num" }, p[1] === "map" && p[3] > 1 ? "ring" : p[1]),
+    table = el("table", { class: "places" }, head(["place", "slots × B", "bytes", "used"]), el("tbody", {}, order.map(([p, k]) => el("tr", {},
+      el("td", { class: "ops", title: `${p[0]}, ${p[1] === "map" ? (p[3] > 1 ? "ring of rows" : "one row") : p[1]}, from byte ${count(p[2])} of the buffer on` },
+        el("i", { class: "swatch", style: { background: colourOf(k) } }), shorten(p[0], 32)),
       el("td", { class: "num" }, `${count(p[3])} × ${count(p[4])}`), el("td", { class: "num" }, count(p[3] * p[4])), el("td", { class: "num" }, `${count(filling.most[k])} of ${count(p[3])}`)))));
   } else {
     const rings = (filling.rings || []).slice().sort((a, b) => b[2] - a[2]);
@@ -79,7 +84,7 @@ function places(g) {
       el("td", { class: "ops", title: name }, shorten(name, 40)), el("td", { class: "num" }, count(n)), el("td", { class: "num" }, count(value))))))
       : el("p", { class: "empty" }, "No places are known for this group.");
   }
-  $("places").replaceChildren(table);
+  put($("places"), table);
 }
 
 watchers.push(inspect, inside);

@@ -15,7 +15,7 @@ for (const [source, target] of D.edges) {
 }
 
 let drawing = null; // which of the drawings is shown
-let stage, nodes, halos, crossings, view = { k: 1, x: 0, y: 0 }, focused = -1, engaged = false;
+let stage, nodes, halos, view = { k: 1, x: 0, y: 0 }, focused = -1, engaged = false;
 
 function point(node) {
   return [drawing.nodes[2 * node], drawing.nodes[2 * node + 1]];
@@ -42,24 +42,19 @@ function draw() {
   drawing = graph.clientWidth < 620 ? D.drawings.tall : D.drawings.wide;
   const largest = Math.max(1, ...D.maps.bytes);
   const kept = new Map(); // group -> path
-  const crossing = new Map(); // map -> {path, groups}
+  const crossing = new Map(); // map -> path
   D.edges.forEach(([source, target, map], edge) => {
     const d = path(drawing.routes[edge]);
     const g = groupOf(source);
     if (g >= 0 && g === groupOf(target)) kept.set(g, (kept.get(g) || "") + d);
     else {
-      const found = crossing.get(map) || { d: "", groups: new Set() };
-      found.d += d;
-      found.groups.add(g).add(groupOf(target));
-      crossing.set(map, found);
+      crossing.set(map, (crossing.get(map) || "") + d);
     }
   });
-  crossings = [];
   const lines = svg("g");
-  for (const [map, found] of crossing) {
-    const line = svg("path", { class: "crossing", d: found.d, style: { "--wide": (0.8 + 2.4 * Math.sqrt(D.maps.bytes[map] / largest)).toFixed(2) } });
-    crossings.push({ line, groups: found.groups });
-    lines.append(svg("path", { class: "grip", d: found.d, "data-map": map }), line);
+  for (const [map, d] of crossing) {
+    const line = svg("path", { class: "crossing", d, style: { "--wide": (0.8 + 2.4 * Math.sqrt(D.maps.bytes[map] / largest)).toFixed(2) } });
+    lines.append(svg("path", { class: "grip", d, "data-map": map }), line);
   }
   const bands = svg("g");
   for (const [g, d] of kept) bands.append(svg("path", { class: `kept s${D.colours[g]}`, d }));
@@ -72,7 +67,7 @@ function draw() {
     tags.append(svg("text", { class: "tag", x: x - NODE.width / 2, y: y - 9 }, String(g)));
   });
   stage = svg("g", {}, lines, svg("g", { id: "halo" }), bands, boxes, tags);
-  graph.replaceChildren(stage);
+  put(graph, stage);
   lit(selected);
   everything();
 }
@@ -191,9 +186,12 @@ function closeUp(group) {
 function lit(group) {
   if (group < 0) return;
   nodes.forEach((node, k) => node.classList.toggle("chosen", groupOf(k) === group));
-  for (const { line, groups } of crossings) line.classList.toggle("chosen", groups.has(group));
   const around = D.groups[group].ops.map((i) => point(first + i)).map(([x, y]) => `M${x - 9} ${y}H${x + 9}`).join("");
-  $("halo").replaceChildren(svg("path", { class: "halo", d: around + (halos.get(group) || "") }));
+  const touching = D.edges.map(([source, target], k) => [groupOf(source), groupOf(target), k]).filter(([a, b]) => a !== b && (a === group || b === group));
+  put($("halo"), 
+    svg("path", { class: "halo", d: around + (halos.get(group) || "") }),
+    svg("path", { class: "chosen-line", d: touching.map(([, , k]) => path(drawing.routes[k])).join("") || "M0 0" }),
+  );
 }
 
 watchers.push((group) => {

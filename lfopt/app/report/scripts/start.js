@@ -18,7 +18,7 @@ function list() {
   hits = matches(finder.value);
   hit = hits.length ? 0 : -1;
   const none = finder.value.trim() && !hits.length;
-  foundList.replaceChildren(...hits.map((i, k) => el("li", { role: "option", id: `found-${k}`, onpointerdown: (event) => { event.preventDefault(); take(k); } },
+  put(foundList, ...hits.map((i, k) => el("li", { role: "option", id: `found-${k}`, onpointerdown: (event) => { event.preventDefault(); take(k); } },
     el("span", { class: "mono" }, shorten(opName(i), 46)), el("span", { class: "muted" }, `${D.ops.kind[i]}, group ${D.ops.group[i]}`))),
   ...(none ? [el("li", { class: "muted" }, "no operator of that name")] : []));
   foundList.hidden = !hits.length && !none;

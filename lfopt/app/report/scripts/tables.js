@@ -32,7 +32,7 @@ function groupTable() {
   const order = () => {
     const { column, down } = sorting, of = COLUMNS[column].of;
     const sorted = D.groups.map((_, g) => g).sort((a, b) => (of(a) < of(b) ? -1 : of(a) > of(b) ? 1 : a - b));
-    body.replaceChildren(...(down ? sorted.reverse() : sorted).map((g) => lines[g]));
+    put(body, ...(down ? sorted.reverse() : sorted).map((g) => lines[g]));
     heads.forEach((head, k) => (k === column ? head.setAttribute("aria-sort", down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
   };
   const sortBy = (k) => {
@@ -40,7 +40,7 @@ function groupTable() {
     sorting = { column: k, down: sorting.column === k ? !sorting.down : start };
     order();
   };
-  $("groups").replaceChildren(el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
+  put($("groups"), el("table", {}, el("thead", {}, el("tr", {}, heads)), body));
   order();
 }
 
@@ -75,13 +75,13 @@ function cutRow(cut) {
 function cutList() {
   const found = D.cuts.filter((cut) => (!shownVerdict || cut.verdict === shownVerdict) && (!onlyOwn || cut.pair.includes(selected))).sort(ORDERS[cutOrder]);
   const none = D.cuts.length ? "No cut of this kind." : "No map passes from one group to another.";
-  $("cut-list").replaceChildren(...(found.length ? found.map(cutRow) : [el("p", { class: "empty" }, none)]));
+  put($("cut-list"), ...(found.length ? found.map(cutRow) : [el("p", { class: "empty" }, none)]));
 }
 
 function cutFilters() {
   const kinds = Object.keys(VERDICTS).map((kind) => [kind, D.cuts.filter((cut) => cut.verdict === kind).length]).filter(([, n]) => n);
   const button = (text, pressed, press) => el("button", { type: "button", "aria-pressed": String(pressed), onclick: () => { press(); cutFilters(); cutList(); } }, text);
-  $("cut-filters").replaceChildren(
+  put($("cut-filters"), 
     button(`all ${count(D.cuts.length)}`, !shownVerdict, () => { shownVerdict = ""; }),
     ...kinds.map(([kind, n]) => button(`${VERDICTS[kind]} ${count(n)}`, shownVerdict === kind, () => { shownVerdict = shownVerdict === kind ? "" : kind; })),
     button("of the selected group", onlyOwn, () => { onlyOwn = !onlyOwn; }),

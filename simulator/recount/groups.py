@@ -1,0 +1,220 @@
+"""What a group must hold and move, worked out from the network alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from lfopt.ir import DramBytes, Hardware
+from lfopt.ops.table import OPAQUE
+from simulator.recount.network import Network, Read
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What a group moves if every tensor moves once."""
+
+    dram: DramBytes
+    inputs: tuple[str, ...]  # maps loaded
+    outputs: tuple[str, ...]  # maps stored
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What was counted of one group in line-buffer depth-first order."""
+
+    buffer_bytes: int
+    dram: DramBytes  # every tensor once
+    inputs: tuple[str, ...]  # maps loaded
+    outputs: tuple[str, ...]  # maps stored
+    rings: dict[str, int]  # rows held at once, by map
+
+
+def in_order(net: Network, group: Iterable[str]) -> list[str]:
+    """The operators of a group in the order of the network."""
+    return sorted(set(group), key=net.position.__getitem__)
+
+
+def moved_once(net: Network, group: Sequence[str], hardware: Hardware) -> Moved:
+    """DRAM bytes of a group with every tensor once."""
+    inside = set(group)
+    inputs = dict.fromkeys(read.map for op in group for read in net.reads[op] if net.maker.get(read.map) not in inside)
+    outputs = [name for op in group for name in net.makes[op] if net.needed_outside(name, inside)]
+    dram = DramBytes(
+        input=sum(hardware.dram_bytes(net.tensor(name)) for name in inputs),
+        output=sum(hardware.dram_bytes(net.tensor(name)) for name in outputs),
+        weight=weight_bytes(net, group, hardware)[0],
+    )
+    return Moved(dram, tuple(inputs), tuple(outputs))
+
+
+def count(net: Network, group: Sequence[str], hardware: Hardware) -> Counted:
+    """Buffer bytes of a group in line-buffer depth-first order, and its DRAM bytes with every tensor once."""
+    members = in_order(net, group)
+    moved, held = moved_once(net, members, hardware), rings(net, members)
+    needed = sum(rows * hardware.row_bytes(net.tensor(name)) for name, rows in held.items()) + weight_bytes(net, members, hardware)[1]
+    return Counted(needed, moved.dram, moved.inputs, moved.outputs, held)
+
+
+def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tuple[int, int]:
+    """(DRAM bytes, bytes on chip) of weights and biases, each constant once; rows that a Gather picks go where its result is."""
+    shared: dict[str, int] = {}
+    gathered = 0
+    for op in members:
+        for constant in net.constants[op]:
+            size = hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)
+            if constant.gathered:
+                gathered += size
+            else:
+                shared[constant.name] = size
+    return sum(shared.values()) + gathered, sum(shared.values())
+
+
+# -- the line-buffer schedule ----------------------------------------------------------------------------------------------------------------
+
+
+def rings(net: Network, group: Iterable[str]) -> dict[str, int]:
+    """Run a group in line-buffer depth-first order, row by row; the largest number of rows of each map that it held at once.
+
+    The results that leave the group are made row by row, the one with the smallest (row + 1) / height next. Before an operator computes a row, the
+    rows that it reads are made, input by input. A row takes its place when it is made; it goes when every reader in the group has passed it.
+    """
+    members = in_order(net, group)
+    inside = set(members)
+    made_inside = {name for op in members for name in net.makes[op]}
+    height = {name: net.tensor(name).rows for op in members for name in (*net.makes[op], *(read.map for read in net.reads[op]))}
+    done = dict.fromkeys(members, 0)  # rows computed
+    loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
+    held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
+    tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)  # per map: (reader, lowest row that its rows r, r + 1, ... still read)
+    for op in members:
+        for read in net.reads[op]:
+            tails[read.map].append((op, _lowest_from(read, height[read.map])))
+
+    def hold(name: str, row: int) -> None:
+        oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=row)
+        held[name] = max(held[name], row - min(oldest, row) + 1)
+
+    def compute_next_row(sink: str) -> None:
+        waiting = [sink]
+        while waiting:
+            op = waiting[-1]
+            row = done[op]
+            for read in net.reads[op]:
+                have = loaded[read.map] if read.map in loaded else done[net.maker[read.map]]
+                if have <= read.last[row]:
+                    if read.map in loaded:
+                        hold(read.map, have)
+                        loaded[read.map] += 1
+                    else:
+                        waiting.append(net.maker[read.map])
+                    break
+            else:
+                for name in net.makes[op]:
+                    if row < height[name]:
+                        hold(name, row)
+                done[op] = row + 1
+                waiting.pop()
+
+    sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
+    while unfinished := [op for op in sinks if done[op] < net.height(op)]:
+        compute_next_row(min(unfinished, key=lambda op: (Fraction(done[op] + 1, net.height(op)), net.position[op])) if unfinished[1:] else unfinished[0])
+    return held
+
+
+def _lowest_from(read: Read, height: int) -> list[int]:
+    lowest = [height]
+    for row in reversed(read.first):
+        lowest.append(min(row, lowest[-1]))
+    return lowest[::-1]
+
+
+# -- what a group is -------------------------------------------------------------------------------------------------------------------------
+
+
+def not_connected(net: Network, members: Sequence[str]) -> str:
+    """Why the operators do not hang together by reading or making the same maps; empty if they do."""
+    inside = set(members)
+    touched = {op: {read.map for read in net.reads[op]} | set(net.makes[op]) for op in members}
+    reached, frontier = {members[0]}, [members[0]]
+    while frontier:
+        here = touched[frontier.pop()]
+        for other in inside - reached:
+            if here & touched[other]:
+                reached.add(other)
+                frontier.append(other)
+    return f"not connected: {min(inside - reached)!r} shares no map with {members[0]!r}'s part of it" if reached != inside else ""
+
+
+def not_convex(net: Network, members: Sequence[str]) -> str:
+    """Where a path leaves the group and comes back; empty if none does. Walking on from what leaves the group, one never comes back."""
+    inside, left = set(members), set[str]()
+    frontier = [(op, op) for op in members]
+    while frontier:
+        op, start = frontier.pop()
+        for reader in (reader for name in net.makes[op] for reader in net.readers[name]):
+            if reader in inside:
+                if op not in inside:
+                    return f"not convex: {op!r} lies between {start!r} and {reader!r}"
+            elif reader not in left:
+                left.add(reader)
+                frontier.append((reader, start))
+    return ""
+
+
+def not_an_epilogue(net: Network, members: Sequence[str]) -> str:
+    """Why the operators are not one operator followed by elementwise ones on its output; empty if they are."""
+    inside = set(members)
+    head, *rest = in_order(net, members)
+    if not rest:
+        return ""
+    if net.specs[head] is OPAQUE or len(net.makes[head]) != 1:
+        return f"{head!r} cannot have an epilogue"
+    for op in rest:
+        if not net.specs[op].elementwise or len(net.makes[op]) != 1:
+            return f"{op!r} is not elementwise"
+        shape = net.graph.shape(net.makes[op][0])
+        follows: set[str] = set()
+        for read in net.reads[op]:
+            same_rows = all(row == low == high for row, (low, high) in enumerate(zip(read.first, read.last, strict=True)))
+            if read.map in net.maker and net.graph.shape(read.map) == shape and same_rows:
+                follows.add(net.maker[read.map])
+        before = net.producers(op) & inside
+        if not before or not before <= follows:
+            return f"{op!r} does not follow the others row by row"
+    return ""
+
+
+def epilogue_groups(net: Network, left_out: set[str]) -> Iterator[list[str]]:
+    """What today's compilers fuse: in topological order, each elementwise operator joins the group of an operand, the latest that takes it.
+
+    A group takes it if it stays an operator with its epilogue, and if no group comes to wait for itself.
+    """
+    groups: list[list[str]] = []
+    owner: dict[str, int] = {}
+
+    def waits_for(late: int, early: int) -> bool:
+        seen, frontier = {late}, [late]
+        while frontier:
+            for op in groups[frontier.pop()]:
+                for producer in net.producers(op):
+                    if owner[producer] == early:
+                        return True
+                    if owner[producer] not in seen:
+                        seen.add(owner[producer])
+                        frontier.append(owner[producer])
+        return False
+
+    for op in net.operators:
+        sources = {owner[producer] for producer in net.producers(op)}
+        for g in sorted(sources, reverse=True):
+            larger = [*groups[g], op]
+            if left_out.isdisjoint(larger) and not not_an_epilogue(net, larger) and not any(waits_for(h, g) for h in sources - {g}):
+                groups[g], owner[op] = larger, g
+                break
+        else:
+            owner[op] = len(groups)
+            groups.append([op])
+    yield from groups

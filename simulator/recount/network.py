@@ -1,0 +1,122 @@
+"""The network, read again: what every operator reads and makes, looked up behind views, for an account that shares nothing with the planner."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from lfopt.ir import Graph, Operator, Tensor, row_axis
+from lfopt.ops.call import Call
+from lfopt.ops.table import OpSpec, Tiling, spec
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One operand of an operator that is a feature map. Per output row: the lowest row read (the height where none is), the highest (-1)."""
+
+    map: str  # behind all views
+    index: int  # position among the operator's inputs
+    first: tuple[int, ...]  # rows of the map
+    last: tuple[int, ...]
+    seen: str  # what the operator calls it: the map or a view of it
+    first_seen: tuple[int, ...]  # rows of that
+    last_seen: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant that an operator reads as data."""
+
+    name: str
+    index: int  # position among the operator's inputs
+    elements: int  # that one load moves
+    bias: bool
+    gathered: bool  # rows of it go straight into the operator's result
+
+
+class Network:
+    """Operators that move or make data, by name in topological order, and what each reads and makes."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.behind: dict[str, str] = {name: name for name in graph.inputs}  # map behind every tensor that is no constant
+        self.operators: dict[str, Operator] = {}
+        self.specs: dict[str, OpSpec] = {}
+        self.calls: dict[str, Call] = {}
+        self.reads: dict[str, list[Read]] = {}
+        self.makes: dict[str, list[str]] = {}
+        self.constants: dict[str, list[Constant]] = {}
+        self.maker: dict[str, str] = {}  # operator that makes each map
+        self.readers: dict[str, list[str]] = defaultdict(list)  # operators that read each map
+        for operator in graph.operators:
+            row = spec(operator.kind, operator.domain)
+            if row.view:
+                for name in operator.outputs:
+                    if name and operator.inputs[0] in self.behind:
+                        self.behind[name] = self.behind[operator.inputs[0]]
+                continue
+            self._add(operator, row)
+        self.position = {name: i for i, name in enumerate(self.operators)}
+        used = [constant for found in self.constants.values() for constant in found]
+        self.biases = {c.name for c in used if c.bias} - {c.name for c in used if not c.bias}  # biases and nothing else
+        self.stored = {self.behind[name] for name in graph.outputs if name in self.behind}  # maps that are results of the network
+
+    def _add(self, operator: Operator, row: OpSpec) -> None:
+        name = operator.name
+        call = Call.of(self.graph, operator)
+        self.operators[name], self.specs[name], self.calls[name] = operator, row, call
+        self.makes[name] = [tensor for tensor in operator.outputs if tensor]
+        self.reads[name], self.constants[name] = [], []
+        for index, tensor in enumerate(operator.inputs):
+            if tensor in self.graph.constants:
+                if index not in row.parameters and self.tensor(tensor).elements > 1:
+                    gathered = operator.kind == "Gather" and index == 0
+                    moved = self.tensor(self.makes[name][0] if gathered else tensor)
+                    self.constants[name].append(Constant(tensor, index, moved.elements, index == row.bias, gathered))
+            elif tensor in self.behind:
+                self.reads[name].append(self._read(call, row, index, tensor))
+                source = self.behind[tensor]
+                if name not in self.readers[source]:
+                    self.readers[source].append(name)
+        for tensor in self.makes[name]:
+            self.maker[tensor] = name
+            self.behind[tensor] = tensor
+
+    def _read(self, call: Call, row: OpSpec, index: int, tensor: str) -> Read:
+        source, found = self.behind[tensor], row.reads(call, index)
+        first, last = found.first, found.last
+        if source != tensor and not self._rows_stay(source, tensor):
+            first, last = (0,) * call.rows_out, (self.tensor(source).rows - 1,) * call.rows_out
+        return Read(source, index, first, last, tensor, found.first, found.last)
+
+    def _rows_stay(self, source: str, view: str) -> bool:
+        """Whether row r of the view is row r of the map: then every row starts at the same element and has the same length."""
+        cuts: list[tuple[int, int, int]] = []
+        for shape in (self.graph.shape(source), self.graph.shape(view)):
+            axis = row_axis(shape)
+            count = 1 if axis is None else shape[axis]
+            blocks = 1 if count == 1 or axis is None else prod(shape[:axis])
+            cuts.append((count, blocks, prod(shape) // (count * blocks)))
+        return cuts[0] == cuts[1]
+
+    def tensor(self, name: str) -> Tensor:
+        """Shape and type of a map or constant."""
+        return self.graph.tensors[name]
+
+    def height(self, operator: str) -> int:
+        """Rows in which an operator advances."""
+        return self.calls[operator].rows_out
+
+    def producers(self, operator: str) -> set[str]:
+        """Operators whose results it reads."""
+        return {self.maker[read.map] for read in self.reads[operator] if read.map in self.maker}
+
+    def needed_outside(self, name: str, group: Iterable[str]) -> bool:
+        """Whether a map made in a group must be stored."""
+        return name in self.stored or any(reader not in group for reader in self.readers[name])
+
+    def contracts(self, operator: str) -> bool:
+        """Whether its operand 1 (weights, or a second matrix) meets a feature map."""
+        return self.specs[operator].tiling is Tiling.CONTRACT and any(read.index == 0 for read in self.reads[operator])

@@ -1,0 +1,258 @@
+"""Recount everything that a plan claims: legality, buffer and DRAM bytes of every group, places and steps, the DRAM map, baselines, totals, gap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isclose
+
+from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup
+from lfopt.ops.table import OPAQUE
+from simulator.recount import groups as g
+from simulator.recount.network import Network
+from simulator.recount.schedule import walk
+
+MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
+MODES_OF_ANY = {"tiled", "opaque", "excluded"}
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """What a recount found."""
+
+    discrepancies: tuple[str, ...]  # one line each: the group, what the plan says, what was counted
+    groups: int
+    steps: int  # that were walked, all turns
+    dram_bytes: int  # of the whole plan
+    layer_by_layer_bytes: int
+    epilogue_fused_bytes: int
+    compulsory_bytes: int
+    excluded_bytes: int
+    by_formula: tuple[int, int]  # (groups, DRAM bytes) without steps that are what a formula says
+    not_recounted: tuple[int, int]  # (groups, DRAM bytes) that were only bounded: no steps, and no formula
+
+    @property
+    def agrees(self) -> bool:
+        """Nothing was found that contradicts the plan."""
+        return not self.discrepancies
+
+
+def recount(graph: Graph, plan: Plan) -> Recount:
+    """Count again what the plan claims of this network."""
+    return _Recounting(Network(graph), plan).run()
+
+
+class _Recounting:
+    def __init__(self, net: Network, plan: Plan) -> None:
+        self.net, self.plan, self.hardware = net, plan, plan.hardware
+        self.found: list[str] = []
+        self.steps = 0
+        self.by_formula: list[int] = []  # DRAM bytes of groups
+        self.not_recounted: list[int] = []
+        self.left_out = {  # operators that traffic paper leaves out
+            op
+            for op in net.operators
+            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and g.weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
+        }
+
+    def run(self) -> Recount:
+        known = self._partition()
+        for group, members in known:
+            self._structure(group, members)
+            self._group(group, members)
+        self._order(known)
+        self.found += self._memory(known)
+        return self._totals(known)
+
+    def _say(self, group: PlannedGroup, what: str) -> None:
+        self.found.append(f"group {group.id}: {what}")
+
+    def _expect(self, group: PlannedGroup, what: str, claimed: object, counted: object) -> None:
+        if claimed != counted:
+            self._say(group, f"{what}: the plan says {claimed}, counted {counted}")
+
+    # -- legality ----------------------------------------------------------------------------------------------------------------------------
+
+    def _partition(self) -> list[tuple[PlannedGroup, list[str]]]:
+        """The groups with the operators that exist; every operator must be in exactly one."""
+        owner: dict[str, int] = {}
+        known: list[tuple[PlannedGroup, list[str]]] = []
+        for position, group in enumerate(self.plan.groups):
+            self._expect(group, "id", group.id, position)
+            members: list[str] = []
+            for name in group.nodes:
+                if name not in self.net.operators:
+                    self._say(group, f"{name!r} is not an operator of the network (or it is a view)")
+                elif name in owner:
+                    self._say(group, f"{name!r} is in group {owner[name]} already")
+                else:
+                    members.append(name)
+                    owner[name] = group.id
+            if members:
+                known.append((group, g.in_order(self.net, members)))
+                if members != known[-1][1]:
+                    self._say(group, "its operators are not in the order of the network")
+            else:
+                self._say(group, "it has no operator")
+        self.found += [f"operator {name!r} is in no group" for name in self.net.operators if name not in owner]
+        return known
+
+    def _structure(self, group: PlannedGroup, members: list[str]) -> None:
+        unknown = [name for name in members if self.net.specs[name] is OPAQUE]
+        if unknown and len(members) > 1:
+            self._say(group, f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be alone")
+        for why in (g.not_connected(self.net, members), g.not_convex(self.net, members)):
+            if why:
+                self._say(group, why)
+
+    def _order(self, known: list[tuple[PlannedGroup, list[str]]]) -> None:
+        """Every group after those that it reads from: then the quotient graph has no cycle either."""
+        executed: set[str] = set()
+        for group, members in known:
+            executed.update(members)
+            for op in members:
+                for producer in sorted(self.net.producers(op) - executed):
+                    self._say(group, f"{op!r} reads a result of {producer!r}, which runs later")
+
+    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+
+    def _group(self, group: PlannedGroup, members: list[str]) -> None:
+        once = g.moved_once(self.net, members, self.hardware)
+        self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
+        self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
+        self._mode(group, members)
+        if group.mode in ("opaque", "excluded"):
+            self._expect(group, "buffer bytes", group.buffer_bytes, g.count(self.net, members, self.hardware).buffer_bytes)
+        elif group.buffer_bytes >= self.hardware.buffer_bytes:
+            self._say(group, f"needs {group.buffer_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
+        if group.mode == "lbdf":
+            self._line_buffers(group, members)
+        if bool(group.steps) == bool(group.unexecutable):
+            self._say(group, "it must have steps, or a reason why it has none, and not both")
+        formula = self._formula(group, once.dram)
+        if formula is not None:
+            self._expect(group, "DRAM bytes", group.dram, formula)
+        if group.steps:
+            walked = walk(self.net, self.hardware, group, members)
+            self.steps += walked.steps
+            for what in walked.problems:
+                self._say(group, what)
+            return
+        self._without_steps(group, members, once)
+        (self.not_recounted if formula is None else self.by_formula).append(group.dram.total)
+
+    def _mode(self, group: PlannedGroup, members: list[str]) -> None:
+        """The mode is one of the scheme, and the operators are such as may run in it."""
+        mode, plan, single = group.mode, self.plan, len(members) == 1
+        if mode not in MODES_OF_SCHEME[plan.scheme] | MODES_OF_ANY:
+            self._say(group, f"mode {mode} is not of scheme {plan.scheme}")
+        if mode != "excluded" and (gone := self.left_out.intersection(members)):
+            self._say(group, f"mode {mode}, but the weights of {min(gone)!r} reach the buffer: traffic paper leaves it out")
+        if mode == "excluded" and not (single and members[0] in self.left_out):
+            self._say(group, f"mode excluded, but it is not one operator that traffic {plan.traffic} leaves out")
+        if (mode == "opaque") != (single and self.net.specs[members[0]] is OPAQUE):
+            self._say(group, f"mode {mode}: just one operator that is unknown to lfopt is opaque")
+        if mode == "tiled" and not single and not plan.epilogue:
+            self._say(group, "mode tiled with several operators, but epilogue is off")
+        if mode == "tiled" and (why := g.not_an_epilogue(self.net, members)):
+            self._say(group, f"mode tiled, but {why}")
+
+    def _formula(self, group: PlannedGroup, once: DramBytes) -> DramBytes | None:
+        """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
+        if group.mode == "tiled" and self.plan.traffic == "tiled":
+            return None
+        passes = group.weight_passes if group.mode == "brr" else 1
+        return DramBytes(once.input, once.output, once.weight * passes)
+
+    def _line_buffers(self, group: PlannedGroup, members: list[str]) -> None:
+        """The places are the rings that the group takes when it is run row by row, and its weights, one beside the other."""
+        held = g.rings(self.net, members)
+        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in held.items() if rows}
+        for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
+            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
+        self._expect(group, "buffer bytes", group.buffer_bytes, sum(slots * size for _, slots, size in wanted))
+        found = [(place.name, place.slots, place.slot_bytes) for place in group.places]
+        for name, slots, size in sorted(set(found) ^ wanted):
+            what = f"a place for {name!r} of {slots} x {size} B"
+            self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
+
+    def _without_steps(self, group: PlannedGroup, members: list[str], once: g.Moved) -> None:
+        if group.places:
+            self._say(group, "it has places, but no steps")
+        if group.mode in ("lbdf", "resident"):
+            self._say(group, f"mode {group.mode}, but it has no steps")
+        if group.mode != "brr":
+            height = 1 if group.mode == "tiled" and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
+            self._expect(group, "band rows", group.band_rows, height)
+            self._expect(group, "weight passes", group.weight_passes, 1)
+        elements = [sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs)]
+        least = DramBytes(*elements, once.dram.weight)
+        if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
+            self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
+
+    # -- DRAM map ----------------------------------------------------------------------------------------------------------------------------
+
+    def _memory(self, known: list[tuple[PlannedGroup, list[str]]]) -> Iterator[str]:
+        """Everything that moves has a place in DRAM of its own, and nothing else has."""
+        net, claimed = self.net, {entry.name: entry for entry in self.plan.memory}
+        if len(claimed) < len(self.plan.memory):
+            yield "memory: a tensor has two entries"
+        wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
+        wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
+        for _, members in known:
+            wanted |= {name: "output" if name in net.stored else "map" for name in g.moved_once(net, members, self.hardware).outputs}
+        for name in sorted(claimed.keys() | wanted.keys()):
+            entry = claimed.get(name)
+            if name not in wanted:
+                yield f"memory: {name!r} never moves"
+            elif entry is None:
+                yield f"memory: {name!r} has no entry"
+            elif entry != (counted := self._entry(entry, wanted[name])):
+                yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
+        end = 0
+        for entry in sorted(self.plan.memory, key=lambda entry: entry.address):
+            if entry.address < end:
+                yield f"memory: {entry.name!r} at {entry.address} lies over what is before it, up to {end}"
+            end = max(end, entry.address + entry.rows * entry.row_bytes)
+
+    def _entry(self, entry: DramTensor, role: str) -> DramTensor:
+        tensor = self.net.tensor(entry.name)
+        if role == "weight":
+            rows, size = 1, self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
+        else:
+            rows, size = tensor.rows, self.hardware.dram_bytes(tensor)
+        return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1))  # type: ignore[arg-type]
+
+    # -- baselines and totals ----------------------------------------------------------------------------------------------------------------
+
+    def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
+        net, hardware, totals = self.net, self.hardware, self.plan.totals
+        kept = [op for op in net.operators if op not in self.left_out]
+        fused = [members for members in g.epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
+        used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
+        used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
+        dram = sum(group.dram.total for group in self.plan.groups if group.mode != "excluded")
+        counted = {
+            "dram_bytes": dram,
+            "layer_by_layer_bytes": sum(g.moved_once(net, [op], hardware).dram.total for op in kept),
+            "epilogue_fused_bytes": sum(g.moved_once(net, members, hardware).dram.total for members in fused),
+            "compulsory_bytes": g.weight_bytes(net, kept, hardware)[0] + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
+            "excluded_bytes": sum(group.dram.total for group in self.plan.groups if group.mode == "excluded"),
+        }
+        for name, value in counted.items():
+            if getattr(totals, name) != value:
+                self.found.append(f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}")
+        bound = totals.lower_bound_bytes
+        if totals.proof != "none" and not counted["compulsory_bytes"] <= bound <= dram:
+            self.found.append(f"totals.lower_bound_bytes: {bound} is not between the compulsory {counted['compulsory_bytes']} and the plan's {dram}")
+        if totals.proof == "optimal" and bound != dram:
+            self.found.append(f"totals.proof: optimal, but the bound is {bound} and the plan moves {dram}")
+        gap = (dram - bound) / bound if bound else 0.0
+        if not isclose(totals.gap, gap, rel_tol=1e-9, abs_tol=1e-12):
+            self.found.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
+        by_formula, not_recounted = ((len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted))
+        return Recount(tuple(self.found), len(known), self.steps, **counted, by_formula=by_formula, not_recounted=not_recounted)
+
+
+def _entry_text(entry: DramTensor) -> str:
+    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B"

@@ -1,0 +1,130 @@
+"""Steps in loops as arithmetic progressions: where and when each of them is, in all turns at once; and how often boxes cover a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Loop, Node, Step
+
+Ints = np.ndarray  # int64
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A step as it is written, and the loops around it. It runs once for every combination of their turns."""
+
+    step: Step
+    counts: tuple[int, ...]  # turns of the loops, outermost first
+    moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves in a turn
+    first: int  # position of its first run among all steps of the group
+    strides: tuple[int, ...]  # per loop: by how much the position moves in a turn
+
+    @property
+    def runs(self) -> int:
+        """How often it runs."""
+        return prod(self.counts)
+
+    @cached_property
+    def times(self) -> Ints:
+        """(runs,) position of every run among all steps, rising."""
+        return _spread(self.first, self.counts, self.strides)
+
+    def start(self, column: int) -> Ints:
+        """(runs,) one coordinate of its origin, in the order of `times`."""
+        return _spread(self.step.origin[column], self.counts, self._along(column))
+
+    def ends(self, column: int) -> tuple[int, int]:
+        """Lowest and highest value of one coordinate of its origin."""
+        start, reach = self.step.origin[column], [(count - 1) * move for count, move in zip(self.counts, self._along(column), strict=True)]
+        return start + sum(min(r, 0) for r in reach), start + sum(max(r, 0) for r in reach)
+
+    def starts(self, columns: Sequence[int]) -> tuple[Ints, int]:
+        """(different runs, columns) coordinates of its origin, and how many runs have the same because their loops do not move them."""
+        along = [self._along(column) for column in columns]
+        moving = [k for k in range(len(self.counts)) if any(move[k] for move in along)]
+        counts = tuple(self.counts[k] for k in moving)
+        found = [_spread(self.step.origin[c], counts, tuple(move[k] for k in moving)) for c, move in zip(columns, along, strict=True)]
+        return np.stack(found, axis=1) if found else np.zeros((1, 0), np.int64), self.runs // max(prod(counts), 1)
+
+    def _along(self, column: int) -> tuple[int, ...]:
+        return tuple(move[column] for move in self.moves)
+
+
+def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Ints:
+    """start + sum of turn * stride, for every combination of turns, the last loop the fastest."""
+    found = np.full((1,) * len(counts), start, np.int64)
+    for k, (count, stride) in enumerate(zip(counts, strides, strict=True)):
+        found = found + (np.arange(count, dtype=np.int64) * stride).reshape(-1, *(1,) * (len(counts) - k - 1))
+    return found.reshape(-1)
+
+
+def leaves(nodes: Sequence[Node]) -> tuple[list[Leaf], int]:
+    """Every step that is written, in order; and how many run."""
+    return list(_leaves(nodes, 0, (), ())), _length(nodes)
+
+
+def _length(nodes: Sequence[Node]) -> int:
+    return sum(node.count * _length(node.body) if isinstance(node, Loop) else 1 for node in nodes)
+
+
+def _leaves(nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[Leaf]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            length = _length(node.body)
+            yield from _leaves(node.body, at, (*counts, node.count), (*strides, length))
+            at += node.count * length
+        else:
+            yield Leaf(node, counts, node.moves or ((0,) * len(node.origin),) * len(counts), at, strides)
+            at += 1
+
+
+# -- coverage --------------------------------------------------------------------------------------------------------------------------------
+
+
+class Boxes(NamedTuple):
+    """Boxes of one extent."""
+
+    starts: Ints  # (boxes, axes)
+    extents: tuple[int, ...]
+    weight: int  # what each of them counts
+
+
+def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
+    """How often boxes within a tensor cover each of its elements: a grid of cells, cut where a box begins or ends. Empty boxes cover nothing.
+
+    >>> times_covered((8,), [Boxes(np.array([[0], [3]]), (4,), 1)])
+    array([1, 2, 1, 0])
+    """
+    if 0 in shape:
+        return np.zeros(shape, np.int64)
+    boxes = [found for found in boxes if all(found.extents)]
+    cuts = [_cuts(axis, extent, boxes) for axis, extent in enumerate(shape)]
+    axes = [axis for axis, cut in enumerate(cuts) if len(cut) > 2]  # along the others every box is whole
+    sizes = tuple(len(cuts[axis]) for axis in axes)
+    change = np.zeros(prod(sizes), np.int64)  # at every corner of a box; its sums are the counts
+    for starts, extents, weight in boxes:
+        ends = [(np.searchsorted(cuts[a], starts[:, a]), np.searchsorted(cuts[a], starts[:, a] + extents[a])) for a in axes]
+        for corner in product((0, 1), repeat=len(axes)):
+            where = np.zeros(len(starts), np.int64)
+            for size, end, side in zip(sizes, ends, corner, strict=True):
+                where = where * size + end[side]
+            np.add.at(change, where, -weight if sum(corner) % 2 else weight)
+    found = change.reshape(sizes)
+    for k in range(len(axes)):
+        found = np.cumsum(found, axis=k)
+    found = found[tuple(slice(size - 1) for size in sizes)]
+    return found.reshape([len(cut) - 1 for cut in cuts])
+
+
+def _cuts(axis: int, extent: int, boxes: Sequence[Boxes]) -> Ints:
+    edges = [np.array([0, extent], np.int64)]
+    for starts, extents, _ in boxes:
+        edges += [starts[:, axis], starts[:, axis] + extents[axis]]
+    return np.unique(np.concatenate(edges))

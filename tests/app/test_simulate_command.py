@@ -1,0 +1,171 @@
+"""`lfopt simulate`: two screens that fit, one JSON document, and one clear line for plans that cannot be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lfopt.app.config import validate
+from lfopt.ir import Report
+from tests.app.test_commands import figures
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A plan of MobileNetV2 for 128 KiB, made once."""
+    return tmp_path_factory.mktemp("plan")
+
+
+@pytest.fixture
+def folder(made, lfopt) -> Path:
+    if not (made / "plan.json").exists():
+        lfopt("search", "--config", "mobilenet_v2.yaml", "--method", "exact", "--out", made)
+    return made
+
+
+@pytest.fixture
+def plan(folder) -> dict[str, Any]:
+    return json.loads((folder / "plan.json").read_text())
+
+
+@pytest.fixture
+def other(folder, plan, tmp_path) -> Callable[[Change], Path]:
+    """A copy of the plan with something changed."""
+
+    def change(by: Change) -> Path:
+        by(plan)
+        copy = tmp_path / "other"
+        copy.mkdir()
+        (copy / "plan.json").write_text(json.dumps(plan))
+        (copy / "simplified.onnx").symlink_to(folder / "simplified.onnx")
+        return copy
+
+    return change
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("options", [(), ("--group", "3"), ("--group", "34"), ("--top", "60")])
+def test_the_screens_fit_their_terminal_and_cut_no_number(lfopt, folder, columns, options):
+    text = lfopt("simulate", folder, *options, columns=columns).stdout
+    tables, _, steps = text.partition(" steps ")
+    assert max(len(line) for line in tables.splitlines()) <= columns
+    assert "…," not in tables
+    assert bool(steps) == ("--group" in options)
+    assert "model*" in text
+
+
+def test_the_screen_adds_up_and_marks_what_is_modelled(lfopt, folder, plan):
+    text = lfopt("simulate", folder).stdout
+    totals = plan["totals"]
+    assert {totals["dram_bytes"], totals["layer_by_layer_bytes"], totals["compulsory_bytes"], totals["lower_bound_bytes"]} <= figures(text)
+    assert len(text.splitlines()) <= 50
+    for line in text.splitlines():
+        if "cycles" in line or "energy" in line:
+            assert "*" in line or "(f)" in line, line
+
+
+def test_the_screen_of_a_group_says_where_things_lie_and_what_runs(lfopt, folder, plan):
+    text = lfopt("simulate", folder, "--group", "3", columns=120).stdout
+    group = plan["groups"][3]
+    assert {sum(group["dram"].values()), group["buffer_bytes"]} <= figures(text)
+    for place in group["places"]:
+        assert place["name"] in text
+    assert text.splitlines()[-len(group["steps"]) :] == group["steps"]
+
+
+def test_json_is_the_whole_report(lfopt, folder, plan):
+    report = validate(Report, json.loads(lfopt("simulate", folder, "--json").stdout), "stdout")
+    assert report.dram.total == plan["totals"]["dram_bytes"] == sum(t.moved_bytes for t in report.tensors)
+    assert [sum(g["dram"].values()) for g in plan["groups"]] == [g.dram.total for g in report.groups]
+    one = json.loads(lfopt("simulate", folder, "--json", "--group", "7").stdout)
+    assert one["nodes"] == plan["groups"][7]["nodes"]
+    assert one["cycles"]["total"] == report.groups[7].cycles.total
+
+
+def test_a_plan_that_contradicts_its_steps_is_shown_with_exit_code_1(lfopt, other):
+    def lie(plan: dict[str, Any]) -> None:
+        plan["groups"][3]["dram"]["input"] -= 1
+
+    done = lfopt("simulate", other(lie), check=False)
+    assert done.returncode == 1
+    assert "wrong group 3" in done.stdout
+
+
+def test_names_that_look_like_markup_are_printed_as_they_are(lfopt, other):
+    def rename(plan: dict[str, Any]) -> None:
+        plan["model"]["name"] = "[red]m[/]"
+        plan["groups"][3]["places"][0]["name"] = "[bold]p"
+        for group in plan["groups"]:
+            group["steps"], group["unexecutable"] = [], "[/x]"
+
+    assert "[red]m[/]: 99 operators" in lfopt("simulate", copy := other(rename)).stdout
+    assert "since [/x]" in lfopt("simulate", copy).stdout
+    assert "[/x]" in lfopt("simulate", copy, "--group", "3").stdout
+
+
+def step(verb: str, change: Callable[[str], str]) -> Change:
+    """Change the first line that begins so in the first group that has a loop."""
+
+    def changed(plan: dict[str, Any]) -> None:
+        steps = next(group["steps"] for group in plan["groups"] if any(line.startswith("loop") for line in group["steps"]))
+        at = next(k for k, line in enumerate(steps) if line.strip().startswith(verb))
+        assert change(steps[at]) != steps[at]
+        steps[at] = change(steps[at])
+
+    return changed
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "no such place": (step("load", lambda line: line.replace("-> 0.0", "-> 99.0")), "place 99; the group has"),
+    "no such tensor": (step("load", lambda line: line.replace(".weight", ".wait")), "the network has no such tensor"),
+    "no such operator": (step("compute", lambda line: line.replace("compute ", "compute un")), "not an operator of this group"),
+    "a box too large": (step("load", lambda line: line.replace("[0:", "[0:9")), "leaves '"),
+    "a loop too long": (step("loop", lambda line: f"loop {1 << 300} {{"), "leaves '"),
+    "bytes without end": (step("load", lambda line: line.replace(" ->", f"{9**99} ->")), "accepted: whole numbers from 0 to 2**62"),
+    "no step at all": (step("load", lambda line: line.replace("load", "lode")), "line 1: found 'lode"),
+    "a group of nobody": (lambda p: p["groups"][3].update(nodes=["nobody"]), "'nobody' is not an operator"),
+    "totals without end": (lambda p: p["totals"].update(dram_bytes=10**400), "totals: found a number of 1329 bits"),
+    "another model": (lambda p: p["model"].update(sha256="0"), "the plan was made for 0"),
+    "a model elsewhere": (lambda p: p["model"].update(onnx="../m.onnx"), "a file name without folders"),
+    "a chip that cannot be": (lambda p: p["hardware"].update(mac_rows=0), "hardware.mac_rows: found 0"),
+    "energy below nothing": (lambda p: p["hardware"]["energy"].update(mac_pj=-1), "hardware.energy.mac_pj: found -1"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_hostile_plan_is_one_clear_line_and_exit_code_2(lfopt, other, case):
+    change, said = WRONG[case]
+    done = lfopt("simulate", other(change), check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
+
+
+OPTIONS = {
+    "no such group": (("--group", "99"), "--group: found 99; accepted: a group of the plan, 0 to"),
+    "a group below 0": (("--group", "-1"), "--group: found -1"),
+    "nothing to list": (("--top", "0"), "--top: found 0"),
+    "no number": (("--top", "many"), "--top"),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_a_wrong_option_is_refused(lfopt, folder, case):
+    arguments, said = OPTIONS[case]
+    done = lfopt("simulate", folder, *arguments, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_plan_that_is_not_there_is_one_line(lfopt):
+    done = lfopt("simulate", "nowhere", check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lfopt: nowhere")

@@ -1,0 +1,320 @@
+"""One truth: the bytes that a plan predicts are the bytes that its execution counts, and what it computes is what the network computes.
+
+Random graphs on random chips under random legal schemes, in every mode; quantised ones, to the bit; and real networks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from threadpoolctl import threadpool_limits
+
+from lfopt.app.commands.execute import _filled as filled
+from lfopt.frontend import from_model
+from lfopt.ir import (
+    Box,
+    Cost,
+    Graph,
+    Hardware,
+    ModelReference,
+    Plan,
+    PlannedGroup,
+    Quantization,
+    Scheme,
+    SearchRecord,
+    Tensor,
+    Totals,
+    Transfer,
+    box_shape,
+    dram_bytes,
+    row_axis,
+    row_count,
+    unfold,
+)
+from lfopt.ops import Call, Dataflow, bits, spec
+from lfopt.ops.fixed_point import quantized
+from lfopt.ops.footprint import CONTRACTIONS
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, total_dram
+from search.partition import Dice, Partitions
+from search.problem import Problem
+from simulator.execute import Execution, execute
+from tests.strategies import random_graph, random_hardware
+
+SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
+Values = Mapping[str, np.ndarray]
+
+
+# -- plans ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
+    """Connected, convex groups with an acyclic quotient that may run, drawn at random, in an executable order."""
+    partitions = Partitions(Problem.of(costs))
+    return partitions.in_order(partitions.draw(Dice((seed, 1))))
+
+
+def planned(costs: GroupCosts, groups: tuple[int, ...]) -> Plan:
+    """The plan of these groups."""
+    made = plan_groups(costs, groups)
+    assert isinstance(made, tuple), made
+    return Plan(
+        ModelReference(costs.dataflow.graph.name, "0" * 64, "simplified.onnx"),
+        costs.hardware,
+        costs.scheme,
+        costs.traffic.value,
+        costs.epilogue,
+        memory_map(costs, made),
+        made,
+        Totals(total_dram(made).total, 0, 0, 0, 0, 0.0, "none"),
+        SearchRecord("random", 0, 0, 0.0),
+    )
+
+
+def computable(graph: Graph) -> Graph:
+    """The graph with operators that nothing defines replaced by ReverseSequence, which lfopt does not know either but can compute."""
+    operators, tensors, constants = list(graph.operators), dict(graph.tensors), dict(graph.constants)
+    for k, op in enumerate(operators):
+        if op.domain:
+            name, shape = f"lengths of {op.name}", graph.shape(op.inputs[0])
+            tensors[name] = Tensor(name, shape[:1], "int64")
+            constants[name] = np.full(shape[:1], shape[1], np.int64)
+            operators[k] = replace(
+                op, kind="ReverseSequence", domain="", inputs=(*op.inputs, name), attributes={"batch_axis": 0, "time_axis": 1}
+            )
+    return replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)
+
+
+def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    return {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+
+
+# -- what must agree -----------------------------------------------------------------------------------------------------------------------
+
+
+def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: Execution, wanted: Values) -> list[str]:
+    """Where prediction, plan and execution differ; where outputs are not those of the reference."""
+    found: list[str] = []
+    for mask, group, counted in zip(groups, plan.groups, done.groups, strict=True):
+        what = f"group {group.id} ({group.mode}): "
+        price = costs.evaluate(mask)
+        assert isinstance(price, Cost)
+        if price.dram_bytes != group.dram.total:
+            found.append(f"{what}the search was told {price.dram_bytes} bytes, the plan says {group.dram.total}")
+        if counted.by_formula:
+            assert group.unexecutable, f"{what}no steps, and no reason why"
+            continue
+        if dram_bytes(group.steps) != group.dram:
+            found.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
+        if counted.dram != group.dram:
+            found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
+        if not counted.peak_bytes == group.buffer_bytes == price.buffer_bytes:
+            found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {price.buffer_bytes}")
+        if group.mode == "lbdf" and not counted.touched_bytes == counted.peak_bytes == costs.buffer_bytes(mask):
+            found.append(f"{what}touched {counted.touched_bytes}, peak {counted.peak_bytes}, rings and weights {costs.buffer_bytes(mask)}")
+        if counted.peak_bytes >= plan.hardware.buffer_bytes:
+            found.append(f"{what}peak {counted.peak_bytes} of {plan.hardware.buffer_bytes}")
+    return found + misplaced(costs.dataflow.graph, plan, done) + differing(done.outputs, wanted)
+
+
+def differing(outputs: Values, wanted: Values) -> list[str]:
+    """Outputs that are not the same: floats within 1e-4 of the largest value, all else exactly."""
+    found: list[str] = []
+    for name, value in wanted.items():
+        got = outputs[name]
+        if got.dtype != value.dtype or got.shape != value.shape:
+            found.append(f"output {name!r}: {got.dtype} {got.shape}, wanted {value.dtype} {value.shape}")
+        elif value.dtype.kind != "f":
+            if not np.array_equal(got, value):
+                found.append(f"output {name!r}: {int((got != value).sum())} of {value.size} elements differ")
+        elif not np.allclose(got, value, rtol=1e-4, atol=1e-4 * np.abs(value[np.isfinite(value)]).max(initial=0), equal_nan=True):
+            found.append(f"output {name!r}: differs by {np.nanmax(np.abs(got - value))}")
+    return found
+
+
+def roots(graph: Graph) -> dict[str, str]:
+    """The map behind every tensor that is a map or a view of one."""
+    real = {op.name for op in Dataflow.of(graph).operators}
+    found = {name: name for name in graph.inputs}
+    for op in graph.operators:
+        for name in op.outputs:
+            found[name] = name if op.name in real else found.get(op.inputs[0], name)
+    return found
+
+
+def full_rows(box: Box, shape: tuple[int, ...]) -> bool:
+    """Whether the box is made of whole rows."""
+    return all(axis == row_axis(shape) or span == (0, extent) for axis, (span, extent) in enumerate(zip(box, shape, strict=True)))
+
+
+def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
+    """Where the DRAM map does not hold what was moved."""
+    found: list[str] = []
+    root, memory = roots(graph), {entry.name: entry for entry in plan.memory}
+    ranges = sorted((entry.address, entry.address + entry.rows * entry.row_bytes, entry.name) for entry in plan.memory)
+    found += [f"{a[2]!r} and {b[2]!r} overlap in DRAM" for a, b in pairwise(ranges) if b[0] < a[1]]
+    found += [f"{entry.name!r} is listed twice" for entry in plan.memory if memory[entry.name] is not entry]
+    if (moved := sum(done.loaded.values()) + sum(done.stored.values())) != done.dram.total:
+        found.append(f"{moved} bytes by tensor, {done.dram.total} by class")
+    if absent := (done.loaded.keys() | done.stored.keys()) - memory.keys():
+        return [*found, f"{sorted(absent)} were moved and have no place in DRAM"]
+    kinds = {True: ("weight",), False: ("input", "output", "map")}
+    found += [f"{name!r} is a {memory[name].role}" for name in done.loaded if memory[name].role not in kinds[name in graph.constants]]
+    found += [f"{name!r} was stored, and is a {memory[name].role}" for name in done.stored if memory[name].role not in ("output", "map")]
+    ran = [group for group, counted in zip(plan.groups, done.groups, strict=True) if not counted.by_formula]
+    for group in ran:
+        for step in {step for step in unfold(group.steps) if isinstance(step, Transfer) and not step.gather}:
+            name = root.get(step.tensor, step.tensor)
+            shape, entry = graph.shape(name), memory[name]
+            if name in graph.constants:
+                if step.bytes * np.prod(shape) != entry.rows * entry.row_bytes * np.prod(box_shape(step.box)):
+                    found.append(f"{name!r}: {step.box} moves {step.bytes} bytes, all of it are {entry.rows * entry.row_bytes}")
+            elif row_count(shape) != entry.rows or step.row_bytes > entry.row_bytes and name == step.tensor:
+                found.append(f"{name!r}: {row_count(shape)} rows of at least {step.row_bytes} bytes, in DRAM {entry.rows} of {entry.row_bytes}")
+            elif name == step.tensor and full_rows(step.box, shape) and step.row_bytes != entry.row_bytes:
+                found.append(f"{name!r}: rows of {step.row_bytes} bytes are moved, in DRAM they have {entry.row_bytes}")
+    aligned = plan.hardware.dram_row_align == 1
+    for name, entry in memory.items():
+        size = entry.rows * entry.row_bytes
+        stores = sum(name in group.outputs for group in ran)
+        if stores and (done.stored.get(name, 0) != size if aligned else done.stored.get(name, 0) < size):
+            found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
+        readers = [group for group in ran if name in group.inputs]
+        once = aligned or all(group.mode == "lbdf" for group in readers)
+        if entry.role != "weight" and once and all(group.mode != "tiled" for group in readers) and done.loaded.get(name, 0) != size * len(readers):
+            found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
+    return found
+
+
+@dataclass
+class Tally:
+    """What ran."""
+
+    plans: int = 0
+    modes: Counter[str] = None  # type: ignore[assignment]  # groups
+    formula: Counter[str] = None  # type: ignore[assignment]  # groups without steps, by reason
+
+    def __post_init__(self) -> None:
+        self.modes, self.formula = Counter(), Counter()
+
+    def add(self, plan: Plan) -> None:
+        self.plans += 1
+        self.modes.update(group.mode for group in plan.groups)
+        self.formula.update(_kind_of(group) for group in plan.groups if group.unexecutable)
+
+    @property
+    def share_by_formula(self) -> float:
+        return self.formula.total() / max(self.modes.total(), 1)
+
+
+def _kind_of(group: PlannedGroup) -> str:
+    return "opaque" if group.mode == "opaque" else "the buffer is too small" if "too small" in group.unexecutable else group.unexecutable
+
+
+def run_random(seed: int, tally: Tally, scheme: Scheme, *, integers: bool = False) -> list[str]:
+    """Plan and execute one random graph; what disagrees, one line each."""
+    rng = np.random.default_rng(seed)
+    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
+    hardware = random_hardware(rng, graph)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    wanted = reference(graph, inputs)
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
+    groups = random_scheme(costs, seed)
+    plan = planned(costs, groups)
+    tally.add(plan)
+    return [f"seed {seed}, {scheme}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)]
+
+
+# -- random graphs -------------------------------------------------------------------------------------------------------------------------
+
+
+def run_many(seeds: range, *, integers: bool = False) -> Tally:
+    tally, wrong = Tally(), list[str]()
+    with threadpool_limits(1):
+        for seed in seeds:
+            for scheme in SCHEMES:
+                wrong += run_random(seed, tally, scheme, integers=integers)
+    assert not wrong, "\n".join(wrong[:10])
+    return tally
+
+
+# -- quantised graphs ----------------------------------------------------------------------------------------------------------------------
+
+
+def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph with every map of real numbers in int8, weights in int8 (some with a scale per channel), biases in int32; and its inputs so.
+
+    Scales are those of what the graph computes on these inputs.
+    """
+    real = {**inputs, **reference(graph, inputs, everything=True)}
+    tensors, constants = dict(graph.tensors), dict(graph.constants)
+    flow = Dataflow.of(graph)
+    for name in graph.inputs:
+        tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
+    made = {op.name for op in flow.operators}
+    for op in graph.operators:
+        for name in filter(None, op.outputs):
+            if op.name in made:
+                tensors[name] = _in_bytes(graph.tensors[name], real[name], rng)
+            else:  # a view
+                source = tensors[op.inputs[0]]
+                tensors[name] = replace(graph.tensors[name], dtype=source.dtype, quantization=source.quantization)
+    readers = Counter(name for op in graph.operators for name in op.inputs)
+    biases: list[tuple[Call, str]] = []
+    for call in flow.calls:
+        for index, name in enumerate(call.operator.inputs):
+            value = graph.constants.get(name)
+            if value is None or value.dtype.kind != "f" or index in spec(call.operator.kind).parameters or tensors[name].quantization:
+                continue
+            if call.operator.kind in CONTRACTIONS and index == 2 and readers[name] == 1:
+                biases.append((call, name))
+                continue
+            axis = _channel_axis(call) if index == 1 and readers[name] == 1 and rng.random() < 0.5 else None
+            tensors[name], constants[name] = _weights(graph.tensors[name], value, axis)
+    for call, name in biases:  # in units of the sums, as QDQ has it
+        x, w = (tensors[n].quantization for n in call.operator.inputs[:2])
+        assert x is not None
+        assert w is not None
+        channels = np.array(w.scale if w.axis is not None else w.scale * graph.shape(name)[0]) * x.scale[0]
+        if len(channels) != graph.shape(name)[0]:  # one scale per channel of a group
+            channels = np.tile(channels, graph.shape(name)[0] // len(channels))
+        by = Quantization(tuple(channels.tolist()), (0,) * len(channels), 0)
+        value = graph.constants[name]
+        assert value is not None
+        tensors[name] = replace(graph.tensors[name], dtype="int32", quantization=by)
+        constants[name] = np.rint(value / channels).astype(np.int32)
+    stored = {name: quantized(value, tensors[name].quantization, "int8") for name, value in inputs.items()}  # type: ignore[arg-type]
+    return replace(graph, tensors=tensors, constants=constants), stored
+
+
+def _in_bytes(tensor: Tensor, real: np.ndarray, rng: np.random.Generator) -> Tensor:
+    if real.dtype.kind != "f":
+        return tensor
+    low, high = min(float(real.min()), 0.0), max(float(real.max()), 1e-3)
+    scale = (high - low) / 255
+    zero_point = int(np.clip(round(-128 - low / scale), -128, 127)) if rng.random() < 0.7 else int(rng.integers(-3, 4))
+    return replace(tensor, dtype="int8", quantization=Quantization((scale,), (zero_point,)))
+
+
+def _channel_axis(call: Call) -> int | None:
+    if call.operator.kind == "Conv":
+        return 0
+    if call.operator.kind == "ConvTranspose":
+        return 1
+    return len(call.shape(1)) - 1 if call.operator.kind in ("Gemm", "MatMul") and not call.attribute("transB", 0) else None
+
+
+def _weights(tensor: Tensor, value: np.ndarray, axis: int | None) -> tuple[Tensor, np.ndarray]:
+    others = tuple(a for a in range(value.ndim) if a != axis)
+    scales = np.maximum(np.abs(value).max(axis=None if axis is None else others), 1e-3).reshape(-1) / 127
+    by = Quantization(tuple(scales.tolist()), (0,) * len(scales), axis)
+    return replace(tensor, dtype="int8", quantization=by), quantized(value, by, "int8")
