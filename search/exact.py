@@ -40,6 +40,8 @@ def solve(problem: Problem, *, time_limit: float | None = None, progress: Progre
     search = _Search(problem, start + time_limit if time_limit is not None else None, progress, bound=problem.least_bytes)
     width, interrupted = FIRST_WIDTH, False
     try:
+        if problem.simpler is not None:
+            search.begin_with(problem.simpler, start + time_limit / 2 if time_limit is not None else None)
         while search.bound < search.best and not search.late():
             search.walk(width)
             width *= WIDER
@@ -82,6 +84,15 @@ class _Search:
     def dram_bytes(self, groups: tuple[int, ...]) -> int:
         """Bytes of a scheme of legal groups."""
         return sum(cost.dram_bytes for cost in map(self.problem.evaluate, groups) if isinstance(cost, Cost))
+
+    def begin_with(self, simpler: Problem, deadline: float | None) -> None:
+        """Take what one pass over a simpler problem finds as the first scheme."""
+        first = _Search(simpler, deadline, self.progress, bound=simpler.least_bytes)
+        first.walk(FIRST_WIDTH)
+        self.evaluations += first.evaluations
+        if first.groups:
+            self.groups, self.best = first.groups, self.dram_bytes(first.groups)
+            self.history.append((self.evaluations, self.best))
 
     def walk(self, width: int) -> None:
         """One pass; improves the best scheme and the bound."""

@@ -61,10 +61,15 @@ class Problem:
     least_bytes: int  # what no scheme can avoid
     rest_bytes: Callable[[int, int, int], int]  # (operators executed, least bytes of the others, group) -> the same once the group is executed too
     mates: tuple[int, ...]  # per operator: a superset of the operators that share a legal group with it, itself included
+    simpler: Problem | None = None  # one that is solved faster, all of whose schemes are legal here too and move no more here than there
 
     @classmethod
     def of(cls, prices: Prices) -> Problem:
-        """The problem that a cost model poses. Where it has a `price`, which does not say why a group is not legal, that is asked: it is cheaper."""
+        """The problem that a cost model poses.
+
+        Where the model has a `price`, which does not say why a group is not legal, that is asked: it is cheaper. It may also have a `simpler` model.
+        """
+        simpler: Prices | None = getattr(prices, "simpler", None)
         return cls(
             prices.dataflow,
             getattr(prices, "price", prices.evaluate),
@@ -74,6 +79,7 @@ class Problem:
             prices.least_bytes,
             prices.rest_bytes,
             prices.mates,
+            cls.of(simpler) if simpler is not None else None,
         )
 
 

@@ -214,10 +214,11 @@ class Machine:
         else:
             self._load(step)
 
-    def _count(self, step: Transfer, size: int) -> None:
+    def _count(self, step: Transfer, size: int, source: str = "") -> None:
+        """Count bytes under their class and under the tensor in DRAM: `source`, or the map behind the step's tensor."""
         self.counted[step.kind] = self.counted.get(step.kind, 0) + size
         by_tensor = self.stored if step.store else self.loaded
-        name = self.root.get(step.tensor, step.tensor)
+        name = source or self.root.get(step.tensor, step.tensor)
         by_tensor[name] = by_tensor.get(name, 0) + size
 
     def _moved(self, values: np.ndarray) -> int:
@@ -249,7 +250,7 @@ class Machine:
         indices = self._operand(call, 1, call.operator.inputs[1], (step.box,), None)
         data = Part(self._constant(call.operator.inputs[0]), whole(call.shape(0)))
         (values,) = compute(call, [data, indices], (step.box,), self.graph.opset)
-        self._count(step, self.hardware.constant_bytes(values.size, bias=False))
+        self._count(step, self.hardware.constant_bytes(values.size, bias=False), call.operator.inputs[0])
         self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
 
     def _store(self, step: Transfer) -> None:

@@ -10,7 +10,7 @@ one compute engine with a MAC array and vector lanes. What a step takes:
     depthwise        the same with one row of the kernel per cycle: kernel columns take the place of input channels
     everything else  ceil(channels / vector_lanes) x pixels x elements read for each; and start_cycles
 
-Source: the row formula and the recommendations of the accelerator trial (research notes, rtl.md section 4). Rows of padding count like any other,
+Source: the row formula is that of a trial implementation of such an array in RTL. Rows of padding count like any other,
 and what an accelerator can fold into the requantisation of a convolution (clipping, a table look-up) counts as a step of its own.
 """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
@@ -50,7 +51,7 @@ from simulator.execute import Machine
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
 
-MOST_STEPS = 10_000  # of a schedule that is walked
+MOST_STEPS = 5_000  # of a schedule that is walked
 
 
 # -- a model of the buffer -----------------------------------------------------------------------------------------------------------------
@@ -333,7 +334,7 @@ def conv_net(rng: np.random.Generator, operators: int) -> Graph:
         constants.append(onnx.numpy_helper.from_array((rng.random(shape, np.float32) - 0.5).astype(np.float32), f"c{len(constants)}"))
         return constants[-1].name
 
-    def add(kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+    def add(kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: Any) -> str:
         nodes.append(helper.make_node(kind, inputs, [f"t{len(nodes)}"], name=f"{kind}{len(nodes)}", **attributes))
         shapes[nodes[-1].output[0]] = shape
         return nodes[-1].output[0]
@@ -349,7 +350,7 @@ def conv_net(rng: np.random.Generator, operators: int) -> Graph:
         weight = constant(channels, 1 if depthwise else c, kernel, kernel)
         bias = [constant(channels)] if rng.random() < 0.6 else []
         group = c if depthwise else 1
-        box = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [pad] * 4}
+        box: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [pad] * 4}
         return add("Conv", [x, weight, *bias], (n, channels, *size), group=group, **box)
 
     x = "in"
@@ -441,25 +442,25 @@ def test_random_groups_run_within_what_was_planned_and_need_every_row_of_it() ->
 
 @pytest.mark.slow
 def test_larger_random_groups_run_within_what_was_planned_and_need_every_row_of_it() -> None:
-    tally = walk_groups(groups(random_graph, range(10_000, 11_000), 2, 8))
-    assert tally.walked > 30_000
-    assert tally.sliced > 1000
-    assert tally.streamed > 5000
+    tally = walk_groups(groups(random_graph, range(10_000, 10_400), 2, 8))
+    assert tally.walked > 10_000
+    assert tally.sliced > 200
+    assert tally.streamed > 2000
 
 
 def test_groups_of_convolutions_run_within_what_was_planned_and_need_every_row_of_it() -> None:
-    tally = walk_groups(groups(conv_net, range(60), 2, 6))
-    assert tally.walked > 800
-    assert tally.sliced > 200
-    assert tally.streamed > 200
+    tally = walk_groups(groups(conv_net, range(40), 2, 6))
+    assert tally.walked > 400
+    assert tally.sliced > 80
+    assert tally.streamed > 80
 
 
 @pytest.mark.slow
 def test_larger_groups_of_convolutions_run_within_what_was_planned_and_need_every_row_of_it() -> None:
-    tally = walk_groups(groups(conv_net, range(10_000, 10_600), 3, 9))
-    assert tally.walked > 20_000
-    assert tally.sliced > 5000
-    assert tally.streamed > 5000
+    tally = walk_groups(groups(conv_net, range(10_000, 10_200), 3, 8))
+    assert tally.walked > 5000
+    assert tally.sliced > 1000
+    assert tally.streamed > 1000
 
 
 # -- executed with numbers ------------------------------------------------------------------------------------------------------------------
@@ -500,22 +501,22 @@ def execute_groups(make: Callable[[np.random.Generator, int], Graph], seeds: ran
 
 
 def test_random_groups_give_the_values_of_the_reference() -> None:
-    tally = execute_groups(random_graph, range(1000, 1060), 2, 6)
-    assert tally.walked > 500
-    assert tally.several > 250
+    tally = execute_groups(random_graph, range(1000, 1040), 2, 6)
+    assert tally.walked > 300
+    assert tally.several > 150
 
 
 @pytest.mark.slow
 def test_larger_groups_give_the_values_of_the_reference() -> None:
-    assert execute_groups(random_graph, range(20_000, 21_000), 2, 8).walked > 30_000
-    assert execute_groups(conv_net, range(20_000, 20_400), 2, 8).sliced > 3000
+    assert execute_groups(random_graph, range(20_000, 20_200), 2, 8).walked > 5000
+    assert execute_groups(conv_net, range(20_000, 20_100), 2, 8).sliced > 1000
 
 
 def test_groups_of_convolutions_give_the_values_of_the_reference() -> None:
-    tally = execute_groups(conv_net, range(1000, 1040), 2, 6)
-    assert tally.walked > 500
-    assert tally.sliced > 100
-    assert tally.streamed > 100
+    tally = execute_groups(conv_net, range(1000, 1025), 2, 6)
+    assert tally.walked > 200
+    assert tally.sliced > 40
+    assert tally.streamed > 40
 
 
 # -- bounds ---------------------------------------------------------------------------------------------------------------------------------
@@ -554,8 +555,8 @@ def test_the_floor_bounds_every_group_that_is_grown_and_the_cheapest_choice_is_t
 
 @pytest.mark.slow
 def test_the_floor_bounds_every_larger_group() -> None:
-    assert check_bounds(groups(random_graph, range(30_000, 30_600), 6, 10)) > 50_000
-    assert check_bounds(groups(conv_net, range(30_000, 30_600), 5, 10)) > 50_000
+    assert check_bounds(groups(random_graph, range(30_000, 30_200), 5, 9)) > 20_000
+    assert check_bounds(groups(conv_net, range(30_000, 30_200), 5, 9)) > 20_000
 
 
 # -- networks -------------------------------------------------------------------------------------------------------------------------------
@@ -630,7 +631,7 @@ def chain(*layers: tuple[str, int, int, int], source: tuple[int, int, int, int])
         n, c, h, w = shape
         pad = kernel // 2 if kernel % 2 else 0
         shape = (n, channels, *((extent + 2 * pad - kernel) // stride + 1 for extent in (h, w)))
-        window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+        window: dict[str, Any] = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
         if kind == "Relu":
             node = helper.make_node("Relu", [name], [f"t{k}"], name=f"n{k}")
         elif kind == "MaxPool":

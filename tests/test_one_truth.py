@@ -5,9 +5,10 @@ Random graphs on random chips under random legal schemes, in every mode; quantis
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,8 @@ from onnx import TensorProto, helper
 from threadpoolctl import threadpool_limits
 
 from lfopt.app.commands.execute import _filled as filled
-from lfopt.frontend import from_model
+from lfopt.app.pipeline import load_network
+from lfopt.frontend import from_model, load
 from lfopt.ir import (
     Box,
     Cost,
@@ -25,7 +27,6 @@ from lfopt.ir import (
     Hardware,
     ModelReference,
     Plan,
-    PlannedGroup,
     Quantization,
     Scheme,
     SearchRecord,
@@ -38,11 +39,12 @@ from lfopt.ir import (
     row_count,
     unfold,
 )
-from lfopt.ops import Call, Dataflow, bits, spec
+from lfopt.ops import Call, Dataflow, spec
 from lfopt.ops.fixed_point import quantized
 from lfopt.ops.footprint import CONTRACTIONS
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, total_dram
+from search.exact import solve
 from search.partition import Dice, Partitions
 from search.problem import Problem
 from simulator.execute import Execution, execute
@@ -86,9 +88,7 @@ def computable(graph: Graph) -> Graph:
             name, shape = f"lengths of {op.name}", graph.shape(op.inputs[0])
             tensors[name] = Tensor(name, shape[:1], "int64")
             constants[name] = np.full(shape[:1], shape[1], np.int64)
-            operators[k] = replace(
-                op, kind="ReverseSequence", domain="", inputs=(*op.inputs, name), attributes={"batch_axis": 0, "time_axis": 1}
-            )
+            operators[k] = replace(op, kind="ReverseSequence", domain="", inputs=(*op.inputs, name), attributes={"batch_axis": 0, "time_axis": 1})
     return replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)
 
 
@@ -193,60 +193,6 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
     return found
 
 
-@dataclass
-class Tally:
-    """What ran."""
-
-    plans: int = 0
-    modes: Counter[str] = None  # type: ignore[assignment]  # groups
-    formula: Counter[str] = None  # type: ignore[assignment]  # groups without steps, by reason
-
-    def __post_init__(self) -> None:
-        self.modes, self.formula = Counter(), Counter()
-
-    def add(self, plan: Plan) -> None:
-        self.plans += 1
-        self.modes.update(group.mode for group in plan.groups)
-        self.formula.update(_kind_of(group) for group in plan.groups if group.unexecutable)
-
-    @property
-    def share_by_formula(self) -> float:
-        return self.formula.total() / max(self.modes.total(), 1)
-
-
-def _kind_of(group: PlannedGroup) -> str:
-    return "opaque" if group.mode == "opaque" else "the buffer is too small" if "too small" in group.unexecutable else group.unexecutable
-
-
-def run_random(seed: int, tally: Tally, scheme: Scheme, *, integers: bool = False) -> list[str]:
-    """Plan and execute one random graph; what disagrees, one line each."""
-    rng = np.random.default_rng(seed)
-    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
-    hardware = random_hardware(rng, graph)
-    inputs = random_inputs(graph, rng)
-    if integers:
-        graph, inputs = in_integers(graph, inputs, rng)
-    wanted = reference(graph, inputs)
-    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
-    groups = random_scheme(costs, seed)
-    plan = planned(costs, groups)
-    tally.add(plan)
-    return [f"seed {seed}, {scheme}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)]
-
-
-# -- random graphs -------------------------------------------------------------------------------------------------------------------------
-
-
-def run_many(seeds: range, *, integers: bool = False) -> Tally:
-    tally, wrong = Tally(), list[str]()
-    with threadpool_limits(1):
-        for seed in seeds:
-            for scheme in SCHEMES:
-                wrong += run_random(seed, tally, scheme, integers=integers)
-    assert not wrong, "\n".join(wrong[:10])
-    return tally
-
-
 # -- quantised graphs ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -318,3 +264,167 @@ def _weights(tensor: Tensor, value: np.ndarray, axis: int | None) -> tuple[Tenso
     scales = np.maximum(np.abs(value).max(axis=None if axis is None else others), 1e-3).reshape(-1) / 127
     by = Quantization(tuple(scales.tolist()), (0,) * len(scales), axis)
     return replace(tensor, dtype="int8", quantization=by), quantized(value, by, "int8")
+
+
+# -- random graphs -------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Tally:
+    """What ran."""
+
+    plans: int = 0
+    modes: Counter[str] = field(default_factory=Counter)  # groups
+    too_small: Counter[bool] = field(default_factory=Counter)  # groups that no tiling fits, by whether the chip has room: see `add`
+    roomy: Counter[bool] = field(default_factory=Counter)  # all groups, likewise
+
+    def add(self, plan: Plan) -> None:
+        roomy = plan.hardware.buffer_bytes >= 64 * plan.hardware.channel_align  # bytes
+        self.plans += 1
+        self.modes.update(group.mode for group in plan.groups)
+        self.roomy[roomy] += len(plan.groups)
+        self.too_small[roomy] += sum("the buffer is too small" in group.unexecutable for group in plan.groups)
+        assert all(group.steps for group in plan.groups if not group.unexecutable)
+        assert {group.mode for group in plan.groups if group.unexecutable} <= {"tiled", "opaque"}
+
+    def share_too_small(self, *, roomy: bool) -> float:
+        return self.too_small[roomy] / max(self.roomy[roomy], 1)
+
+
+def run_random(seed: int, tally: Tally, scheme: Scheme, *, integers: bool = False) -> list[str]:
+    """Plan and execute one random graph; what disagrees, one line each."""
+    rng = np.random.default_rng(seed)
+    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
+    hardware = random_hardware(rng, graph)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    wanted = reference(graph, inputs)
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
+    groups = random_scheme(costs, seed)
+    plan = planned(costs, groups)
+    tally.add(plan)
+    return [f"seed {seed}, {scheme}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)]
+
+
+def run_many(seeds: range, *, integers: bool = False) -> None:
+    """Graphs under every scheme. Few groups have no steps: chips of a few bytes hold no tile of anything, and some operators nobody knows."""
+    tally, wrong = Tally(), list[str]()
+    with threadpool_limits(1):
+        for seed in seeds:
+            for scheme in SCHEMES:
+                wrong += run_random(seed, tally, scheme, integers=integers)
+    assert not wrong, "\n".join(wrong[:10])
+    assert tally.plans == len(seeds) * len(SCHEMES)
+    print(f"\n{tally}")
+    assert all(tally.modes[mode] > 10 for mode in ("lbdf", "brr", "resident", "tiled"))
+    assert tally.modes["opaque"] < 0.06 * tally.modes.total()
+    assert tally.share_too_small(roomy=True) < 0.1
+    assert tally.share_too_small(roomy=False) < 0.4
+
+
+SMALL, QUANTISED = range(0, 480, 60), range(10_000, 10_160, 40)
+LARGER, MORE_QUANTISED = range(480, 2100, 135), range(10_160, 10_700, 90)
+
+
+@pytest.mark.parametrize("first", SMALL)
+def test_bytes_predicted_are_bytes_counted_and_outputs_are_those_of_the_network(first: int) -> None:
+    run_many(range(first, first + SMALL.step))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", LARGER)
+def test_the_same_for_many_more_graphs(first: int) -> None:
+    run_many(range(first, first + LARGER.step))
+
+
+@pytest.mark.parametrize("first", QUANTISED)
+def test_integers_come_out_to_the_bit_in_every_scheme(first: int) -> None:
+    run_many(range(first, first + QUANTISED.step), integers=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", MORE_QUANTISED)
+def test_integers_come_out_to_the_bit_for_many_more_graphs(first: int) -> None:
+    run_many(range(first, first + MORE_QUANTISED.step), integers=True)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: Scheme) -> None:
+    nodes = [
+        helper.make_node("Gather", ["table", "words"], ["found"], "embed", axis=0),
+        helper.make_node("MatMul", ["found", "w"], ["y"], "project"),
+    ]
+    weights = {"table": (50, 6), "w": (6, 4)}
+    rng = np.random.default_rng(0)
+    made = helper.make_graph(
+        nodes,
+        "embedding",
+        [helper.make_tensor_value_info("words", TensorProto.INT64, [1, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 4])],
+        [onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in weights.items()],
+    )
+    graph = from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
+    inputs = {"words": rng.integers(0, 50, (1, 8))}
+    for buffer_bytes, groups in ((4096, (3,)), (4096, (1, 2)), (40, (1, 2))):
+        costs = GroupCosts(Dataflow.of(graph), Hardware(buffer_bytes), scheme=scheme)
+        if not isinstance(costs.evaluate(groups[0]), Cost):
+            continue
+        plan = planned(costs, groups)
+        done = execute(plan, graph, inputs)
+        assert disagreements(costs, groups, plan, done, reference(graph, inputs)) == []
+        if all(group.steps for group in plan.groups):
+            assert done.loaded["table"] == 8 * 6 * 2  # eight rows, not fifty
+            assert done.loaded["w"] >= 6 * 4 * 2
+
+
+# -- real networks -------------------------------------------------------------------------------------------------------------------------
+
+ACCELERATOR = Hardware(64 * 1024, dram_row_align=16, channel_align=16)
+
+
+def real_network(model: str, inputs: dict[str, tuple[int, ...]]) -> Graph:
+    """A network with weights drawn at random where it has none."""
+    return filled(load_network(model, inputs, "default"), np.random.default_rng(0))
+
+
+def run_network(graph: Graph, hardware: Hardware, schemes: tuple[Scheme, ...]) -> None:
+    """The best scheme that an exact search finds in a little time, planned and executed; every group has steps."""
+    inputs = random_inputs(graph, np.random.default_rng(1))
+    flow = Dataflow.of(graph)
+    with threadpool_limits(1):
+        wanted = reference(graph, inputs)
+        for scheme in schemes:
+            costs = GroupCosts(flow, hardware, scheme=scheme)
+            found = solve(Problem.of(costs), time_limit=30)
+            plan = planned(costs, found.groups)
+            assert [group.unexecutable for group in plan.groups if group.unexecutable] == []
+            start = time.perf_counter()
+            done = execute(plan, graph, inputs)
+            assert disagreements(costs, found.groups, plan, done, wanted) == []
+            assert done.dram.total == found.dram_bytes
+            print(
+                f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = {done.dram.total:,} B, peak "
+                f"{max(group.peak_bytes for group in done.groups):,} B, {sum(group.steps for group in done.groups):,} steps, "
+                f"{len(plan.groups)} groups, {found.proof}, {time.perf_counter() - start:.1f} s"
+            )
+
+
+@pytest.mark.parametrize("name", ["tv_mobilenet_v3_large", "tv_squeezenet1_1", "hf_efficientnet_b0", "hf_resnet18"])
+def test_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str) -> None:
+    path = str(shared_model(name))
+    run_network(real_network(path, {load(path).inputs[0]: (1, 3, 64, 64)}), ACCELERATOR, ("lbdf", "auto"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf_efficientnet_b3", "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_resnet34", "hf_resnet50", "hf_resnet101"])
+def test_more_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str) -> None:
+    path = str(shared_model(name))
+    run_network(real_network(path, {load(path).inputs[0]: (1, 3, 64, 64)}), ACCELERATOR, ("lbdf", "auto"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "resnet18", "efficientnet_b3"])
+def test_networks_of_the_zoo_at_full_size_move_what_was_planned(name: str) -> None:
+    run_network(real_network(f"zoo:{name}", {}), replace(ACCELERATOR, buffer_bytes=256 * 1024), ("lbdf", "auto"))
+    run_network(real_network(f"zoo:{name}", {}), Hardware(256 * 1024), ("lbdf",))

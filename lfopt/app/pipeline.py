@@ -15,7 +15,7 @@ from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidMode
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
 from lfopt.rewrite import simplify
-from search.problem import Problem, Result
+from search.problem import Front, Problem, Result
 
 ZOO = "zoo:"
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
@@ -109,13 +109,14 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
             if results[-1].interrupted:
                 break  # Ctrl-C stops the job, not just one of its methods
         lap(method)
-    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder)
+    front = next((result.front for result in results if result.front), ())
+    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder, front)
     lap("write")
     return Outcome(graph, costs, plan, results[0], tuple(results[1:]), folder, seconds)
 
 
-def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path) -> Plan:
-    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json."""
+def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path, front: Front = ()) -> Plan:
+    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json, with the front of a search that keeps one."""
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = check(graph, scheme)
     if not verdict.legal:
@@ -146,7 +147,7 @@ def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, fo
         memory=memory_map(costs, groups),
         groups=groups,
         totals=totals,
-        search=SearchRecord(result.method, result.seed, result.evaluations, round(result.seconds, 3)),
+        search=SearchRecord(result.method, result.seed, result.evaluations, round(result.seconds, 3), tuple((dram, need) for dram, need, _ in front)),
     )
     write_plan(plan, folder / "plan.json")
     return plan

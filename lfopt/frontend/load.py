@@ -182,7 +182,7 @@ class _Walk:
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more
-        if absent := sum(value is None for value in constants.values()):
+        if absent := sum(value is None and (t not in self.stored or self.stored[t].value is None) for t, value in constants.items()):
             yield f"{absent} of {len(constants)} constants have no values (external data that is absent, or made from it): shapes alone are used"
         strangers = Counter(op.kind for op in reversed(operators) if spec(op.kind, op.domain) is OPAQUE)
         if strangers:
@@ -235,6 +235,8 @@ class _Walk:
         constant = all(name in self.constants for name in operator.inputs if name)
         if operator.kind in RANDOM or not (by_shape or constant) or (operator.domain and not by_shape):
             return False
+        if not by_shape and self._keep_stored(operator, results, what):
+            return True
         inputs = [self._operand(name, by_shape=by_shape) if name else None for name in operator.inputs]
         absent = any(name and value is None for name, value in zip(operator.inputs, inputs, strict=True))
         values: Mapping[str, np.ndarray | None] = dict.fromkeys(results)
@@ -246,24 +248,30 @@ class _Walk:
                 values = found
         for name, tensor in results.items():
             self._add_constant(name, tensor, values[name])
-        self._keep_stored(operator, inputs, what)
         return True
 
-    def _keep_stored(self, operator: Operator, inputs: Sequence[np.ndarray | None], what: str) -> None:
-        """Remember the integers behind a constant that was dequantised just now, or moved after it was."""
-        source = operator.inputs[0] if operator.inputs else ""
+    def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
+        """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
+        source, found = operator.inputs[0] if operator.inputs else "", None
         if is_q_or_dq(operator) and operator.kind == "DequantizeLinear":
-            by = quantization_of(operator, self.tensors, self.constants, what)
+            by = quantization_of(operator, {**self.tensors, **results}, self.constants, what)
             if by is not None:
-                self.stored[operator.outputs[0]] = Stored(replace(self.tensors[source], quantization=by), inputs[0])
-        elif source in self.stored:
-            found = moved(operator, self.stored[source], inputs, self.tensors[operator.outputs[0]], newest_opset())
-            if found is not None:
-                self.stored[operator.outputs[0]] = found
+                found = Stored(replace(self.tensors[source], quantization=by), self.constants[source])
+        elif source in self.stored and len(results) == 1:
+            others = [None, *(self.constants[name] if name else None for name in operator.inputs[1:])]
+            found = moved(operator, self.stored[source], others, next(iter(results.values())), newest_opset())
+        if found is None:
+            return False
+        (name, tensor), *_ = results.items()
+        self.stored[name] = found
+        self._add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
+        return True
 
     def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
         if by_shape:
             return np.broadcast_to(np.float32(0), self.tensors[name].shape)
+        if self.constants[name] is None and name in self.stored:
+            self.constants[name] = self.stored[name].real()
         return self.constants[name]
 
     def _add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:

@@ -26,6 +26,7 @@ from lfopt.frontend.opset import oldest_opset
 from lfopt.ir import Graph, InvalidModel, Operator, Quantization, Tensor, UnsupportedModel
 from lfopt.ops import spec
 from lfopt.ops.evaluate import evaluate
+from lfopt.ops.fixed_point import dequantized
 from lfopt.ops.table import OPAQUE
 
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
@@ -47,6 +48,11 @@ class Stored(NamedTuple):
 
     tensor: Tensor  # integers with their quantization
     value: np.ndarray | None  # None: absent from the file
+
+    def real(self) -> np.ndarray | None:
+        """The float constant."""
+        assert self.tensor.quantization is not None
+        return None if self.value is None else dequantized(self.value, self.tensor.quantization)
 
 
 class _Code(NamedTuple):
@@ -122,7 +128,8 @@ def moved(operator: Operator, stored: Stored, inputs: Sequence[np.ndarray | None
     """The stored constant behind what the operator makes of it; None if the operator does more than move elements."""
     by, axis = stored.tensor.quantization, None
     assert by is not None
-    if operator.kind not in MOVES_BY_SHAPE or operator.domain:
+    known = all(value is not None for name, value in zip(operator.inputs[1:], inputs[1:], strict=True) if name)
+    if operator.kind not in MOVES_BY_SHAPE or operator.domain or not known:
         return None
     if by.axis is not None:
         order = operator.attributes.get("perm", tuple(reversed(range(len(stored.tensor.shape)))))
@@ -321,10 +328,15 @@ class _Rewriting:
         used = {name for op in operators for name in (*op.inputs, *op.outputs) if name} | set(self.graph.inputs) | set(self.graph.outputs)
         tensors = {found.name: found for found in map(self._tensor, self.graph.tensors.values()) if found.name in used}
         tensors |= {name: stored.tensor for name, stored in self.added.items()}
-        constants = {name: value for name, value in self.graph.constants.items() if name in used}
+        constants = {name: self._value(name) for name in self.graph.constants if name in used}
         constants |= {name: stored.value for name, stored in self.added.items()}
         graph = replace(self.graph, operators=tuple(operators), tensors=tensors, constants=constants)
         return replace(graph, notes=(*graph.notes, *self._notes(graph)))
+
+    def _value(self, name: str) -> np.ndarray | None:
+        """Values of a constant that an operator reads as it is; what no operator on floats asked for before is dequantised now."""
+        value, stored = self.graph.constants[name], self.found.stored.get(name)
+        return stored.real() if value is None and stored is not None else value
 
     def _root(self, name: str) -> str:
         return self.now.get(name, name)

@@ -29,8 +29,8 @@ class Energy:
 
     Where the defaults come from. DRAM and arithmetic are widely quoted 45 nm figures (M. Horowitz, "Computing's energy problem", ISSCC 2014: 1.3 nJ
     per 64-bit DRAM access; 0.2 pJ for an 8-bit multiplication and 0.1 pJ for a 32-bit addition). They were taken from general knowledge; that
-    paper was not read for them. Buffer and accumulators follow the relative access costs of Optimus' published hardware description (research notes,
-    papers.md section 4.3): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
+    paper was not read for them. Buffer and accumulators follow the relative access costs in the published hardware descriptions of Optimus
+    (LCTES'21): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
     """
 
     dram_byte_pj: float = 160.0  # one byte over the memory port

@@ -149,7 +149,9 @@ def dequantized(stored: np.ndarray, by: Quantization, dtype: str = "float32") ->
     [0.0, 1.0]
     """
     scale, zero_point = _along(by, stored.ndim)
-    return (stored.astype(np.int64) - zero_point).astype(dtype) * scale.astype(dtype)
+    if zero_point.any():
+        stored = stored.astype(np.int16 if stored.itemsize == 1 else np.int64) - zero_point.astype(np.int16 if stored.itemsize == 1 else np.int64)
+    return stored.astype(dtype) * scale.astype(dtype)
 
 
 def _along(by: Quantization, rank: int) -> tuple[np.ndarray, np.ndarray]:

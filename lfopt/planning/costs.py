@@ -93,6 +93,15 @@ class GroupCosts:
         other.tiles = self.tiles.at(hardware)
         return other
 
+    @property
+    def simpler(self) -> GroupCosts | None:
+        """Of scheme auto: the same with line buffers alone; a group moves no more here than there."""
+        if self.scheme != "auto":
+            return None
+        other = GroupCosts(self.dataflow, self.hardware, self.traffic, epilogue=self.epilogue)
+        other.line_buffers, other.tiles, other._needs = self.line_buffers, self.tiles, self._needs
+        return other
+
     @cached_property
     def resident(self) -> Resident:
         """Needs and schedules of groups that run operator by operator, the same on any buffer."""

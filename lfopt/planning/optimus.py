@@ -14,9 +14,9 @@ depthwise one), Gemm or MatMul by a constant. All others are *local*: they have 
               h = floor((S - minF) / addLine) + 1 lines at a time but at most H, b images at a time if lines are left over
 
 The model does not hold weights that stream past nor what a residual connection brings in, and sums up slices in place; the executable variant is
-`lfopt.planning.brr`. Where its description is silent: k is at most C_l, m_last at most H_l, a map that several first layers read counts once, a layer that
-makes one row of all rows has the whole height as its kernel and stride, and a layer that reads rows otherwise (Resize, attention, squeeze-and-excite)
-or a local layer without a producer in the group is in no group of several.
+`lfopt.planning.brr`. Where its description is silent: k is at most C_l, m_last at most H_l, a map that several first layers read counts once, a layer
+that makes one row of all rows has the whole height as its kernel and stride, and a layer that reads rows otherwise (Resize, attention,
+squeeze-and-excite) or a local layer without a producer in the group is in no group of several.
 
 Source: Optimus (Cai, Wang and Zhang, LCTES'21), as its authors' code has it.
 """
@@ -305,9 +305,13 @@ class OptimusCosts:
         """What no scheme can avoid: every weight, graph input and graph output once."""
         return self._once.least_bytes
 
-    @cached_property
+    @property
     def mates(self) -> tuple[int, ...]:
         """Per operator: operators that may share a valid group with it, itself included."""
+        return self._mates
+
+    @cached_property
+    def _mates(self) -> tuple[int, ...]:
         flow, layers = self.dataflow, self.model.layers
         fusible = sum(1 << i for i, layer in enumerate(layers) if layer is not None and self._may_join(i, layer))
         return tuple(convex(flow, [fusible if fusible >> i & 1 else 1 << i for i in range(len(flow))]))

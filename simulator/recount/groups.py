@@ -120,7 +120,9 @@ def rings(net: Network, group: Iterable[str]) -> dict[str, int]:
 
     sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
     while unfinished := [op for op in sinks if done[op] < net.height(op)]:
-        compute_next_row(min(unfinished, key=lambda op: (Fraction(done[op] + 1, net.height(op)), net.position[op])) if unfinished[1:] else unfinished[0])
+        compute_next_row(
+            min(unfinished, key=lambda op: (Fraction(done[op] + 1, net.height(op)), net.position[op])) if unfinished[1:] else unfinished[0]
+        )
     return held
 
 

@@ -1,7 +1,7 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table. The other axes are said here, for contractions, pools and elementwise operators; for all others they are
-left open (None): only rows are checked of what those read.
+Rows follow the row rules of the operator table. The other axes are said here, for contractions, pools, elementwise operators, Concat and Pad; for all
+others they are left open (None): of what those read, only rows are checked.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from lfopt.ir import row_axis
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
+from lfopt.ops.parameters import pad_amounts
 from lfopt.ops.table import spec
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Ints
@@ -38,7 +39,7 @@ def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> tuple[
     """Per axis of a map that an operator reads, as it sees it or as the map behind: what it needs of it."""
     shape = net.graph.shape(read.seen if seen else read.map)
     known = seen or net.graph.shape(read.seen) == shape
-    rules = list(_rules(call, read.index)) if known and len(call.results) == 1 else [None] * len(shape)
+    rules: list[Rule | None] = [*_rules(call, read.index)] if known and len(call.results) == 1 else [None] * len(shape)
     axis = row_axis(shape)
     if axis is not None and not (known and _summed(call, read.index, axis)):
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
@@ -53,14 +54,14 @@ def constant_rules(call: Call, index: int) -> tuple[Rule | None, ...]:
 
 def input_channels(call: Call) -> int:
     """Input channels that one output element of a contraction sums over; 0 of other operators."""
-    kind, first = call.operator.kind, call.shapes[0] or ()
+    kind = call.operator.kind
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
-        return first[1] // call.attribute("group", 1)
+        return call.shape(0)[1] // call.attribute("group", 1)
     if kind == "Gemm":
-        return first[0 if call.attribute("transA", 0) else 1]
-    return first[-1] if kind == "MatMul" else 0
+        return call.shape(0)[0 if call.attribute("transA", 0) else 1]
+    return call.shape(0)[-1] if kind == "MatMul" else 0
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------------------------------
@@ -97,6 +98,12 @@ def _grouped(outputs: int, inputs: int, result: Result) -> Part:
     """Input channels of the groups (of so many output and input channels) that some output channels belong to."""
     (start, stop), (low, high) = result.axes[1], result.inputs
     return start // outputs * inputs + low, (stop - 1) // outputs * inputs + high
+
+
+def _shifted(offset: int, extent: int, axis: int, result: Result) -> Part:
+    """What lies `offset` further along, as far as there is anything; it may be nothing."""
+    start, stop = result.axes[axis]
+    return np.maximum(start - offset, 0), np.minimum(stop - offset, extent)
 
 
 def _window(first: Ints, stop: Ints, axis: int, result: Result) -> Part:
@@ -146,6 +153,12 @@ def _rules(call: Call, index: int) -> tuple[Rule | None, ...]:
         return (partial(_same, 0), partial(_same, 1), *_spatial(call))
     if kind in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
         return (partial(_same, 0), partial(_same, 1), *_wholes(shape[2:]))
+    if kind == "Concat":
+        axis = call.attribute("axis", 0) % rank
+        offset = sum(call.shape(k)[axis] for k in range(index))
+        return tuple(partial(_shifted, offset, shape[k], k) if k == axis else partial(_same, k) for k in range(rank))
+    if kind == "Pad" and index == 0 and call.attribute("mode", "constant") == "constant" and (amounts := pad_amounts(call)):
+        return tuple(partial(_shifted, before, shape[k], k) for k, (before, _) in enumerate(amounts))
     if kind == "BatchNormalization" and index > 0:
         return (partial(_same, 1),)
     return tuple(_broadcast(shape, rank)) if spec(kind, call.operator.domain).elementwise else (None,) * len(shape)

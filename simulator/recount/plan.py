@@ -10,7 +10,9 @@ from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup
 from lfopt.ops.table import OPAQUE
 from simulator.recount import groups as g
 from simulator.recount.network import Network
-from simulator.recount.schedule import walk
+from simulator.recount.places import place_problems
+from simulator.recount.schedule import MOST_STEPS, Schedule
+from simulator.recount.traffic import traffic_problems
 
 MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
 MODES_OF_ANY = {"tiled", "opaque", "excluded"}
@@ -132,14 +134,15 @@ class _Recounting:
         formula = self._formula(group, once.dram)
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
-        if group.steps:
-            walked = walk(self.net, self.hardware, group, members)
-            self.steps += walked.steps
-            for what in walked.problems:
+        schedule = Schedule(self.net, self.hardware, group, members)
+        if group.steps and schedule.steps <= MOST_STEPS:
+            self.steps += schedule.steps
+            for what in [*schedule.senseless()] or [*traffic_problems(schedule), *place_problems(schedule)]:
                 self._say(group, what)
             return
-        self._without_steps(group, members, once)
-        (self.not_recounted if formula is None else self.by_formula).append(group.dram.total)
+        if not group.steps:
+            self._without_steps(group, members, once)
+        (self.by_formula if formula and not group.steps else self.not_recounted).append(group.dram.total)
 
     def _mode(self, group: PlannedGroup, members: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it."""
@@ -185,8 +188,8 @@ class _Recounting:
             height = 1 if group.mode == "tiled" and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)
-        elements = [sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs)]
-        least = DramBytes(*elements, once.dram.weight)
+        read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
+        least = DramBytes(read, written, once.dram.weight)
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
@@ -251,7 +254,9 @@ class _Recounting:
         if not isclose(totals.gap, gap, rel_tol=1e-9, abs_tol=1e-12):
             self.found.append(f"totals.gap: the plan says {totals.gap}, counted {gap}")
         by_formula, not_recounted = ((len(sizes), sum(sizes)) for sizes in (self.by_formula, self.not_recounted))
-        return Recount(tuple(self.found), len(known), self.steps, **counted, by_formula=by_formula, not_recounted=not_recounted)
+        return Recount(
+            discrepancies=tuple(self.found), groups=len(known), steps=self.steps, by_formula=by_formula, not_recounted=not_recounted, **counted
+        )
 
 
 def _entry_text(entry: DramTensor) -> str:

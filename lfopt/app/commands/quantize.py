@@ -123,9 +123,10 @@ def _random(graph: Graph, count: int, seed: int) -> Samples:
 def _read(path: Path, graph: Graph, count: int | None) -> Samples:
     """Samples of an archive: [samples * n, ...] for an input [n, ...]."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
+        with archive:
             found = {name: archive[name] for name in archive.files}
     except OSError as error:
         raise InvalidConfig(f"{path}: {error.strerror or 'not a NumPy archive'}") from None

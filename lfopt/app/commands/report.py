@@ -116,12 +116,13 @@ def _figures(plan: Plan) -> tuple[Figure, ...]:
     totals = plan.totals
     optimal = totals.proof == "optimal"
     proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
+    star = " *" if plan.traffic == "tiled" else ""
     ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
     return (
         Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),
         Figure("times the proven lower bound", ratio, "", proof, "good" if optimal else ""),
-        _saving("layer by layer", totals.dram_bytes, totals.layer_by_layer_bytes),
-        _saving("epilogue fusion", totals.dram_bytes, totals.epilogue_fused_bytes),
+        _saving(f"layer by layer{star}", totals.dram_bytes, totals.layer_by_layer_bytes),
+        _saving(f"epilogue fusion{star or ('' if plan.epilogue else ' *')}", totals.dram_bytes, totals.epilogue_fused_bytes),
     )
 
 

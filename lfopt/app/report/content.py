@@ -16,7 +16,7 @@ from lfopt.ops import bits
 from lfopt.planning import GroupCosts, epilogue_groups
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
-ASPECTS = {"wide": 1.45, "tall": 0.62}  # of the drawings: beside the panel of a group, and on a phone
+ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
 COLOURS = 8
 ENOUGH = 1 << 40  # bytes of buffer in which everything fits
 MAX_STEPS = 400_000  # of a group whose buffer is shown step by step

@@ -52,6 +52,9 @@ function shorten(text, width) {
   return `${text.slice(0, left)}…${text.slice(text.length - (width - 1 - left))}`;
 }
 
+// Characters that a name may take in a table, on a phone and elsewhere.
+const room = (wide) => (innerWidth <= 760 ? 17 : wide);
+
 // Round steps for an axis from 0 to `top`.
 function ticks(top, about) {
   if (!(top > 0)) return [0];

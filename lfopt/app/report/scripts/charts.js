@@ -208,11 +208,16 @@ function staircase() {
     picture.append(svg("line", { class: "level", x1: left, x2: width - right, y1: y(b.bytes), y2: y(b.bytes) }),
       svg("text", { class: "mark-text", x: left + 6, y: y(b.bytes) - 5 }, name));
   }
-  const risers = stairs.slice(1).map((s, k) => `M${x(stairs[k][0])} ${y(stairs[k][2])}H${x(s[1])}V${y(s[2])}`).join("");
-  picture.append(svg("path", { class: "riser", d: risers }));
+  // Between two sizes, the optimum is at most that of the smaller and at least the bound of the larger.
+  for (const [k, s] of stairs.slice(1).entries()) {
+    const [x0, x1, y0, y1] = [x(stairs[k][0]), x(s[1]), y(stairs[k][2]), y(s[3])];
+    if (x1 > x0 && y1 > y0) picture.append(svg("rect", { class: "between", x: x0, y: y0, width: x1 - x0, height: y1 - y0 }));
+  }
   for (const [buffer, since, dram, bound, groups] of stairs) {
     const proven = bound >= dram;
-    if (proven) picture.append(svg("line", { class: "stair", x1: x(since), x2: Math.max(x(buffer), x(since) + 0.01), y1: y(dram), y2: y(dram) }));
+    if (proven) {
+      picture.append(svg("line", { class: "stair", x1: x(since), x2: x(buffer), y1: y(dram), y2: y(dram) }), svg("circle", { class: "proven", cx: x(buffer), cy: y(dram), r: 2.75 }));
+    }
     else picture.append(svg("line", { class: "whisker", x1: x(buffer), x2: x(buffer), y1: y(dram), y2: y(bound) }), svg("circle", { class: "open", cx: x(buffer), cy: y(dram), r: 3 }));
     const span = since < buffer ? `${count(since)} to ${bytes(buffer)}` : `buffer ${bytes(buffer)}`;
     picture.append(hover(svg("circle", { class: "hit", cx: x(buffer), cy: y(dram), r: 9 }), (event) => showTip(event.clientX, event.clientY, el("strong", {}, span),
@@ -231,10 +236,11 @@ function staircase() {
   const flip = px > width - 190;
   picture.append(svg("circle", { class: "own", cx: px, cy: py, r: 5, "pointer-events": "none" }),
     svg("text", { class: "mark-text", x: px + (flip ? -10 : 10), y: py - 9, "text-anchor": flip ? "end" : "start", style: { "font-weight": "600" } }, `this plan, ${size(D.totals.dram_bytes)}`));
-  const legend = [["stair", "proven optimal on every size along it"]];
+  const legend = [["proven", "proven optimal"]];
+  if (stairs.length > 1) legend.push(["between", "in between, the optimum lies in the shaded range"]);
   if (stairs.some((s) => s[3] < s[2])) legend.push(["open", "best found, and down to its bound"]);
   if (D.front.length) legend.push(["front", "Pareto front of the search: DRAM against buffer"]);
   put(holder, picture, el("div", { class: "chart-legend" }, legend.map(([cls, text]) => el("span", {},
     svg("svg", { width: 22, height: 10, viewBox: "0 0 22 10", style: { display: "inline-block", width: "22px", "vertical-align": "-1px", "margin-right": "6px" } },
-      cls === "stair" ? svg("line", { class: cls, x1: 2, x2: 20, y1: 5, y2: 5 }) : svg("circle", { class: cls, cx: 11, cy: 5, r: 3.5 })), text))));
+      cls === "between" ? svg("rect", { class: cls, x: 2, y: 0, width: 18, height: 10 }) : svg("circle", { class: cls, cx: 11, cy: 5, r: 3.5 })), text))));
 }

@@ -76,12 +76,12 @@ function places(g) {
     const order = filling.places.map((p, k) => [p, k]).sort(([a], [b]) => b[3] * b[4] - a[3] * a[4]);
     table = el("table", { class: "places" }, head(["place", "slots × B", "bytes", "used"]), el("tbody", {}, order.map(([p, k]) => el("tr", {},
       el("td", { class: "ops", title: `${p[0]}, ${p[1] === "map" ? (p[3] > 1 ? "ring of rows" : "one row") : p[1]}, from byte ${count(p[2])} of the buffer on` },
-        el("i", { class: "swatch", style: { background: colourOf(k) } }), shorten(p[0], 32)),
+        el("i", { class: "swatch", style: { background: colourOf(k) } }), shorten(p[0], room(32))),
       el("td", { class: "num" }, `${count(p[3])} × ${count(p[4])}`), el("td", { class: "num" }, count(p[3] * p[4])), el("td", { class: "num" }, `${count(filling.most[k])} of ${count(p[3])}`)))));
   } else {
     const rings = (filling.rings || []).slice().sort((a, b) => b[2] - a[2]);
     table = rings.length ? el("table", { class: "places" }, head(["ring", "rows", "bytes"]), el("tbody", {}, rings.map(([name, n, value]) => el("tr", {},
-      el("td", { class: "ops", title: name }, shorten(name, 40)), el("td", { class: "num" }, count(n)), el("td", { class: "num" }, count(value))))))
+      el("td", { class: "ops", title: name }, shorten(name, room(40))), el("td", { class: "num" }, count(n)), el("td", { class: "num" }, count(value))))))
       : el("p", { class: "empty" }, "No places are known for this group.");
   }
   put($("places"), table);

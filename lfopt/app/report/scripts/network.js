@@ -2,6 +2,7 @@
 
 const graph = $("graph");
 const NODE = { width: 26, heavy: 14, light: 9 };
+const FOOT = 42; // for the buttons below the drawing
 const NEAR = 1.45, CLOSE = 3.1, MOST = 9; // scales from which kinds and names are written, and the largest one
 const first = D.inputs, last = D.inputs + D.operators;
 const isOperator = (node) => node >= first && node < last;
@@ -136,13 +137,13 @@ function apply() {
 
 function least() {
   const [width, height] = drawing.size;
-  return Math.min(graph.clientWidth / (width + 16), graph.clientHeight / (height + 32));
+  return Math.min(graph.clientWidth / (width + 16), (graph.clientHeight - FOOT) / (height + 16));
 }
 
 function everything() {
   const [width, height] = drawing.size;
   const k = Math.min(least(), 2.2);
-  view = { k, x: (graph.clientWidth - width * k) / 2, y: Math.max((graph.clientHeight - height * k) / 2, 12) };
+  view = { k, x: (graph.clientWidth - width * k) / 2, y: Math.max((graph.clientHeight - FOOT - height * k) / 2, 10) };
   apply();
 }
 

@@ -2,7 +2,7 @@
 
 const COLUMNS = [
   { name: "group", of: (g) => g, cell: (g) => chip(g), rising: true },
-  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: span(D.groups[g]) }, shorten(span(D.groups[g]), 64))], text: true },
+  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: span(D.groups[g]) }, shorten(span(D.groups[g]), room(64)))], text: true },
   { name: "count", of: (g) => D.groups[g].ops.length },
   { name: "mode", of: (g) => D.groups[g].mode, cell: (g) => D.groups[g].mode, text: true },
   ...CLASSES.map((name, k) => ({ name, of: (g) => D.groups[g].by[k], hidden: !D.groups.some((group) => group.by[k]) })),

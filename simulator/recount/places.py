@@ -1,0 +1,167 @@
+"""The places of a group: where they lie, what is put there, and whether everything that a step reads is on chip when it runs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lfopt.ir import Tensor, row_axis
+from simulator.recount.needs import Result, constant_rules, operand_rules
+from simulator.recount.onchip import Ring, Rows, Wanted, Write, close, missing_block, missing_row
+from simulator.recount.progressions import Leaf
+from simulator.recount.schedule import LARGEST, Computation, Schedule, describe
+from simulator.recount.traffic import moved
+
+IN_TURNS = ("brr", "resident")  # modes in which places share bytes: what lies in one is done with when another is written
+
+
+class Tenant(NamedTuple):
+    """What lies in a place for maps or sums: a map, or the partial sums of one."""
+
+    tensor: str
+    sums: bool = False
+
+
+def place_problems(schedule: Schedule) -> Iterator[str]:
+    """What is wrong with the places; if nothing is, what is read that is not on chip."""
+    rings = [Ring(place, schedule.steps) for place in schedule.group.places]
+    if bad := [*_where(schedule)]:
+        yield from bad
+        return
+    tenants = _put(schedule, rings)
+    close(rings)
+    wrong = [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
+    if schedule.group.mode not in IN_TURNS:
+        wrong += [f"places {ring.place.name!r} and {other.place.name!r} overlap" for ring in rings for other in ring.partners if id(ring) < id(other)]
+    yield from wrong or _Reads(schedule, rings, tenants).problems()
+
+
+def _where(schedule: Schedule) -> Iterator[str]:
+    """Places have names of their own, and lie below the end of the buffer."""
+    places = schedule.group.places
+    for place in places:
+        if not (1 <= place.slots <= LARGEST and 0 <= place.slot_bytes <= LARGEST and 0 <= place.address <= LARGEST):
+            yield f"place {place.name!r}: {place.slots} slots of {place.slot_bytes} B from {place.address} on"
+    for name, times in Counter(place.name for place in places).items():
+        if times > 1:
+            yield f"{times} places are named {name!r}"
+    end, beta = max((place.end for place in places), default=0), schedule.hardware.buffer_bytes
+    if end != schedule.group.buffer_bytes:
+        yield f"buffer bytes: the plan says {schedule.group.buffer_bytes}, its places end at {end}"
+    if end >= beta:
+        yield f"its places end at {end}, must be below {beta}"
+
+
+def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
+    """Let the places know what is written to them; what that is."""
+    found: list[set[Tenant]] = [set() for _ in rings]
+    for step, piece in schedule.transfers:
+        if not step.store and all(piece.extents):
+            size = moved(schedule, step, piece)[1] if step.tensor in schedule.constants else 0
+            rings[step.place].writes.append(Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size))
+            found[step.place].add(Tenant(step.tensor))
+    for computation in schedule.computations:
+        step = computation.step
+        for piece, place in zip(computation.pieces, step.places, strict=True):
+            target = place if step.last else step.sums
+            if target >= 0 and all(piece.extents):
+                rings[target].writes.append(Write(piece, piece.first_row))
+                found[target].add(Tenant(piece.tensor, sums=not step.last))
+    return found
+
+
+def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str]:
+    """What is wrong with a place, given what is put there: one thing alone (constants: any), in slots of just the size that it needs."""
+    place = ring.place
+    if not tenants:
+        yield f"place {place.name!r}: nothing is ever put there"
+        return
+    constants = all(tenant.tensor in schedule.constants for tenant in tenants)
+    if not constants and len(tenants) > 1:
+        yield f"place {place.name!r}: it takes {' and '.join(sorted(repr(tenant.tensor) for tenant in tenants))}"
+        return
+    (tenant, *_) = tenants
+    purpose = "weight" if constants else "sum" if tenant.sums else "map"
+    if purpose != place.purpose:
+        yield f"place {place.name!r}: the plan says it is for a {place.purpose}, it takes a {purpose}"
+    if constants:
+        whole = needed = max(write.offset + write.size for write in ring.writes)
+        if not ring.in_turn():
+            yield f"place {place.name!r}: blocks are not numbered one after the other"
+    else:
+        shape = schedule.net.graph.shape(tenant.tensor)
+        whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
+        if place.slot_bytes < whole:
+            ring.narrow_to(axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes))
+        if place.name == tenant.tensor and any((write.number != write.piece.first_row).any() for write in ring.writes):
+            yield f"place {place.name!r}: rows are not put into the slots of their numbers"
+    if place.slot_bytes not in (whole, needed):
+        yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (f" or {whole}" if whole > needed else "")
+
+
+def _row_bytes(schedule: Schedule, shape: tuple[int, ...], tenant: Tenant) -> int:
+    """One row of a box, on chip."""
+    hardware = schedule.hardware
+    size = hardware.row_bytes(Tensor("", shape, ""))
+    return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
+
+
+class _Reads:
+    """Everything that the steps read, looked up in the places."""
+
+    def __init__(self, schedule: Schedule, rings: Sequence[Ring], tenants: Sequence[set[Tenant]]) -> None:
+        self.schedule, self.net, self.rings = schedule, schedule.net, rings
+        self.holding: dict[Tenant, list[Rows]] = defaultdict(list)
+        self.blocks: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
+        for ring, found in zip(rings, tenants, strict=True):
+            if ring.place.purpose == "weight":
+                for write in ring.writes:
+                    self.blocks[write.piece.tensor].append((ring, write))
+            else:
+                (tenant,) = found
+                self.holding[tenant].append(Rows(ring))
+
+    def problems(self) -> Iterator[str]:
+        """The first read of every step that is not served."""
+        for computation in self.schedule.computations:
+            if any(all(piece.extents) for piece in computation.pieces):
+                yield from self._computation(computation)
+        for op, piece in self.schedule.gathers:
+            yield from self._operands(piece.leaf, op, self.schedule.result(op, [piece]), range(1, 2))
+        for step, piece in self.schedule.transfers:
+            if step.store and all(piece.extents):
+                yield from self._rows(piece.leaf, Tenant(step.tensor), Wanted(piece.leaf.times, piece.parts, piece.row_axis), place=step.place)
+
+    def _computation(self, computation: Computation) -> Iterator[str]:
+        leaf, step, pieces = computation.leaf, computation.step, computation.pieces
+        result = self.schedule.result(step.operator, pieces, computation.inputs)
+        inputs = range(len(self.net.operators[step.operator].inputs)) if step.last else range(2)  # a bias is added when sums are finished
+        yield from self._operands(leaf, step.operator, result, inputs)
+        if not step.first:
+            wanted = Wanted(leaf.times, pieces[0].parts, pieces[0].row_axis)
+            yield from self._rows(leaf, Tenant(pieces[0].tensor, sums=True), wanted, place=step.sums)
+
+    def _operands(self, leaf: Leaf, op: str, result: Result, inputs: range) -> Iterator[str]:
+        """Those of these inputs."""
+        call = self.net.calls[op]
+        for read in self.net.reads[op]:
+            if read.index in inputs:
+                seen = read.seen == read.map or Tenant(read.seen) in self.holding
+                name = read.seen if seen else read.map
+                parts = tuple(rule and rule(result) for rule in operand_rules(self.net, read, call, seen=seen))
+                yield from self._rows(leaf, Tenant(name), Wanted(leaf.times, parts, row_axis(self.net.graph.shape(name))))
+        for constant in self.net.constants[op]:
+            if constant.index in inputs and not constant.gathered:
+                parts = tuple(rule and rule(result) for rule in constant_rules(call, constant.index))
+                step = missing_block(self.blocks[constant.name], Wanted(leaf.times, parts, None))
+                if step is not None:
+                    yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
+
+    def _rows(self, leaf: Leaf, tenant: Tenant, wanted: Wanted, place: int | None = None) -> Iterator[str]:
+        """Rows of a map or of sums, in any of its places or in one."""
+        places = [rows for rows in self.holding[tenant] if place is None or rows.ring is self.rings[place]]
+        found = missing_row(places, wanted)
+        if found is not None:
+            what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
+            yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"

@@ -1,0 +1,163 @@
+"""What the steps of a group move and compute, and how often: bytes by class, everything loaded and stored, every part of every sum."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from math import prod
+
+import numpy as np
+
+from lfopt.ir import DramBytes, Transfer, round_up, row_axis
+from simulator.recount.progressions import Boxes, times_covered
+from simulator.recount.schedule import Computation, Piece, Schedule, describe
+
+
+def traffic_problems(schedule: Schedule) -> Iterator[str]:
+    """What is wrong with what the steps move and compute."""
+    yield from _bytes(schedule)
+    yield from _loaded(schedule)
+    for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
+        yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
+    yield from _computed(schedule)
+    yield from _band_rows(schedule)
+
+
+# -- bytes -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _bytes(schedule: Schedule) -> Iterator[str]:
+    """Bytes of the boxes, against those that the steps and the group claim."""
+    total: Counter[str] = Counter()
+    for step, piece in schedule.transfers:
+        rows, row_bytes, kind = moved(schedule, step, piece)
+        if (step.rows, step.row_bytes, step.kind) != (rows, row_bytes, kind):
+            yield f"{describe(piece.leaf)}: the plan says {step.kind} {step.rows} x {step.row_bytes} B, counted {kind} {rows} x {row_bytes} B"
+        total[kind] += piece.leaf.runs * rows * row_bytes
+    for entry in fields(DramBytes):
+        if (claimed := getattr(schedule.group.dram, entry.name)) != total[entry.name]:
+            yield f"{entry.name} bytes: the plan says {claimed}, its steps move {total[entry.name]}"
+
+
+def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, str]:
+    """(pieces in DRAM, bytes of each, class) of a transfer, from its box alone."""
+    hardware, elements = schedule.hardware, prod(piece.extents)
+    if step.gather or step.tensor in schedule.constants:
+        return 1, hardware.constant_bytes(elements, bias=not step.gather and step.tensor in schedule.net.biases), "weight"
+    row_bytes = round_up(elements // max(piece.height, 1) * hardware.element_bytes, hardware.dram_row_align)
+    return piece.height, row_bytes, "output" if step.store else "input"
+
+
+# -- how often -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _loaded(schedule: Schedule) -> Iterator[str]:
+    """Everything that the group reads is loaded whole: in most modes just once, weights as often as claimed."""
+    net, loads, passes = schedule.net, schedule.loads, schedule.group.weight_passes
+    wanted = dict.fromkeys(read.seen if read.seen in loads else read.map for _, read in schedule.external)
+    for name in loads.keys() - wanted.keys() - schedule.constants:
+        yield f"{name!r} is loaded, but who reads it has it under another name"
+    exact: dict[str, int] = {}
+    if schedule.group.mode != "tiled":
+        exact = dict.fromkeys(wanted, 1) | dict.fromkeys(schedule.constants, passes)
+        if passes != 1 and (schedule.group.mode != "brr" or not schedule.constants):
+            yield f"weight passes: the plan says {passes}, counted 1"
+    elif net.contracts(schedule.members[0]):
+        exact = dict.fromkeys(_second_operand(schedule), passes)
+    elif passes != 1:
+        yield f"weight passes: the plan says {passes}, but there are none"
+    for name in (*wanted, *sorted(schedule.constants)):
+        yield from _covered(schedule, name, loads.get(name, ()), "loaded", exact.get(name))
+
+
+def _second_operand(schedule: Schedule) -> set[str]:
+    """Under what names operand 1 of the head of a tiled group is loaded; none if it is loaded for other readers too."""
+    net, head = schedule.net, schedule.members[0]
+    others = {name for op, read in schedule.external if (op, read.index) != (head, 1) for name in (read.seen, read.map)}
+    others |= {constant.name for op in schedule.members for constant in net.constants[op] if (op, constant.index) != (head, 1)}
+    second = net.operators[head].inputs[1]
+    return ({second, net.behind.get(second, second)} & schedule.loads.keys()) - others
+
+
+def _covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, times: int | None) -> Iterator[str]:
+    grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
+    least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
+    if times is None and least < 1:
+        yield f"{name!r} is not {what} whole"
+    elif times is not None and (least, most) != (times, times):
+        yield f"{name!r} is {what} " + (f"{least} times" if least == most else f"{least} to {most} times") + f", must be {times}"
+
+
+# -- computation -----------------------------------------------------------------------------------------------------------------------------
+
+
+def _computed(schedule: Schedule) -> Iterator[str]:
+    """Rows that are made are made whole, and once unless in bands; every part of a sum is added as often as the sum is finished."""
+    finished: dict[str, list[Boxes]] = defaultdict(list)
+    by_operator: dict[str, list[Computation]] = defaultdict(list)
+    for _, piece in schedule.gathers:
+        finished[piece.tensor].append(piece.boxes)
+    for found in schedule.computations:
+        by_operator[found.step.operator].append(found)
+        for piece in found.pieces if found.step.last else ():
+            finished[piece.tensor].append(piece.boxes)
+    for name in sorted(schedule.made):
+        grid = times_covered(schedule.net.graph.shape(name), finished[name])
+        others = tuple(k for k in range(grid.ndim) if k != row_axis(schedule.net.graph.shape(name)))
+        if grid.size and ((grid > 0).any(axis=others) != (grid > 0).all(axis=others)).any():
+            yield f"{name!r}: of some rows only a part is computed"
+        if grid.size and schedule.group.mode != "brr" and grid.max() > 1:
+            yield f"{name!r}: some of it is computed {grid.max()} times"
+    for op, found in by_operator.items():
+        if not all(one.whole_sum and one.step.inputs is None for one in found):
+            yield from _sums(schedule, op, found)
+
+
+def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator[str]:
+    """Of every finished sum, each input channel was added once; and sums are begun as often as they are finished."""
+    shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), found[0].depth
+    added: list[Boxes] = []
+    begun: list[Boxes] = []
+    for one in found:
+        boxes, inputs = one.pieces[0].boxes, one.step.inputs or (0, depth)
+        starts, repeats = one.input_boxes
+        added.append(Boxes(starts, (*boxes.extents, inputs[1] - inputs[0]), repeats))
+        if one.step.last:
+            added.append(Boxes(np.pad(boxes.starts, ((0, 0), (0, 1))), (*boxes.extents, depth), -boxes.weight))
+        if not one.whole_sum:
+            begun.append(boxes._replace(weight=boxes.weight * (one.step.first - one.step.last)))
+    if times_covered((*shape, depth), added).any():
+        yield f"{op!r}: not every input channel is added to its sums just once"
+    if times_covered(shape, begun).any():
+        yield f"{op!r}: sums are not begun as often as they are finished"
+
+
+def _band_rows(schedule: Schedule) -> Iterator[str]:
+    """Rows made at a time: of the head of a tiled group; of the tallest map that leaves a group that runs in bands."""
+    net, mode, claimed = schedule.net, schedule.group.mode, schedule.group.band_rows
+    least = most = 1 if mode == "lbdf" else max(net.height(op) for op in schedule.members)
+    if mode == "tiled":
+        pieces = [piece for _, piece in schedule.gathers] + [piece for found in schedule.computations for piece in found.pieces]
+        least = most = max((piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1)
+    elif mode == "brr":
+        tallest = max((net.tensor(name).rows for name in schedule.stores), default=1)
+        fewest_bands, most_bands = _bands(schedule)
+        least, most = -(-tallest // most_bands), -(-tallest // fewest_bands)
+    if not least <= claimed <= most:
+        yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
+
+
+def _bands(schedule: Schedule) -> tuple[int, int]:
+    """The fewest and the most bands that the group can have been run in."""
+    if schedule.group.weight_passes > 1:
+        return schedule.group.weight_passes, schedule.group.weight_passes
+    inside = {read.map for op in schedule.members for read in schedule.net.reads[op]}
+    fewest, most = 1, max((schedule.net.tensor(name).rows for name in schedule.stores), default=1)
+    for name in schedule.stores.keys() - inside:  # each band makes the next rows of it, as long as there are any
+        pieces = schedule.stores[name]
+        times = len(np.unique(np.concatenate([piece.first_row for piece in pieces])))
+        fewest = max(fewest, times)
+        if times < schedule.net.tensor(name).rows:
+            most = min(most, times)
+    return fewest, most
