@@ -34,7 +34,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ops import Call, Dataflow, keeps_rows
-from lfopt.ops.compute import Part, accumulate, compute, finish
+from lfopt.ops.compute import Part, accumulate, compute, finish, is_contraction
 from lfopt.ops.footprint import footprints
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
@@ -111,9 +111,9 @@ class Machine:
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
             tensor, value = self.graph.tensors[name], self.inputs.get(name)
-            if value is None or value.shape != tensor.shape:
-                found = "nothing" if value is None else f"shape {list(value.shape)}"
-                raise InvalidPlan(f"input {name!r}: found {found}; accepted: shape {list(tensor.shape)}")
+            if value is None or value.shape != tensor.shape or _type(value) != tensor.dtype:
+                found = "nothing" if value is None else f"{_type(value)} {list(value.shape)}"
+                raise InvalidPlan(f"input {name!r}: found {found}; accepted: {tensor.dtype} {list(tensor.shape)}")
             self.dram[name] = np.ascontiguousarray(value)
             self.written[name] = np.ones(tensor.shape, bool)
         self.counted: dict[str, int] = {}
@@ -204,8 +204,23 @@ class Machine:
         if isinstance(step, Compute):
             if step.operator not in inside:
                 raise NotOnChip(f"node {step.operator!r} is not in the group")
+            names = self.results[step.operator]
+            if not len(step.boxes) == len(step.places) == len(names):
+                raise IndexError(f"{len(step.boxes)} boxes and {len(step.places)} places, for {len(names)} results")
+            for name, box in zip(names, step.boxes, strict=True):
+                self._check(name, box)
+            if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
+                raise IndexError(f"there are no input channels {step.inputs[0]}:{step.inputs[1]}")
+            if (step.inputs is not None or not (step.first and step.last)) and not is_contraction(self.calls[step.operator]):
+                raise IndexError("it has no partial sums")
             self._compute(step)
-        elif step.gather:
+            return
+        if step.tensor not in self.graph.constants and step.tensor not in self.root:
+            raise IndexError(f"{step.tensor!r} is no tensor of the network")
+        self._check(step.tensor, step.box)
+        if step.gather:
+            if step.gather not in inside or not self._gathers(step):
+                raise NotOnChip(f"node {step.gather!r} does not gather {step.tensor!r} from a constant in this group")
             self._gather(step)
         elif step.store:
             self._store(step)
@@ -213,6 +228,15 @@ class Machine:
             self._load_constant(step)
         else:
             self._load(step)
+
+    def _gathers(self, step: Transfer) -> bool:
+        operator = self.calls[step.gather].operator
+        return operator.kind == "Gather" and operator.inputs[0] in self.graph.constants and self.results[step.gather] == (step.tensor,)
+
+    def _check(self, name: str, box: Box) -> None:
+        shape = self.graph.shape(name)
+        if len(box) != len(shape) or not all(0 <= start <= stop <= extent for (start, stop), extent in zip(box, shape, strict=True)):
+            raise IndexError(f"box {_text(box)} is not in {name!r} of shape {list(shape)}")
 
     def _count(self, step: Transfer, size: int, source: str = "") -> None:
         """Count bytes under their class and under the tensor in DRAM: `source`, or the map behind the step's tensor."""
@@ -230,8 +254,6 @@ class Machine:
     def _load(self, step: Transfer) -> None:
         index = slices(step.box)
         values = self._map(step.tensor, self.dram)[index]
-        if values.shape != box_shape(step.box):
-            raise IndexError(f"box {step.box} is not in {step.tensor!r} of shape {self.graph.shape(step.tensor)}")
         if not self._map(step.tensor, self.written)[index].all():
             raise NotOnChip(f"{step.tensor!r} is loaded, and part of it was never stored")
         self._count(step, self._moved(values))
@@ -239,8 +261,6 @@ class Machine:
 
     def _load_constant(self, step: Transfer) -> None:
         values = self._constant(step.tensor)[slices(step.box)]
-        if values.shape != box_shape(step.box):
-            raise IndexError(f"box {step.box} is not in {step.tensor!r} of shape {self.graph.shape(step.tensor)}")
         size = self.hardware.constant_bytes(values.size, bias=step.tensor in self.biases)
         self._count(step, size)
         self.buffer.write_block(step.tensor, step.box, values, size, step.place, step.slot, step.offset)
@@ -254,6 +274,8 @@ class Machine:
         self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
 
     def _store(self, step: Transfer) -> None:
+        if box_elements(step.box) == 0:
+            return
         values = self.buffer.read_rows(step.tensor, step.box)
         self._count(step, self._moved(values))
         self._map(step.tensor, self.dram)[slices(step.box)] = values
@@ -310,6 +332,10 @@ class Machine:
             seen = whole(shape) if axis is None or shape[axis] == 1 else cut(whole(shape), axis, rows)
             return self.buffer.read_rows(root, part).reshape(box_shape(seen))[slices(box, seen)]
         return self.buffer.read_rows(root, whole(behind)).reshape(shape)[slices(box)]
+
+
+def _type(value: np.ndarray) -> str:
+    return "string" if value.dtype.kind in "OSUT" else value.dtype.name
 
 
 def _first_row(box: Box) -> int:

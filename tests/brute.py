@@ -16,6 +16,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr import Bands
 from lfopt.planning.resident import Resident
 from simulator.recount import Network, count, not_an_epilogue
+from simulator.recount.groups import weight_bytes
 
 
 class Oracle:
@@ -102,7 +103,7 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         once = counted.dram.total
         if net.specs[names[0]].kind == "opaque":
             return once
-        if any(traffic is Traffic.PAPER and count_weights(net, name, hardware) >= beta for name in names):
+        if any(traffic is Traffic.PAPER and weight_bytes(net, [name], hardware)[1] >= beta for name in names):
             return 0 if len(names) == 1 else None
         found: list[int] = []
         if scheme in ("lbdf", "auto") and counted.buffer_bytes < beta:
@@ -117,10 +118,3 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         return min(found, default=None)
 
     return price
-
-
-def count_weights(net: Network, name: str, hardware: Hardware) -> int:
-    """Bytes on chip of an operator's weights."""
-    return sum(
-        hardware.constant_bytes(n, bias=constant in net.biases) for constant, n, _, gathered in dict.fromkeys(net.weights(name)) if not gathered
-    )

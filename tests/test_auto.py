@@ -125,6 +125,22 @@ def test_auto_is_never_worse_than_one_mode_alone() -> None:
     assert better > 3
 
 
+def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
+    """So that what line buffers alone give is a scheme to begin with."""
+    groups = 0
+    for seed in range(450_000, 450_060):
+        _, graph, hardware = some_case(seed, 4, 8)
+        problem = Problem.of(GroupCosts(Dataflow.of(graph), hardware, scheme="auto"))
+        assert problem.simpler is not None
+        for mask in Oracle(graph).legal_groups():
+            if isinstance(before := problem.simpler.evaluate(mask), Cost):
+                found = problem.evaluate(mask)
+                assert isinstance(found, Cost)
+                assert found.dram_bytes <= before.dram_bytes
+                groups += 1
+    assert groups > 500
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("traffic", list(Traffic)[:2])
 def test_more_buffer_never_costs_more_bytes(scheme: Scheme, traffic: Traffic) -> None:

@@ -115,8 +115,8 @@ def test_a_change_of_scale_is_a_table_rounded_half_to_even():
 # -- every operator, beside ONNX Runtime ---------------------------------------------------------------------------------------------------
 
 EXCEPTIONS = {  # where ONNX Runtime's integer kernels are far from its own plain result, and lfopt stays with the plain one
-    "AveragePool": "ceil_mode divides by another count",
-    "Softmax": "along other axes than the last it is another function",
+    "AveragePool": "with ceil_mode it divides by another count: up to 234 steps",
+    "Softmax": "up to 255 steps",
 }
 EVERY_FAMILY = [family for family in FAMILIES + ARITHMETIC if family.__name__ not in ("quantization", "half_precision", "arg_reduction")]
 
@@ -126,7 +126,8 @@ def drawn(family) -> list[tuple[Call, list[Part | None], dict[str, np.ndarray], 
     """(call, operands, ONNX Runtime's plain results, model, feeds) of quantised cases of a family."""
     found = []
     for index, case in enumerate(cases(family, 24)):
-        if case.hidden or case.reference or not any(v is not None and v.dtype == np.float32 and i not in case.constant for i, v in enumerate(case.operands)):
+        maps = [v for i, v in enumerate(case.operands) if v is not None and v.dtype == np.float32 and i not in case.constant]
+        if not maps or case.hidden or case.reference:  # the last two: what ONNX Runtime itself gets wrong
             continue
         if index % 2 and case.kind not in ("ReduceSum", "Resize"):  # sums would cancel out to noise, and the region of interest would move
             case.operands = [

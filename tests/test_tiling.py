@@ -1,83 +1,85 @@
-"""Bytes of operators that do not fit the buffer: never fewer than every tensor once, never more for more buffer."""
+"""Operators that do not fit the buffer: what their tilings move, that it fits, and that more buffer never costs more."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import product
+from math import ceil
 
 import numpy as np
 import pytest
 
-from lfopt.frontend import load
-from lfopt.ir import Cost, Graph, Hardware
-from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.app.pipeline import load_network
+from lfopt.ir import Cost, Graph, Hardware, dram_bytes
+from lfopt.ops import OPAQUE, Dataflow
+from lfopt.planning import GroupCosts
+from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.lbdf import LineBuffers
+from lfopt.planning.tiles import Tile, Tiles, schedule
+from lfopt.planning.work import CHANNELS, Work, channel_blocks
 from simulator.recount import Network, count
-from tests.strategies import random_graph
+from tests.strategies import random_graph, random_hardware
 
-MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 KIB = 1024
-NETWORKS = ["hf_mobilenet_v2", "hf_efficientnet_b0", "hf_resnet50", "tv_squeezenet1_1", "hf_distilbert_2l", "tv_vgg16", "tv_s3d"]
+CHIPS = [Hardware(1), Hardware(1, dram_row_align=16, channel_align=4), Hardware(1, element_bytes=1, bias_bytes=4)]
 
 
-def price(costs: GroupCosts, op: int) -> Cost:
-    found = costs.evaluate(1 << op)
-    assert isinstance(found, Cost), "an operator alone is always legal"
-    return found
-
-
-def one_of_each(flow: Dataflow) -> list[int]:
-    """One operator of every distinct kind, attributes and shapes."""
+def groups_to_tile(flow: Dataflow) -> list[int]:
+    """One operator of every distinct kind, attributes and shapes; and the epilogue groups of two or three operators."""
+    costs = GroupCosts(flow, Hardware(1))
     seen: dict[object, int] = {}
     for i, call in enumerate(flow.calls):
-        seen.setdefault((call.operator.kind, repr(sorted(call.operator.attributes.items())), call.shapes, call.results), i)
-    return list(seen.values())
+        if flow.specs[i] is not OPAQUE:
+            seen.setdefault((call.operator.kind, repr(sorted(call.operator.attributes.items())), call.shapes, call.constant, call.results), 1 << i)
+    pairs = [1 << i | 1 << j for i in range(len(flow)) for j in range(i + 1, min(i + 4, len(flow)))]
+    triples = [pair | 1 << k for pair in pairs for k in range(pair.bit_length(), min(pair.bit_length() + 3, len(flow)))]
+    return [*seen.values(), *(mask for mask in (*pairs, *triples) if costs.is_epilogue_group(mask))]
 
 
-def sweep(graph: Graph, sizes: list[int], **hardware: int) -> tuple[int, int]:
-    """Check every distinct operator over these buffers; returns (operators, buffers at which some operator moved fewer bytes than at the last)."""
-    flow, net = Dataflow.of(graph), Network(graph)
-    operators = one_of_each(flow)
-    once = {i: count(net, flow.names(1 << i), Hardware(1, **hardware)) for i in operators}  # type: ignore[arg-type]
-    floor = {i: price(GroupCosts(flow, Hardware(1, **hardware), Traffic.TILED), i) for i in operators}  # type: ignore[arg-type]  # tiles of one element
-    before: dict[int, Cost] = {}
-    steps = 0
+def needed(flow: Dataflow, mask: int, hardware: Hardware) -> int:
+    """Buffer bytes of the group whole, under line buffers."""
+    return GroupCosts(flow, hardware).buffer_bytes(mask)
+
+
+def random_flows(seeds: Iterable[int], operators: int) -> Iterator[Dataflow]:
+    for seed in seeds:
+        yield Dataflow.of(random_graph(np.random.default_rng(seed), operators))
+
+
+# -- what a tiling is ----------------------------------------------------------------------------------------------------------------------
+
+
+def check(tiles: Tiles, mask: int, tile: Tile) -> None:
+    """The schedule moves what the tiling says, in the space that it says, which is less than the buffer."""
+    work, hardware = tiles.work(mask), tiles.hardware
+    places, steps = schedule(work, tile)
+    what = f"{tiles.flow.names(mask)} on {hardware}: {tile}"
+    assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
+    assert max(place.end for place in places) == tile.buffer_bytes < hardware.buffer_bytes, what
+    assert sorted(place.address for place in places)[0] == 0, what
+    assert all(a.end == b.address for a, b in zip(places, places[1:], strict=False)), what
+    if hardware.dram_row_align == 1:
+        assert tile.dram.total >= work.once.total, what
+        assert tile.dram.output == work.once.output, what  # nothing is stored twice
+    assert tile.dram.weight >= work.once.weight, what
+
+
+def scan(flow: Dataflow, mask: int, hardware: Hardware, sizes: Iterable[int]) -> tuple[Counter[str], int]:
+    """Check the tilings of one group over growing buffers. Returns (tilings by kind, times that more buffer moved fewer bytes)."""
+    kinds: Counter[str] = Counter()
+    rings = LineBuffers(flow).ring_rows
+    before, falls = None, 0
     for size in sizes:
-        costs = GroupCosts(flow, Hardware(size, **hardware), Traffic.TILED)  # type: ignore[arg-type]
-        for i in operators:
-            found, what = price(costs, i), f"{flow.operators[i].name} ({flow.operators[i].kind}) at {size} B"
-            assert found.dram_bytes >= once[i].dram.total, what
-            assert found.dram_bytes == costs.dram(1 << i).total, what
-            fits = once[i].buffer_bytes < size
-            assert (found.mode == "lbdf") == (fits and found.mode != "opaque"), what
-            if fits:
-                assert (found.dram_bytes, found.buffer_bytes) == (once[i].dram.total, once[i].buffer_bytes), what
-            elif found.mode == "tiled":
-                assert found.buffer_bytes < size or (found == floor[i] and costs.tile(1 << i).kind == "slices"), what
-            if i in before:
-                assert found.dram_bytes <= before[i].dram_bytes, f"{what}: {found}, with less buffer {before[i]}"
-                steps += found.dram_bytes < before[i].dram_bytes
-            before[i] = found
-    return len(operators), steps
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_more_buffer_never_costs_an_operator_more_bytes(name: str) -> None:
-    path = MODELS / f"{name}.onnx"
-    if not path.exists():
-        pytest.skip(f"{path} is not here")
-    sizes = np.unique(np.geomspace(KIB, 4 * KIB * KIB, 48).astype(int)).tolist()
-    operators, steps = sweep(load(path), sizes)
-    assert operators > 10
-    assert steps > 10
-
-
-@pytest.mark.parametrize("hardware", [{}, {"dram_row_align": 16, "channel_align": 4}, {"element_bytes": 1, "bias_bytes": 4}], ids=str)
-def test_more_buffer_never_costs_a_random_operator_more_bytes(hardware: dict[str, int]) -> None:
-    operators = steps = 0
-    for seed in range(400):
-        graph = random_graph(np.random.default_rng(seed), 3)
-        most = 8 * sum(tensor.elements for tensor in graph.tensors.values()) + 64
-        found = sweep(graph, np.unique(np.geomspace(1, most, 40).astype(int)).tolist(), **hardware)
-        operators, steps = operators + found[0], steps + found[1]
-    assert operators > 1000
-    assert steps > 500
+        tiles = Tiles(flow, replace(hardware, buffer_bytes=size), rings)
+        tile = tiles.best(mask)
+        kinds[tile.kind] += 1
+        if tile.kind != "none":
+            check(tiles, mask, tile)
+        if before is not None:
+            assert tile.dram.total <= before.dram.total, f"{flow.names(mask)} at {size} B on {hardware}: {tile}, with less buffer {before}"
+            assert before.kind == "none" or tile.kind != "none"
+            falls += tile.dram.total < before.dram.total
+        before = tile
+    return kinds, falls

@@ -33,7 +33,7 @@ Q, DQ = "QuantizeLinear", "DequantizeLinear"
 BYTES = ("int8", "uint8")
 MICROSOFT = "com.microsoft"
 OPERATOR_FORMAT = frozenset("ConvInteger DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul".split())
-OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "QMoE", "MatMulInteger", "MatMulNBits", "Dynamic", "ConvTransposeInteger")
+OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "MatMulInteger", "DynamicQuantize")  # how their names begin
 
 # Operators that only move elements (operand 0; all of Concat's), or take the greatest of them: Q before them is Q after them, and so is DQ.
 MOVES = frozenset(
@@ -187,10 +187,11 @@ class _Absorption:
             if is_q_or_dq(operator):
                 if operator.kind == Q:
                     self._hold(operator.outputs[0], self.by[operator.name])
-            elif operator.kind in MOVES and not operator.domain and len(operator.outputs) == 1:  # integers moved as such
+            elif operator.kind in MOVES - {"Pad"} and self._takes_through(operator, forward=True):  # integers moved as such; Pad adds its own
                 sources = [self.held.get(name) for name in self._moved(operator)]
-                if sources and sources[0] is not None and all(s == sources[0] for s in sources):
-                    self._hold(operator.outputs[0], sources[0].quantization)
+                if sources[0] is not None and all(source == sources[0] for source in sources):
+                    for name in filter(None, operator.outputs):
+                        self._hold(name, sources[0].quantization)
 
     def _hold(self, name: str, by: Quantization | None) -> None:
         dtype = self.graph.tensors[name].dtype
@@ -226,7 +227,8 @@ class _Absorption:
             return False
         constants = self.graph.constants
         if operator.kind == "Resize":
-            return operator.attributes.get("mode", "nearest") == "nearest"
+            beyond = operator.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"  # then a number of its own is filled in
+            return operator.attributes.get("mode", "nearest") == "nearest" and not beyond
         if operator.kind == "Pad" and operator.attributes.get("mode", "constant") == "constant" and len(operator.inputs) > 2 and operator.inputs[2]:
             value = constants.get(operator.inputs[2])
             return operator.inputs[2] in constants and (not forward or (value is not None and not value.any()))

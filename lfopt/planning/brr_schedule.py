@@ -21,6 +21,9 @@ SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
 
 
+Rows = tuple[int, int, int, int]  # first row computed, first not computed, first that no band before computed, lowest from this band on
+
+
 class Run(NamedTuple):
     """A group whose bands are chosen."""
 
@@ -28,9 +31,7 @@ class Run(NamedTuple):
     draft: Draft
     bands: int
     resident: bool  # whether all weights stay on chip
-    rows: dict[
-        int, list[tuple[int, int, int, int]]
-    ]  # per operator and band: first row computed, first not computed, first new row, lowest row to come
+    rows: dict[int, list[Rows]]  # per operator and band
     rings: dict[int, int]  # per full map: rows held
     slices: dict[int, int]  # per sliced map: rows held
     sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
@@ -42,7 +43,7 @@ class Schedule:
     def __init__(self, slices: Slices, run: Run) -> None:
         self.slices, self.run = slices, run
         self.mask, self.draft, self.rows = run.mask, run.draft, run.rows
-        self.flow, self.layout, self.facts = slices.dataflow, slices.layout, slices.facts
+        self.flow, self.layout = slices.dataflow, slices.layout
         self.held, self.passing = slices.constants(run.mask)
         if run.resident:
             streamed = (s.name for constants in self.passing.values() for s in constants)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from itertools import pairwise, product
 from math import ceil
 from typing import Any, TypeVar
 
@@ -350,12 +350,15 @@ class Slices(_Contraction):
         rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
         if not self.rowwise:
             rows = [(0, 1)] * len(rows)
-        if len(slices) == groups == len(columns) == 1:  # what stays from one band to the next is not loaded again
-            rows = [span for k, span in enumerate(rows) if k == 0 or span != rows[k - 1]]
-        heights, widths = (Counter(stop - start for start, stop in along) for along in (rows, columns))
+        loads = [(rows, columns)]
+        if len(slices) == groups == 1:  # what stays from one tile to the next is not loaded again
+            turned = [span for k, span in enumerate(rows) if k == 0 or columns[0] != columns[-1] or span != rows[k - 1]]
+            loads = [(turned, columns[:1]), (rows, [span for before, span in pairwise(columns) if span != before])]
         total = 0
-        for (height, m), (width, n) in product(heights.items(), widths.items()):
-            total += m * n * sum(times * self.layout.map_bytes(self._patch(patch, (0, height), (0, width))) for patch, times in patches)
+        for along in loads:
+            heights, widths = (Counter(stop - start for start, stop in spans_) for spans_ in along)
+            for (height, m), (width, n) in product(heights.items(), widths.items()):
+                total += m * n * sum(times * self.layout.map_bytes(self._patch(patch, (0, height), (0, width))) for patch, times in patches)
         return total * per_group * groups
 
     def _second_bytes(self, grid: Grid) -> int:

@@ -28,7 +28,7 @@ from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit, Hardware, RingNeed
+from lfopt.ir import Cost, DoesNotFit, Hardware, RingNeed, row_count
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, RowReads, bits
 from lfopt.ops.footprint import CONTRACTIONS
@@ -213,11 +213,10 @@ def paper_bands(dataflow: Dataflow, mask: int, buffer_elements: int, channels: i
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """(channels, rows, elements of one row of one channel, images) of a map."""
-    rank = len(shape)
-    axis = CHANNEL_AXIS_OF_RANK.get(rank)
+    axis = CHANNEL_AXIS_OF_RANK.get(len(shape))
     images = shape[0] if axis is not None else 1
     channels = shape[axis] if axis is not None else 1
-    height = shape[{3: 1, 4: 2, 5: 2}[rank]] if rank in (3, 4, 5) else 1
+    height = row_count(shape)
     return channels, height, prod(shape) // max(images * channels * height, 1), images
 
 
@@ -233,7 +232,7 @@ def _layer(flow: Dataflow, op: int) -> Layer | None:
     constant_weights = kind in CONTRACTIONS and call.constant[1] and kind != "ConvTranspose"
     group = call.attribute("group", 1)
     depthwise = kind == "Conv" and group > 1 and group == call.shape(0)[1]
-    if kind in CONTRACTIONS and not constant_weights:
+    if kind in CONTRACTIONS and (not constant_weights or not found):
         return None
     return Layer(constant_weights and not depthwise, found, *_extents(call.result))
 

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import OPAQUE, Dataflow, bits
+from lfopt.ops import OPAQUE, Dataflow, RowReads, bits
 from lfopt.ops.footprint import CONTRACTIONS, footprint, footprints
 from lfopt.planning.streaming import Layout
 
@@ -39,7 +39,9 @@ class Facts:
     sums: bool  # it can also take its input channels slice by slice
     streamed: tuple[Streamed, ...]  # its constants, if they fall into blocks of output channels
     held: tuple[str, ...]  # its constants, if not
-    least_rows: int  # that it computes in whatever group
+    computes: bool  # whether it computes a row at all in whatever group
+    least_rows: int  # that it computes in whatever group, from the first on without gaps; 0 if a reader may leave gaps and it makes slices
+    least_held: tuple[tuple[int, int], ...]  # per operand: map, and rows of it that are on chip at once for this operator in whatever group
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +130,9 @@ class Slices:
                 source = op
                 segment, scratch, head = segment | {op: op}, scratch | {op: 0}, head | dict.fromkeys(results, op)
         rows, full_bytes = dict(draft.rows), draft.full_bytes
-        once = min(facts.least_rows, 1)
-        more = once * self.sum_bytes(op) if summing >> op & 1 else 0  # bytes of the segment
-        read = [(o.map, max(o.reads.widest[facts.least_rows], int(o not in inside))) for o in flow.operands[op]]  # inputs pass even if unread
-        for m, least in (*read, *((m, once) for m in results)):
+        more = self.sum_bytes(op) if summing >> op & 1 and facts.computes else 0  # bytes of the segment
+        inputs = [(o.map, 1) for o in flow.operands[op] if o not in inside]  # they pass even if unread
+        for m, least in (*facts.least_held, *inputs, *((m, int(facts.computes)) for m in results)):
             added = least - rows.get(m, 0)
             if added > 0:
                 rows[m] = least
@@ -183,10 +184,16 @@ class Slices:
     @cached_property
     def facts(self) -> list[Facts]:
         """Per operator."""
-        least = least_rows(self.dataflow)
-        return [self._facts(i, least[i]) for i in range(len(self.dataflow))]
+        flow, least = self.dataflow, least_rows(self.dataflow)
+        found: list[Facts] = []
+        dense = [True] * len(flow)  # whether no reader leaves gaps in its rows
+        for i in reversed(range(len(flow))):
+            reads = [(c, o.reads) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i]]
+            dense[i] = all(without_gaps(r) and (dense[c] or found[len(flow) - 1 - c].contracts) for c, r in reads)
+            found.append(self._facts(i, least[i], dense=dense[i]))
+        return found[::-1]
 
-    def _facts(self, op: int, least: int) -> Facts:
+    def _facts(self, op: int, least: int, *, dense: bool) -> Facts:
         flow, call = self.dataflow, self.dataflow.calls[op]
         never = (
             flow.specs[op] is OPAQUE
@@ -201,7 +208,10 @@ class Slices:
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
             contracts = call.attribute("group", 1) == 1 and [o.input for o in flow.operands[op]] == [0]
-        return Facts(never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least)
+        held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
+        return Facts(
+            never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)
+        )
 
     def _makes_channels(self, op: int) -> bool:
         """Whether the output channels of a contraction lie along the channel axis of its result, and the weights of any span of them are one box."""
@@ -306,3 +316,13 @@ def least_rows(flow: Dataflow) -> list[int]:
             readers = ((o.reads, least[c]) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i])
             least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
     return least
+
+
+def without_gaps(reads: RowReads) -> bool:
+    """Whether the rows that one row after the other reads, from the first on, follow on each other or overlap."""
+    return reads.keep[0] == 0 and all(low <= need for low, need in zip(reads.keep[1:-1], reads.need, strict=False))
+
+
+def _narrowest(reads: RowReads, least: int) -> int:
+    """Rows that are on chip at once for a reader whose last row, which may be any from the `least`-th on, is all that it is known to compute."""
+    return min((max(need - low, 0) for need, low in zip(reads.need[least - 1 :], reads.keep[least - 1 :], strict=False)), default=0) if least else 0

@@ -44,6 +44,7 @@ class Source:
     map: int  # index into Dataflow.maps
     tensor: Tensor
     rows_kept: bool  # whether its rows are the rows of the map
+    entire: bool = False  # seen through a view whose rows are spread over padded rows of the map: it can only be loaded as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,10 @@ class Layout:
     def row_on_chip(self, box: Box) -> int:
         """Bytes that one row of a box takes in the buffer, channel padding included."""
         return self.hardware.row_bytes(Tensor("", box_shape(box), ""))
+
+    def padded(self, tensor: Tensor) -> bool:
+        """Whether rows of the map are padded in DRAM."""
+        return self.hardware.dram_bytes(tensor) != tensor.elements * self.hardware.element_bytes
 
     def sums_row(self, box: Box) -> int:
         """Bytes that the partial sums of one row of a box take in the buffer."""
@@ -174,6 +179,10 @@ class Group:
                     found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
                     continue
                 kept = keeps_rows(root.shape, seen.shape)
+                if not kept and self.layout.padded(root):
+                    reads = all_rows(root.rows, flow.heights[i])
+                    found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
+                    continue
                 reads = operand.reads if kept else all_rows(seen.rows, flow.heights[i])
                 found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, kept), reads))
         return found
@@ -320,7 +329,10 @@ class Frames:
         return found
 
     def _hull(self, name: str, frame: Box) -> Box:
-        return hull([self._part(o.op, o.input, frame) for o in self.operands if o.source.name == name])
+        readers = [o for o in self.operands if o.source.name == name]
+        if any(o.source.entire for o in readers):
+            return whole(readers[0].source.tensor.shape)
+        return hull([self._part(o.op, o.input, frame) for o in readers])
 
     def _part(self, op: int, index: int, frame: Box) -> Box:
         """Part of an operand that an operator needs for a frame of each of its results."""

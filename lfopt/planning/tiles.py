@@ -121,16 +121,37 @@ def _axes(work: Work) -> list[int]:
 def _split(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
     """Frames of an operator that is no contraction, along one axis."""
     for axis in _axes(work):
-        yield from _largest(work, beta, (), axis, _sizes(work.shape[axis]))
+        yield from _evenly(work, beta, (), axis, best)
 
 
 def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """The same along two axes, where one is not enough."""
-    if best is None:
-        for outer in _axes(work):
-            for inner in _axes(work):
-                if inner != outer:
-                    yield from _largest(work, beta, ((outer, 1),), inner, _sizes(work.shape[inner]))
+    """The same along two axes, where one is not enough or moves more. To cut a frame once more never moves less."""
+    axes = _axes(work)
+    for outer in axes:
+        if best is not None and work.cost(work.frames(((outer, 1),)))[0].total >= best.dram.total:
+            continue
+        for inner in axes:
+            for found in _evenly(work, beta, ((outer, 1),), inner, best) if inner != outer else ():
+                best = found if best is None or _order(found) < _order(best) else best
+                yield found
+
+
+def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
+    """Blocks of every size that fit. What an operator reads for a block may be read for others too, so the largest is not always the best."""
+    for size in _sizes(work.shape[axis]):
+        if others and best is not None and work.cost(work.frames(((axis, size),)))[0].total >= best.dram.total:
+            continue
+        blocks = (*others, (axis, size))
+        frames = work.frames(blocks)
+        if work.buffer_bytes([*frames[:3], *frames[-2:]]) >= beta:
+            continue
+        dram, buffer_bytes = work.cost(frames)
+        if buffer_bytes < beta:
+            found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks)
+            yield found
+            if dram.total <= work.once.total:
+                return
+            best = found if best is None or _order(found) < _order(best) else best
 
 
 def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
@@ -207,15 +228,20 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
 
 
 def _nothing(work: Work, beta: int) -> Tile:
-    """No tiling fits. Bytes are those of the finest cut, which are the most, so that a larger buffer never costs more."""
-    dram = work.once
-    if work.uniform and work.contracts and work.rows_apart:
-        slices = Slices(work)
-        dram = slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth)))
+    """No tiling fits. Bytes are the most of any finest cut, so that a larger buffer never costs more."""
+    choices = [work.once]
+    if work.uniform and work.contracts:
+        strips: list[tuple[tuple[int, int], ...]] = [(), ((len(work.shape) - 1, 1),)] if work.columns else [()]
+        choices += [work.cost(work.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
+        if work.rows_apart:
+            slices = Slices(work)
+            choices.append(slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth))))
+            choices += [Bands(work, columns).dram(1) for columns in strips]
     elif work.uniform:
-        finest = [work.cost(work.frames(((axis, 1),)))[0] for axis in _axes(work)]
-        dram = max([dram, *finest], key=lambda bytes_: bytes_.total)
-    return Tile("none", dram, beta - 1)
+        axes = _axes(work)
+        cuts = [*(((axis, 1),) for axis in axes), *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer)]
+        choices += [work.cost(work.frames(cut))[0] for cut in cuts]
+    return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
 def schedule(work: Work, tile: Tile) -> tuple[tuple[Place, ...], tuple[Node, ...]]:

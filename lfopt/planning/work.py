@@ -32,7 +32,8 @@ class Work:
         windowed = self.call.operator.kind in ("Conv", "ConvTranspose") and len(self.shape) in (4, 5)
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
         by_matrix = self.call.operator.kind in ("Gemm", "MatMul")
-        self.rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # whether rows are neither output channels nor a batch
+        rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
+        self.rows_apart = rows_apart and not any(o.source.entire for o in self.group.operands(as_seen=True))
 
     @cached_property
     def once(self) -> DramBytes:

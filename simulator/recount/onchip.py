@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 
 import numpy as np
 
@@ -47,6 +48,15 @@ class Wanted:
                 stop = np.where(part[0] < part[1], stop, start)
         return start, np.maximum(stop, start)
 
+    @cached_property
+    def row_elements(self) -> Ints:
+        """(runs,) elements of each row, as far as they are known."""
+        found = np.ones_like(self.times)
+        for axis, part in enumerate(self.parts):
+            if axis != self.row_axis:
+                found = found * (part[1] - part[0] if part is not None else 0)
+        return found
+
 
 @dataclass(eq=False)
 class Ring:
@@ -77,17 +87,18 @@ class Ring:
 
     def clock(self, times: Ints) -> Ints:
         """A number that grows whenever something is written here before a step, or to a place that overlaps this one before a step or by it."""
-        found = np.searchsorted(self.times, times)
+        return np.searchsorted(self.times, times) + self.disturbances(times)
+
+    def disturbances(self, times: Ints) -> Ints:
+        """How often something was written to an overlapping place, up to these steps."""
+        found = np.zeros(len(times), np.int64)
         for partner in self.partners:
             found += np.searchsorted(partner.times, times, side="right")
         return found
 
     def undisturbed(self, written: Ints, read: Ints) -> Ints:
         """Whether nothing was written to an overlapping place from one step to the other, both included."""
-        found = np.ones(len(read), bool)
-        for partner in self.partners:
-            found &= np.searchsorted(partner.times, written) == np.searchsorted(partner.times, read, side="right")
-        return found
+        return self.disturbances(written - 1) == self.disturbances(read)
 
     # -- blocks ------------------------------------------------------------------------------------------------------------------------------
 
@@ -120,6 +131,15 @@ class Rows:
         self._parts = [tuple(each_row(piece.part(axis)[end] for piece in pieces) for end in (0, 1)) for axis in ring.narrow]
         self._by_row, self._row_keys = self._order(self._rows)
         self._by_slot, self._slot_keys = self._order(self._slots)
+        self._filled = self._elements(_joined([np.full(h * p.leaf.runs, prod(p.extents) // h) for h, p in zip(heights, pieces, strict=True)]))
+
+    def _elements(self, written: Ints) -> Ints:
+        """In the order of `_by_slot`: elements of the row in the slot after each write, from when the first of them came there."""
+        written, times = written[self._by_slot], self._times[self._by_slot]
+        begins = _changes([self._slots[self._by_slot], self._rows[self._by_slot], self.ring.disturbances(times)])
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0))
+        total = np.cumsum(written)
+        return total - total[first] + written[first]
 
     def _order(self, numbers: Ints) -> tuple[Ints, Ints]:
         keys = self._key(numbers, self._times)
@@ -136,8 +156,9 @@ class Rows:
         last = self._by_row[np.maximum(at, 0)]
         found = (at >= 0) & (self._rows[last] == row)
         written, slot = self._times[last], self._slots[last]
-        in_slot = self._by_slot[np.maximum(np.searchsorted(self._slot_keys, self._key(slot, read)) - 1, 0)]
-        found &= (self._times[in_slot] == written) & (self._rows[in_slot] == row)
+        here = np.maximum(np.searchsorted(self._slot_keys, self._key(slot, read)) - 1, 0)
+        in_slot = self._by_slot[here]
+        found &= (self._times[in_slot] == written) & (self._rows[in_slot] == row) & (self._filled[here] >= wanted.row_elements[run])
         for axis, (start, stop) in zip(self.ring.narrow, self._parts, strict=True):
             part = wanted.parts[axis]
             if part is not None:
@@ -182,13 +203,14 @@ def missing_block(loads: Iterable[tuple[Ring, Write]], wanted: Wanted) -> int | 
     slots = _joined([write.number % ring.place.slots for ring, write in writes])[order]
     last = np.searchsorted(times, wanted.times) - 1  # the block that was loaded last
     clocks = [ring.clock(wanted.times) for ring in {id(ring): ring for ring, _ in writes}.values()]
-    runs = np.flatnonzero(_changes([*(end for part in wanted.parts for end in part or ()), *clocks]))
+    known = ((axis, part) for axis, part in enumerate(wanted.parts) if part is not None)
+    cut = {axis: part for axis, part in known if not all(write.piece.covers(axis, part) for _, write in writes)}
+    runs = np.flatnonzero(_changes([*(end for part in cut.values() for end in part), *clocks]))
     last = last[runs]
     found = last >= 0
-    for axis, part in enumerate(wanted.parts):
-        if part is not None:
-            start, stop = (_joined([write.piece.part(axis)[end] for _, write in writes])[order][last] for end in (0, 1))
-            found &= (start <= part[0][runs]) & (part[1][runs] <= stop)
+    for axis, part in cut.items():
+        start, stop = (_joined([write.piece.part(axis)[end] for _, write in writes])[order][last] for end in (0, 1))
+        found &= (start <= part[0][runs]) & (part[1][runs] <= stop)
     for k, (ring, write) in enumerate(writes):
         here = np.flatnonzero(found & (source[last] == k))
         if write.size:

@@ -142,7 +142,8 @@ class _Recounting:
             return
         if not group.steps:
             self._without_steps(group, members, once)
-        (self.by_formula if formula and not group.steps else self.not_recounted).append(group.dram.total)
+        counted = formula is not None and group.mode != "brr" and not group.steps  # weight passes of a group in bands are in its steps alone
+        (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
     def _mode(self, group: PlannedGroup, members: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it."""

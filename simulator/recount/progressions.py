@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -25,6 +25,7 @@ class Leaf:
     moves: tuple[tuple[int, ...], ...]  # per loop: how far the step's origin moves in a turn
     first: int  # position of its first run among all steps of the group
     strides: tuple[int, ...]  # per loop: by how much the position moves in a turn
+    _starts: dict[int, Ints] = field(default_factory=dict[int, Ints])
 
     @property
     def runs(self) -> int:
@@ -38,7 +39,9 @@ class Leaf:
 
     def start(self, column: int) -> Ints:
         """(runs,) one coordinate of its origin, in the order of `times`."""
-        return _spread(self.step.origin[column], self.counts, self._along(column))
+        if column not in self._starts:
+            self._starts[column] = _spread(self.step.origin[column], self.counts, self._along(column))
+        return self._starts[column]
 
     def ends(self, column: int) -> tuple[int, int]:
         """Lowest and highest value of one coordinate of its origin."""

@@ -46,6 +46,10 @@ class Piece:
         start = self.start(axis)
         return start, start + self.extents[axis]
 
+    def covers(self, axis: int, part: Part) -> bool:
+        """Whether it begins at 0 in all runs, and holds all of such parts."""
+        return self.leaf.ends(self.column + axis) == (0, 0) and self.extents[axis] >= part[1].max()
+
     @property
     def parts(self) -> tuple[Part, ...]:
         """Where it begins and ends along every axis."""

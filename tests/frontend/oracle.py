@@ -32,9 +32,10 @@ def newest_opset_of_onnxruntime(model: ModelProto) -> ModelProto:
 
 
 def random_feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
-    """Normal random numbers for every input."""
+    """Normal random numbers for every input; real ones where integers stand for them, as in the file."""
     rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    types = {name: "float32" if graph.tensors[name].quantization else graph.tensors[name].dtype for name in graph.inputs}
+    return {name: rng.standard_normal(graph.shape(name)).astype(dtype) for name, dtype in types.items()}
 
 
 def assert_close(found: list[np.ndarray], wanted: list[np.ndarray], relative: float = 1e-5) -> None:

@@ -45,7 +45,7 @@ class Net:
         return name
 
     def node(self, kind: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: object) -> str:
-        made = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if k else "") for k in range(outputs)]
+        made = [f"{kind.lower()}{len(self.nodes)}" + (f".{k}" if outputs > 1 else "") for k in range(outputs)]
         self.nodes.append(helper.make_node(kind, inputs, made, f"n{len(self.nodes)}", domain=domain, **attributes))
         return made[0]
 
@@ -281,6 +281,19 @@ def padded_with_another_number() -> tuple[ModelProto, str]:
     return net.model(net.qdq(x, 0.1, 0)), "Conv Pad"
 
 
+def integers_padded_as_integers() -> tuple[ModelProto, str]:
+    net = Net()
+    x = net.node("Pad", net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40), net.constant([0, 0, 1, 1, 0, 0, 1, 1], "int64"))
+    return net.model(net.qdq(net.conv(net.dq(x, 0.1, 40)), 0.4, 0)), "Conv Pad DequantizeLinear Conv QuantizeLinear"
+
+
+def integers_split_as_integers() -> tuple[ModelProto, str]:
+    net = Net()
+    x = net.node("Split", net.q(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 40), axis=1, num_outputs=2, outputs=2)
+    parts = [net.conv(net.dq(part, 0.1, 40), 2) for part in (x, x.removesuffix(".0") + ".1")]
+    return net.model(*(net.qdq(part, 0.4, 0) for part in parts)), "Conv Split Conv Conv"
+
+
 def table_of_rows() -> tuple[ModelProto, str]:
     net = Net()
     x = net.qdq(net.node("Gather", net.weight(20, 8, axis=None), net.input(3, dtype="int64")), 0.02, 0)
@@ -298,7 +311,8 @@ FORMS = [
     integers_with_a_reader_on_floats, input_with_a_reader_on_floats, one_map_in_two_scales, a_pair_for_each_reader, integers_in_and_out,
     result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too, weight_in_floats, weight_turned_after_dq,
     weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits, change_of_scale, integers_moved_as_integers,
-    integers_read_at_another_scale, padded_with_another_number, table_of_rows, nothing_between,
+    integers_read_at_another_scale, padded_with_another_number, integers_padded_as_integers,
+    integers_split_as_integers, table_of_rows, nothing_between,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 
