@@ -2,181 +2,614 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from functools import cache
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from lfopt.ir import DramBytes, Graph, Hardware, ModelReference, Plan, PlannedGroup, SearchRecord, Totals
+from lfopt.app.commands.check import search_problems
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramBytes,
+    Graph,
+    Hardware,
+    Loop,
+    ModelReference,
+    Node,
+    Place,
+    Plan,
+    PlannedGroup,
+    Scheme,
+    SearchRecord,
+    Step,
+    Totals,
+    Transfer,
+    cut,
+    dram_bytes,
+    fold,
+    round_up,
+    row_axis,
+    unfold,
+)
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
-from lfopt.planning.plan import plan_groups, total_dram
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
 from search.exact import solve
+from search.problem import Problem
+from simulator.execute import execute
 from simulator.recount import recount
+from simulator.recount.progressions import Boxes, leaves, times_covered
+from tests.conftest import ROOT
 from tests.strategies import random_graph, random_hardware
-from tests.test_exact import network, problem
+from tests.test_exact import network
+
+KIB = 1024
+SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
-def planned(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, groups: tuple[int, ...] | None = None) -> Plan:
-    """The plan of the optimal scheme, or of the one given."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, epilogue=epilogue)
-    found = solve(problem(costs))
-    made = plan_groups(costs, found.groups if groups is None else groups)
+def planned(
+    graph: Graph, hardware: Hardware, scheme: Scheme = "lbdf", traffic: Traffic = Traffic.TILED, *, epilogue: bool = True, alone: bool = False
+) -> Plan:
+    """The plan of the optimal scheme, or that of every operator alone."""
+    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue)
+    found = solve(Problem.of(costs))
+    made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups)
     assert isinstance(made, tuple)
     moved, bound = total_dram(made).total, found.lower_bound_bytes
-    return Plan(
-        ModelReference(graph.name, "0" * 64, "simplified.onnx"),
-        hardware,
-        "lbdf",
-        traffic.value,
-        epilogue,
-        made,
-        Totals(
-            dram_bytes=moved,
-            layer_by_layer_bytes=layer_by_layer_bytes(costs),
-            epilogue_fused_bytes=epilogue_fused_bytes(costs),
-            compulsory_bytes=costs.compulsory_bytes,
-            lower_bound_bytes=bound,
-            gap=(moved - bound) / bound if bound else 0.0,
-            proof="optimal" if moved == bound else "bound",
-            excluded_bytes=total_dram(made, mode="excluded").total,
-        ),
-        SearchRecord("exact", None, found.evaluations, found.seconds),
+    totals = Totals(
+        dram_bytes=moved,
+        layer_by_layer_bytes=layer_by_layer_bytes(costs),
+        epilogue_fused_bytes=epilogue_fused_bytes(costs),
+        compulsory_bytes=costs.compulsory_bytes,
+        lower_bound_bytes=bound,
+        gap=(moved - bound) / bound if bound else 0.0,
+        proof="optimal" if moved == bound else "bound",
+        excluded_bytes=total_dram(made, mode="excluded").total,
     )
+    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
+    return Plan(model, hardware, scheme, traffic.value, epilogue, memory_map(costs, made), made, totals, search)
 
 
+@cache
 def random_plan(seed: int) -> tuple[Graph, Plan]:
-    """A plan of a random graph for a random chip."""
+    """A plan of a random graph for a random chip, of any scheme."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
-    hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
-    groups = None
-    if rng.random() < 0.3:
-        groups = tuple(1 << i for i in range(len(Dataflow.of(graph))))
-    return graph, planned(graph, hardware, traffic, epilogue=epilogue, groups=groups)
+    traffic = [Traffic.TILED, Traffic.TILED, Traffic.TILED, Traffic.ONCE, Traffic.PAPER][int(rng.integers(5))]
+    scheme = SCHEMES[int(rng.integers(2 if traffic is Traffic.PAPER else 4))]
+    hardware = random_hardware(rng, graph)
+    return graph, planned(graph, hardware, scheme, traffic, epilogue=bool(rng.random() < 0.5), alone=bool(rng.random() < 0.3))
+
+
+# -- plans that hold ---------------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
-    tiled = 0
-    for seed in range(1500):
+    walked: Counter[str] = Counter()
+    for seed in range(700):
         graph, plan = random_plan(seed)
         found = recount(graph, plan)
         assert found.agrees, f"seed {seed}: {found.discrepancies}"
         assert found.dram_bytes == plan.totals.dram_bytes
-        tiled += sum(group.mode == "tiled" and plan.traffic == "tiled" for group in plan.groups)
-    assert tiled > 500
+        walked.update(group.mode for group in plan.groups if group.steps)
+    assert walked.keys() == {"lbdf", "brr", "resident", "tiled"}
+    assert min(walked.values()) > 150, walked
 
 
 @pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1", "hf_distilbert_2l"])
-@pytest.mark.parametrize("kib", [16, 64, 256])
-def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, kib: int) -> None:
+@pytest.mark.parametrize(("scheme", "kib"), [("lbdf", 16), ("resident", 64), ("auto", 256)])
+def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: Scheme, kib: int) -> None:
     graph = network(name)
-    found = recount(graph, planned(graph, Hardware(kib * 1024), Traffic.TILED, epilogue=True))
+    found = recount(graph, planned(graph, Hardware(kib * KIB, channel_align=16), scheme))
     assert found.agrees, found.discrepancies
+    assert found.not_recounted == (0, 0)
 
 
-# -- tampering -----------------------------------------------------------------------------------------------------------------------------
+def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None:
+    seen = 0
+    for seed in range(700):
+        graph, plan = random_plan(seed)
+        found = recount(graph, plan)
+        open_ = [group for group in plan.groups if not group.steps and group.mode == "tiled" and plan.traffic == "tiled"]
+        assert found.not_recounted == (len(open_), sum(group.dram.total for group in open_))
+        formula = [group for group in plan.groups if not group.steps and group not in open_]
+        assert found.by_formula == (len(formula), sum(group.dram.total for group in formula))
+        seen += bool(open_)
+    assert seen > 20
+
+
+# -- the arithmetic ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_progressions_are_the_steps_one_by_one() -> None:
+    steps = 0
+    for seed in range(60):
+        for group in random_plan(seed)[1].groups:
+            found, length = leaves(group.steps)
+            at: dict[int, tuple[int, ...]] = {}
+            for leaf in found:
+                origins = np.stack([leaf.start(c) for c in range(len(leaf.step.origin))], axis=1)
+                at |= dict(zip(leaf.times.tolist(), map(tuple, origins.tolist()), strict=True))
+                assert [leaf.ends(c) for c in range(origins.shape[1])] == list(zip(origins.min(0), origins.max(0), strict=True))
+            assert at == {k: step.origin for k, step in enumerate(unfold(group.steps))}
+            assert length == len(at)
+            steps += length
+    assert steps > 5000
+
+
+def test_coverage_is_what_painting_the_boxes_gives() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        shape = tuple(int(extent) for extent in rng.integers(1, 6, int(rng.integers(0, 4))))
+        canvas, boxes = np.zeros(shape, int), []
+        for _ in range(int(rng.integers(0, 5))):
+            extents = tuple(int(rng.integers(0, extent + 1)) for extent in shape)
+            starts = np.array([[rng.integers(0, whole - part + 1) for whole, part in zip(shape, extents, strict=True)] for _ in range(3)], np.int64)
+            boxes.append(Boxes(starts.reshape(3, len(shape)), extents, int(rng.integers(-2, 3))))
+            for start in boxes[-1].starts:
+                canvas[tuple(slice(s, s + e) for s, e in zip(start, extents, strict=True))] += boxes[-1].weight
+        found = times_covered(shape, boxes)
+        assert set(found.reshape(-1)) == set(canvas.reshape(-1))
+
+
+# -- tampering: figures of a group -------------------------------------------------------------------------------------------------------------
 
 Tamper = Callable[[np.random.Generator, Graph, Plan], Plan | None]
+ALL = "lbdf brr resident tiled opaque"
 
 
-def change_group(rng: np.random.Generator, plan: Plan, change: Callable[[PlannedGroup], PlannedGroup | None], modes: str) -> Plan | None:
-    """The plan with one group, of one of these modes, changed."""
-    found = [g for g, group in enumerate(plan.groups) if group.mode in modes.split()]
-    if not found:
+def named(tamper: Tamper, name: str) -> Tamper:
+    tamper.__name__ = name
+    return tamper
+
+
+def follow(plan: Plan) -> Plan:
+    """Totals that agree with tampered groups."""
+    moved, bound = total_dram(plan.groups).total, plan.totals.lower_bound_bytes
+    proof = "optimal" if moved == bound else "bound"
+    return replace(plan, totals=replace(plan.totals, dram_bytes=moved, gap=(moved - bound) / bound if bound else 0.0, proof=proof))
+
+
+def group_changed(
+    change: Callable[[np.random.Generator, PlannedGroup, Plan], PlannedGroup | None], modes: str = ALL, *, steps: bool = False, name: str = ""
+) -> Tamper:
+    """One group, of one of these modes, is changed; totals follow."""
+
+    def tamper(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+        found = [g for g, group in enumerate(plan.groups) if group.mode in modes.split() and (group.steps or not steps)]
+        for g in rng.permutation(found):
+            changed = change(rng, plan.groups[g], plan)
+            if changed is not None and changed != plan.groups[g]:
+                return follow(replace(plan, groups=(*plan.groups[:g], changed, *plan.groups[g + 1 :])))
         return None
-    g = found[int(rng.integers(len(found)))]
-    changed = change(plan.groups[g])
-    return None if changed is None else replace(plan, groups=(*plan.groups[:g], changed, *plan.groups[g + 1 :]))
+
+    return named(tamper, name or change.__name__)
 
 
-def one_byte_less_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, buffer_bytes=g.buffer_bytes - 1), "lbdf opaque")
+def one_byte_less_buffer(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, buffer_bytes=group.buffer_bytes - 1) if group.steps or group.mode in ("opaque", "excluded") else None
 
 
-def one_byte_less_input(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    """Totals follow: only the group gives it away."""
+def class_changed(entry: str, by: int) -> Tamper:
+    def change(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+        if not group.steps and group.mode == "tiled" and plan.traffic == "tiled":
+            return None  # not recounted
+        return replace(group, dram=replace(group.dram, **{entry: getattr(group.dram, entry) + by}))
 
-    def less(group: PlannedGroup) -> PlannedGroup:
-        return replace(group, dram=replace(group.dram, input=group.dram.input - 1))
-
-    changed = change_group(rng, plan, less, "lbdf tiled opaque")
-    return changed and replace(changed, totals=follow(changed))
-
-
-def output_called_input(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    def moved(group: PlannedGroup) -> PlannedGroup:
-        return replace(group, dram=replace(group.dram, input=group.dram.input + 1, output=group.dram.output - 1))
-
-    return change_group(rng, plan, moved, "lbdf tiled opaque")
+    return group_changed(change, name=f"{entry}_bytes_{by:+}")
 
 
-def weights_forgotten(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    changed = change_group(rng, plan, lambda g: replace(g, dram=replace(g.dram, weight=0)) if g.dram.weight else None, "lbdf tiled opaque")
-    return changed and replace(changed, totals=follow(changed))
+def output_called_input(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, dram=replace(group.dram, input=group.dram.input + 1, output=group.dram.output - 1))
 
 
-def another_weight_pass(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    del rng, graph
-    found = [g for g in plan.groups if g.weight_passes > 1]
-    if not found:
+def half_of_what_was_not_recounted(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    if group.steps or plan.traffic != "tiled":
         return None
-    return replace(plan, groups=tuple(replace(g, weight_passes=g.weight_passes - 1) if g is found[0] else g for g in plan.groups))
+    return replace(group, dram=DramBytes(*(getattr(group.dram, entry.name) // 2 for entry in fields(DramBytes))))
 
 
-def a_row_less_of_a_tiled_input(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    """Still above every tensor once: only the tiling gives it away."""
-    if plan.traffic != "tiled":
+def another_weight_pass(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, weight_passes=group.weight_passes + int(rng.choice([-1, 1])))
+
+
+def other_band_rows(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, band_rows=group.band_rows + (int(rng.choice([-1, 1])) if group.mode != "brr" else 100))
+
+
+def operator_left_out(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, nodes=group.nodes[1:])
+
+
+def operator_twice(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, nodes=(*group.nodes, group.nodes[0]))
+
+
+def unknown_operator(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, nodes=(*group.nodes[:-1], "nobody"))
+
+
+def operators_in_another_order(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, nodes=group.nodes[::-1])
+
+
+def map_not_stored(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, outputs=group.outputs[1:])
+
+
+def map_not_loaded(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, inputs=group.inputs[1:])
+
+
+def other_id(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, id=group.id + 1)
+
+
+def other_mode(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, mode=str(rng.choice([mode for mode in ("opaque", "excluded") if mode != group.mode])))  # type: ignore[arg-type]
+
+
+def mode_of_another_scheme(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    others = [scheme for scheme in ("lbdf", "brr", "resident") if plan.scheme not in (scheme, "auto")]
+    return replace(group, mode=str(rng.choice(others))) if others else None  # type: ignore[arg-type]
+
+
+def steps_taken_away(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, steps=(), places=(), unexecutable="too many to write down")
+
+
+def steps_taken_away_without_a_word(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, steps=(), places=())
+
+
+def called_unexecutable(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, unexecutable="so it is")
+
+
+FIGURES = [
+    group_changed(one_byte_less_buffer, f"{ALL} excluded"),
+    *(class_changed(entry, by) for entry in ("input", "output", "weight") for by in (-1, 1)),
+    *(class_changed(entry, 1) for entry in ("parameter", "spill")),
+    group_changed(output_called_input, "lbdf brr resident opaque"),
+    group_changed(half_of_what_was_not_recounted, "tiled"),
+    group_changed(another_weight_pass),
+    group_changed(other_band_rows),
+    group_changed(operator_left_out, f"{ALL} excluded"),
+    group_changed(operator_twice, f"{ALL} excluded"),
+    group_changed(unknown_operator, f"{ALL} excluded"),
+    group_changed(operators_in_another_order),
+    group_changed(map_not_stored),
+    group_changed(map_not_loaded),
+    group_changed(other_id),
+    group_changed(other_mode, "lbdf brr resident tiled"),
+    group_changed(mode_of_another_scheme, "lbdf brr resident"),
+    group_changed(steps_taken_away, "lbdf resident"),
+    group_changed(steps_taken_away_without_a_word, steps=True),
+    group_changed(called_unexecutable, steps=True),
+]
+
+# -- tampering: places -------------------------------------------------------------------------------------------------------------------------
+
+
+def with_places(group: PlannedGroup, places: tuple[Place, ...]) -> PlannedGroup:
+    """The buffer that the group claims follows."""
+    return replace(group, places=places, buffer_bytes=max((place.end for place in places), default=0))
+
+
+def place_changed(change: Callable[[np.random.Generator, Place, PlannedGroup], Place | None], modes: str = ALL) -> Tamper:
+    def tamper(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+        for k in rng.permutation(len(group.places)):
+            changed = change(rng, group.places[k], group)
+            if changed is not None:
+                return with_places(group, (*group.places[:k], changed, *group.places[k + 1 :]))
         return None
-    flow = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic.ONCE)
-    once = {flow.dataflow.names(1 << i): flow.dram(1 << i) for i in range(len(flow.dataflow))}
-    reread = {
-        g.nodes for g in plan.groups if g.mode == "tiled" and g.nodes in once and g.dram.input > once[g.nodes].input + plan.hardware.dram_row_align
-    }
 
-    def less(group: PlannedGroup) -> PlannedGroup | None:
-        return replace(group, dram=replace(group.dram, input=group.dram.input - 1)) if group.nodes in reread else None
-
-    changed = change_group(rng, plan, less, "tiled")
-    return changed and replace(changed, totals=follow(changed))
+    return group_changed(tamper, modes, steps=True, name=change.__name__)
 
 
-def tiled_for_a_larger_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    """Bytes of a tiling that does not fit."""
-    if plan.traffic != "tiled":
+def slot_too_small(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
+    return replace(place, slot_bytes=place.slot_bytes - 1)
+
+
+def slot_too_large(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place:
+    return replace(place, slot_bytes=place.slot_bytes + 1)
+
+
+def ring_a_row_too_small(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
+    return replace(place, slots=place.slots - 1) if place.purpose == "map" else None
+
+
+def resident_map_a_row_too_small(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
+    return replace(place, slots=place.slots - 1) if place.purpose == "map" and place.bytes else None
+
+
+def ring_a_row_too_large(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
+    return replace(place, slots=place.slots + 1) if place.bytes else None
+
+
+def other_purpose(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place:
+    return replace(place, purpose=str(rng.choice([p for p in ("map", "weight", "sum") if p != place.purpose])))  # type: ignore[arg-type]
+
+
+def moved_onto_another(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place | None:
+    others = [other for other in group.places if other is not place and other.bytes and place.bytes]
+    return replace(place, address=others[int(rng.integers(len(others)))].address) if others else None
+
+
+def moved_below_zero(rng: np.random.Generator, place: Place, group: PlannedGroup) -> Place:
+    return replace(place, address=-1)
+
+
+def moved_out_of_the_buffer(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    (*rest, last) = group.places
+    return with_places(group, (*rest, replace(last, address=plan.hardware.buffer_bytes - last.bytes)))
+
+
+def place_missing(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return with_places(group, group.places[:-1])
+
+
+def place_for_nothing(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
+    return replace(group, places=(*group.places, Place("nothing", "map", 0, 1, 0)))
+
+
+def two_places_of_one_name(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return replace(group, places=(*group.places[:-1], replace(group.places[-1], name=group.places[0].name))) if len(group.places) > 1 else None
+
+
+PLACES = [
+    place_changed(slot_too_small),
+    place_changed(slot_too_large),
+    place_changed(ring_a_row_too_small, "lbdf"),
+    place_changed(resident_map_a_row_too_small, "resident"),
+    place_changed(ring_a_row_too_large, "lbdf"),
+    place_changed(other_purpose),
+    place_changed(moved_onto_another, "lbdf tiled"),
+    place_changed(moved_below_zero),
+    group_changed(moved_out_of_the_buffer, steps=True),
+    group_changed(place_missing, steps=True),
+    group_changed(place_for_nothing, steps=True),
+    group_changed(two_places_of_one_name, steps=True),
+]
+
+# -- tampering: steps --------------------------------------------------------------------------------------------------------------------------
+
+Path = tuple[int, ...]
+
+
+def written(nodes: tuple[Node, ...], before: Path = ()) -> Iterator[tuple[Path, Node]]:
+    """Steps and loops, with where they stand."""
+    for k, node in enumerate(nodes):
+        yield (*before, k), node
+        if isinstance(node, Loop):
+            yield from written(node.body, (*before, k))
+
+
+def edited(nodes: tuple[Node, ...], path: Path, by: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The same with something else in the place of one node."""
+    k, *rest = path
+    node = nodes[k]
+    if rest:
+        assert isinstance(node, Loop)
+        by = (replace(node, body=edited(node.body, tuple(rest), by)),)
+    return (*nodes[:k], *by, *nodes[k + 1 :])
+
+
+def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware) -> tuple[Node, ...]:
+    """Maps move what their boxes say."""
+
+    def honest(node: Node) -> Node:
+        if isinstance(node, Loop):
+            return replace(node, body=honest_bytes(node.body, hardware))
+        if isinstance(node, Compute) or node.kind not in ("input", "output"):
+            return node
+        extents = tuple(max(stop - start, 0) for start, stop in node.box)
+        axis = row_axis(extents)
+        rows = 1 if axis is None else extents[axis]
+        elements = int(np.prod(extents)) // max(rows, 1)
+        return replace(node, rows=rows, row_bytes=round_up(elements * hardware.element_bytes, hardware.dram_row_align))
+
+    return tuple(map(honest, nodes))
+
+
+def with_steps(group: PlannedGroup, steps: tuple[Node, ...], hardware: Hardware) -> PlannedGroup:
+    """The bytes that the group claims follow."""
+    steps = honest_bytes(steps, hardware)
+    return replace(group, steps=steps, dram=dram_bytes(steps))
+
+
+def step_changed(
+    change: Callable[[np.random.Generator, Node, PlannedGroup], tuple[Node, ...] | None], modes: str = ALL, *, follows: bool = True, name: str = ""
+) -> Tamper:
+    """One step or loop is changed; what it moves follows if told so."""
+
+    def tamper(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+        found = list(written(group.steps))
+        for k in rng.permutation(len(found)):
+            path, node = found[k]
+            changed = change(rng, node, group)
+            if changed is not None and changed != (node,):
+                steps = edited(group.steps, path, changed)
+                return with_steps(group, steps, plan.hardware) if follows else replace(group, steps=steps)
         return None
-    larger = GroupCosts(
-        Dataflow.of(graph), replace(plan.hardware, buffer_bytes=4 * plan.hardware.buffer_bytes), Traffic.TILED, epilogue=plan.epilogue
-    )
-    names = {larger.dataflow.names(1 << i): 1 << i for i in range(len(larger.dataflow))}
 
-    def less(group: PlannedGroup) -> PlannedGroup | None:
-        if group.nodes not in names or larger.dram(names[group.nodes]).total == group.dram.total:
+    return group_changed(tamper, modes, steps=True, name=name or change.__name__)
+
+
+def is_load(node: Node, kind: str) -> bool:
+    return isinstance(node, Transfer) and not node.store and node.kind == kind and not node.gather
+
+
+def drop(what: Callable[[Node], bool], modes: str = ALL, name: str = "") -> Tamper:
+    return step_changed(lambda rng, node, group: () if what(node) else None, modes, name=name)
+
+
+def double(what: Callable[[Node], bool], modes: str = ALL, name: str = "") -> Tamper:
+    return step_changed(lambda rng, node, group: (node, node) if what(node) else None, modes, name=name)
+
+
+def smaller(box: Box, axis: int) -> Box | None:
+    start, stop = box[axis]
+    return cut(box, axis, (start, stop - 1)) if stop - start > 1 else None
+
+
+def shrink(what: Callable[[Node], bool], modes: str = ALL, name: str = "") -> Tamper:
+    """One element less along one axis."""
+
+    def change(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+        if isinstance(node, Loop) or not what(node):
             return None
-        (other,) = plan_groups(larger, (names[group.nodes],))  # type: ignore[misc]
-        return replace(group, dram=other.dram, weight_passes=other.weight_passes)
+        box = node.box if isinstance(node, Transfer) else node.boxes[0]
+        for axis in rng.permutation(len(box)):
+            if (less := smaller(box, int(axis))) is not None:
+                if isinstance(node, Compute):
+                    return (replace(node, boxes=(less, *node.boxes[1:])),)
+                size = node.row_bytes * int(np.prod([b - a for a, b in less])) // int(np.prod([b - a for a, b in box]))
+                return (replace(node, box=less, row_bytes=size),)
+        return None
 
-    changed = change_group(rng, plan, less, "tiled")
-    return changed and replace(changed, totals=follow(changed))
-
-
-def operator_left_out(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, nodes=g.nodes[1:]), "lbdf tiled opaque excluded")
-
-
-def operator_twice(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, nodes=(*g.nodes, g.nodes[0])), "lbdf tiled opaque excluded")
+    return step_changed(change, modes, name=name)
 
 
-def unknown_operator(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, nodes=(*g.nodes[:-1], "nobody")), "lbdf tiled opaque excluded")
+def a_turn_less(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, count=node.count - 1),) if isinstance(node, Loop) else None
+
+
+def a_turn_more(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, count=node.count + 1),) if isinstance(node, Loop) else None
+
+
+def a_loop_of_nothing(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...]:
+    return Loop(0, (node,)), node
+
+
+def altered(entry: str, by: int, kinds: type = Transfer) -> Tamper:
+    def change(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+        return (replace(node, **{entry: getattr(node, entry) + by}),) if isinstance(node, kinds) else None
+
+    return step_changed(change, follows=False, name=f"{entry}_of_a_step_{by:+}")
+
+
+def other_class(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    if not isinstance(node, Transfer):
+        return None
+    others = [kind for kind in ("input", "output", "weight", "parameter", "spill") if kind != node.kind]
+    return (replace(node, kind=str(rng.choice(others))),)  # type: ignore[arg-type]
+
+
+def no_such_place(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    if isinstance(node, Loop):
+        return None
+    return (replace(node, place=len(group.places)) if isinstance(node, Transfer) else replace(node, places=(len(group.places),) * len(node.places)),)
+
+
+def made_nowhere(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, places=(-1,) * len(node.places)),) if isinstance(node, Compute) else None
+
+
+def stored_instead_of_loaded(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, store=not node.store),) if isinstance(node, Transfer) and not node.gather else None
+
+
+def another_tensor(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    names = [name for name in (*group.inputs, *group.outputs) if isinstance(node, Transfer) and name != node.tensor]
+    return (replace(node, tensor=str(rng.choice(names))),) if isinstance(node, Transfer) and not node.gather and names else None
+
+
+def another_operator(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, operator="nobody"),) if isinstance(node, Compute) else None
+
+
+def one_row_on(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    """A box moves by one along its row axis; its slot with it."""
+    if not isinstance(node, Transfer) or node.kind == "weight" or (axis := row_axis(tuple(b - a for a, b in node.box))) is None:
+        return None
+    start, stop = node.box[axis]
+    return (replace(node, box=cut(node.box, axis, (start + 1, stop + 1)), slot=node.slot + 1),)
+
+
+def other_move(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    """A step in a loop moves by one more along an axis."""
+    if isinstance(node, Loop) or not node.moves or not node.moves[-1]:
+        return None
+    *outer, last = node.moves
+    k = int(rng.integers(len(last) - isinstance(node, Transfer))) if len(last) > 1 else 0
+    return (replace(node, moves=(*outer, (*last[:k], last[k] + 1, *last[k + 1 :]))),)
+
+
+def weights_after_their_use(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    """The steps of a loop change places."""
+    if not isinstance(node, Loop) or not is_load(node.body[0], "weight"):
+        return None
+    return (replace(node, body=(*node.body[1:], node.body[0])),)
+
+
+def sums_not_begun(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, first=not node.first),) if isinstance(node, Compute) else None
+
+
+def sums_not_finished(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, last=not node.last),) if isinstance(node, Compute) else None
+
+
+def sums_elsewhere(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, sums=-1 if node.sums >= 0 else 0),) if isinstance(node, Compute) else None
+
+
+def other_input_channels(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    if not isinstance(node, Compute) or node.inputs is None:
+        return None
+    low, high = node.inputs
+    return (replace(node, inputs=(low, high - 1) if high - low > 1 else (low + 1, high + 1)),)
+
+
+STEPS = [
+    drop(lambda node: is_load(node, "input"), "lbdf brr resident", "load_of_a_map_dropped"),
+    drop(lambda node: is_load(node, "weight"), name="load_of_weights_dropped"),
+    drop(lambda node: isinstance(node, Transfer) and node.store, name="store_dropped"),
+    drop(lambda node: isinstance(node, Compute), name="computation_dropped"),
+    drop(lambda node: isinstance(node, Transfer) and bool(node.gather), name="gather_dropped"),
+    double(lambda node: is_load(node, "input"), "lbdf brr resident", "load_of_a_map_twice"),
+    double(lambda node: is_load(node, "weight"), "lbdf brr resident", "load_of_weights_twice"),
+    double(lambda node: isinstance(node, Transfer) and node.store, name="store_twice"),
+    double(lambda node: isinstance(node, Compute), "lbdf resident tiled", "computation_twice"),
+    shrink(lambda node: is_load(node, "input"), "lbdf brr resident", "load_of_a_map_shrunk"),
+    shrink(lambda node: is_load(node, "weight"), name="load_of_weights_shrunk"),
+    shrink(lambda node: isinstance(node, Transfer) and node.store, name="store_shrunk"),
+    shrink(lambda node: isinstance(node, Compute), name="computation_shrunk"),
+    step_changed(a_turn_less),
+    step_changed(a_turn_more, "lbdf resident"),
+    step_changed(a_loop_of_nothing),
+    *(altered(entry, by) for entry in ("rows", "row_bytes") for by in (-1, 1)),
+    altered("slot", -1000),
+    altered("offset", 1000),
+    step_changed(other_class),
+    step_changed(no_such_place),
+    step_changed(made_nowhere, "lbdf resident tiled"),
+    step_changed(stored_instead_of_loaded),
+    step_changed(another_tensor),
+    step_changed(another_operator),
+    step_changed(one_row_on, "lbdf brr resident"),
+    step_changed(other_move, "lbdf resident"),
+    step_changed(weights_after_their_use),
+    step_changed(sums_not_begun),
+    step_changed(sums_not_finished),
+    step_changed(sums_elsewhere),
+    step_changed(other_input_channels),
+]  # fmt: skip
+
+# -- tampering: the whole plan -----------------------------------------------------------------------------------------------------------------
 
 
 def group_in_two(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     """Cut a group and share its bytes: what passed inside it now goes unpaid."""
-    found = [g for g, group in enumerate(plan.groups) if len(group.nodes) > 1 and group.mode == "lbdf"]
+    found = [g for g, group in enumerate(plan.groups) if len(group.nodes) > 1 and group.steps]
     if not found:
         return None
     group = plan.groups[found[0]]
@@ -188,7 +621,6 @@ def group_in_two(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | N
 
 def groups_swapped(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     """Two neighbours, one of which reads from the other."""
-    del rng, graph
     for k in range(len(plan.groups) - 1):
         first, second = plan.groups[k], plan.groups[k + 1]
         if set(first.outputs) & set(second.inputs):
@@ -196,32 +628,93 @@ def groups_swapped(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan |
     return None
 
 
-def map_not_stored(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, outputs=g.outputs[1:]), "lbdf tiled opaque")
+def group_missing(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+    return follow(replace(plan, groups=plan.groups[:-1]))
+
+
+def steps_of_another_group(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+    found = [group for group in plan.groups if group.steps]
+    if len(found) < 2:
+        return None
+    first, second = found[0], found[-1]
+    lie = replace(first, steps=second.steps, places=second.places, dram=second.dram, buffer_bytes=second.buffer_bytes)
+    return follow(replace(plan, groups=tuple(lie if group is first else group for group in plan.groups)))
 
 
 def smaller_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    """A chip on which the largest line-buffer group just does not fit."""
-    del rng, graph
-    found = [group.buffer_bytes for group in plan.groups if group.mode == "lbdf"]
+    """A chip on which the largest group just does not fit."""
+    found = [group.buffer_bytes for group in plan.groups if group.steps]
     return replace(plan, hardware=replace(plan.hardware, buffer_bytes=max(found))) if found else None
 
 
-def other_mode(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    return change_group(rng, plan, lambda g: replace(g, mode="opaque"), "lbdf tiled excluded")  # type: ignore[arg-type]
+def other_hardware(**entries: int) -> Tamper:
+    def changed(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+        old = {name: getattr(plan.hardware, name) for name in entries}
+        return replace(plan, hardware=replace(plan.hardware, **entries)) if old != entries else None
+
+    return named(changed, "_".join(f"{name}_{value}" for name, value in entries.items()))
+
+
+def other_scheme(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+    modes = {group.mode for group in plan.groups} & {"lbdf", "brr", "resident"}
+    others: list[Scheme] = [scheme for scheme in SCHEMES if scheme != "auto" and not modes <= {scheme}]
+    return replace(plan, scheme=others[0]) if others else None
+
+
+def epilogue_called_off(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+    fused = any(group.mode == "tiled" and len(group.nodes) > 1 for group in plan.groups)
+    return replace(plan, epilogue=False) if fused else None
+
+
+def memory_changed(change: Callable[[np.random.Generator, Plan, int], Plan | None]) -> Tamper:
+    def tamper(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
+        return change(rng, plan, int(rng.integers(len(plan.memory))))
+
+    return named(tamper, change.__name__)
+
+
+def without_an_entry(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
+    return replace(plan, memory=(*plan.memory[:k], *plan.memory[k + 1 :]))
+
+
+def entry_twice(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
+    return replace(plan, memory=(*plan.memory, plan.memory[k]))
+
+
+def entry_of_nobody(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
+    end = max(entry.address + entry.rows * entry.row_bytes for entry in plan.memory)
+    return replace(plan, memory=(*plan.memory, replace(plan.memory[k], name="nobody", address=end)))
+
+
+def entry_changed(entry: str, by: int) -> Tamper:
+    def change(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
+        found = plan.memory[k]
+        return replace(plan, memory=(*plan.memory[:k], replace(found, **{entry: getattr(found, entry) + by}), *plan.memory[k + 1 :]))
+
+    change.__name__ = f"memory_{entry}_{by:+}"
+    return memory_changed(change)
+
+
+def entries_overlap(rng: np.random.Generator, plan: Plan, k: int) -> Plan | None:
+    if len(plan.memory) < 2:
+        return None
+    other = plan.memory[k - 1]
+    return replace(plan, memory=tuple(replace(entry, address=other.address) if entry is plan.memory[k] else entry for entry in plan.memory))
+
+
+def other_role(rng: np.random.Generator, plan: Plan, k: int) -> Plan:
+    role = str(rng.choice([role for role in ("input", "output", "map", "weight") if role != plan.memory[k].role]))
+    return replace(plan, memory=(*plan.memory[:k], replace(plan.memory[k], role=role), *plan.memory[k + 1 :]))  # type: ignore[arg-type]
 
 
 def total(field: str, by: int) -> Tamper:
     def changed(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-        del rng, graph
         return replace(plan, totals=replace(plan.totals, **{field: getattr(plan.totals, field) + by}))
 
-    changed.__name__ = f"{field}_off_by_{by}"
-    return changed
+    return named(changed, f"{field}_off_by_{by}")
 
 
 def bound_below_the_compulsory_bytes(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    del rng, graph
     bound = plan.totals.compulsory_bytes - 1
     if bound <= 0:
         return None
@@ -229,39 +722,35 @@ def bound_below_the_compulsory_bytes(rng: np.random.Generator, graph: Graph, pla
 
 
 def bound_above_the_plan(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    del rng, graph
     bound = plan.totals.dram_bytes + 1
     return replace(plan, totals=replace(plan.totals, lower_bound_bytes=bound, proof="bound", gap=-1 / bound))
 
 
 def claimed_optimal(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-    del rng, graph
     return replace(plan, totals=replace(plan.totals, proof="optimal")) if plan.totals.proof == "bound" else None
 
 
-def follow(plan: Plan) -> Totals:
-    """Totals that agree with tampered groups."""
-    moved, bound = total_dram(plan.groups).total, plan.totals.lower_bound_bytes
-    return replace(plan.totals, dram_bytes=moved, gap=(moved - bound) / bound if bound else 0.0)
-
-
-TAMPERINGS: list[Tamper] = [
-    one_byte_less_buffer, one_byte_less_input, output_called_input, weights_forgotten, another_weight_pass, a_row_less_of_a_tiled_input,
-    tiled_for_a_larger_buffer, operator_left_out, operator_twice,
-    unknown_operator, group_in_two, groups_swapped, map_not_stored, smaller_buffer, other_mode, total("dram_bytes", -1),
-    total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1), total("excluded_bytes", 1), total("gap", 1),
-    bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
+WHOLE = [
+    group_in_two, groups_swapped, group_missing, steps_of_another_group, smaller_buffer,
+    other_hardware(element_bytes=3), other_hardware(weight_bytes=3), other_hardware(dram_row_align=64), other_hardware(channel_align=32),
+    other_scheme, epilogue_called_off,
+    memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody), memory_changed(entries_overlap),
+    memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1), entry_changed("address", -(1 << 20)),
+    total("dram_bytes", -1), total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1),
+    total("excluded_bytes", 1), total("gap", 1), bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("tamper", TAMPERINGS, ids=lambda tamper: tamper.__name__)
+@pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS, *WHOLE], ids=lambda tamper: tamper.__name__)
 def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
     rng = np.random.default_rng(1)
     tried = 0
-    for seed in range(5000, 5300):
+    for seed in range(300):
         graph, plan = random_plan(seed)
         changed = tamper(rng, graph, plan)
         if changed is not None:
             tried += 1
             assert not recount(graph, changed).agrees, f"seed {seed}: {changed}"
-    assert tried > 10
+            if tried == 20:
+                return
+    assert tried > 2
