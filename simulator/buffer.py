@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, row_axis, slices, whole, within
+from lfopt.ops.part import hull
 
 
 class NotOnChip(Exception):
@@ -110,11 +111,19 @@ class Buffer:
             frame = part if not fits else whole(shape) if axis is None else cut(whole(shape), axis, (row, row + 1))
             start, end = self._slot(place, number + k, self._row_bytes(frame, sums=sums))
             pieces = [piece for piece in rows.get(row, ()) if piece.alive]
-            here = next((piece for piece in pieces if piece.start == start and piece.frame == frame), None)
+            before = next((piece for piece in pieces if piece.start == start), None)
+            if before is not None and not fits:  # a part that has room beside what the slot holds of the row joins it
+                both = hull([before.frame, part])
+                if (size := self._row_bytes(both, sums=sums)) <= self.places[place].slot_bytes:
+                    frame, end = both, start + size
+            here = before if before is not None and before.frame == frame else None
             if here is None:
-                whole_row = frame == part
                 values_here = np.empty(box_shape(frame), found.dtype)
-                here = self._claim(Piece(name, start, end, frame, values_here, None if whole_row else np.zeros(box_shape(frame), bool)))
+                here = self._claim(Piece(name, start, end, frame, values_here, None if frame == part else np.zeros(box_shape(frame), bool)))
+                if here.valid is not None and before is not None and within(before.frame, frame):
+                    index = slices(before.frame, frame)
+                    here.values[index] = before.values
+                    here.valid[index] = True if before.valid is None else before.valid
                 rows[row] = [*(piece for piece in pieces if piece.alive), here]
             index = slices(part, frame)
             here.values[index] = found

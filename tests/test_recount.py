@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from typing import get_args
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from lfopt.app.commands.check import search_problems
+from lfopt.frontend import from_model
 from lfopt.ir import (
     Box,
     Compute,
     DramBytes,
     Graph,
     Hardware,
+    InvalidPlan,
     Loop,
     ModelReference,
     Node,
@@ -27,26 +32,26 @@ from lfopt.ir import (
     PlannedGroup,
     Scheme,
     SearchRecord,
-    Step,
     Totals,
     Transfer,
     cut,
     dram_bytes,
-    fold,
     round_up,
     row_axis,
     unfold,
 )
+from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
+from lfopt.ops.table import spec
 from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
 from simulator.recount import recount
+from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
-from tests.conftest import ROOT
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import OPSET, random_graph, random_hardware
 from tests.test_exact import network
 
 KIB = 1024
@@ -92,18 +97,20 @@ def random_plan(seed: int) -> tuple[Graph, Plan]:
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(700):
+    for seed in range(500):
         graph, plan = random_plan(seed)
         found = recount(graph, plan)
         assert found.agrees, f"seed {seed}: {found.discrepancies}"
         assert found.dram_bytes == plan.totals.dram_bytes
         walked.update(group.mode for group in plan.groups if group.steps)
     assert walked.keys() == {"lbdf", "brr", "resident", "tiled"}
-    assert min(walked.values()) > 150, walked
+    assert min(walked.values()) > 80, walked
 
 
-@pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1", "hf_distilbert_2l"])
-@pytest.mark.parametrize(("scheme", "kib"), [("lbdf", 16), ("resident", 64), ("auto", 256)])
+@pytest.mark.parametrize(
+    ("name", "scheme", "kib"),
+    [("hf_mobilenet_v2", "auto", 64), ("hf_resnet18", "brr", 256), ("tv_squeezenet1_1", "resident", 256), ("hf_distilbert_2l", "resident", 1024)],
+)
 def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: Scheme, kib: int) -> None:
     graph = network(name)
     found = recount(graph, planned(graph, Hardware(kib * KIB, channel_align=16), scheme))
@@ -111,9 +118,25 @@ def test_a_recount_agrees_with_the_plan_of_a_real_network(name: str, scheme: Sch
     assert found.not_recounted == (0, 0)
 
 
+def test_rows_that_a_gather_picks_are_loaded_as_weights() -> None:
+    """10 x 8 table, 4 indices: 32 elements move, and not the table; without the step that moves them the plan is wrong."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["t"], "gather", axis=0), helper.make_node("Relu", ["t"], ["y"], "relu")]
+    ends = [helper.make_tensor_value_info("ids", TensorProto.INT64, (1, 4)), helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 4, 8))]
+    table = helper.make_tensor("table", TensorProto.FLOAT, (10, 8), np.zeros((10, 8), np.float32).tobytes(), raw=True)
+    graph = from_model(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [table]), opset_imports=[helper.make_opsetid("", OPSET)]))
+    plan = planned(graph, Hardware(1 << 16))
+    assert recount(graph, plan).agrees
+    (group,) = plan.groups
+    assert group.dram.weight == 64
+    steps = [(path, node) for path, node in written(group.steps) if isinstance(node, Transfer) and node.gather]
+    for changed in ((), (steps[0][1],) * 2):
+        lie = with_steps(group, edited(group.steps, steps[0][0], changed), plan.hardware)
+        assert not recount(graph, follow(replace(plan, groups=(lie,)))).agrees
+
+
 def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None:
     seen = 0
-    for seed in range(700):
+    for seed in range(300):
         graph, plan = random_plan(seed)
         found = recount(graph, plan)
         open_ = [group for group in plan.groups if not group.steps and group.mode == "tiled" and plan.traffic == "tiled"]
@@ -129,7 +152,7 @@ def test_what_has_no_steps_and_no_formula_is_reported_as_not_recounted() -> None
 
 def test_progressions_are_the_steps_one_by_one() -> None:
     steps = 0
-    for seed in range(60):
+    for seed in range(100):
         for group in random_plan(seed)[1].groups:
             found, length = leaves(group.steps)
             at: dict[int, tuple[int, ...]] = {}
@@ -209,10 +232,8 @@ def output_called_input(rng: np.random.Generator, group: PlannedGroup, plan: Pla
     return replace(group, dram=replace(group.dram, input=group.dram.input + 1, output=group.dram.output - 1))
 
 
-def half_of_what_was_not_recounted(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    if group.steps or plan.traffic != "tiled":
-        return None
-    return replace(group, dram=DramBytes(*(getattr(group.dram, entry.name) // 2 for entry in fields(DramBytes))))
+def nothing_moved_where_it_cannot_be_recounted(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+    return None if group.steps or plan.traffic != "tiled" else replace(group, dram=DramBytes())
 
 
 def another_weight_pass(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup:
@@ -277,7 +298,7 @@ FIGURES = [
     *(class_changed(entry, by) for entry in ("input", "output", "weight") for by in (-1, 1)),
     *(class_changed(entry, 1) for entry in ("parameter", "spill")),
     group_changed(output_called_input, "lbdf brr resident opaque"),
-    group_changed(half_of_what_was_not_recounted, "tiled"),
+    group_changed(nothing_moved_where_it_cannot_be_recounted, "tiled"),
     group_changed(another_weight_pass),
     group_changed(other_band_rows),
     group_changed(operator_left_out, f"{ALL} excluded"),
@@ -574,7 +595,6 @@ STEPS = [
     drop(lambda node: is_load(node, "weight"), name="load_of_weights_dropped"),
     drop(lambda node: isinstance(node, Transfer) and node.store, name="store_dropped"),
     drop(lambda node: isinstance(node, Compute), name="computation_dropped"),
-    drop(lambda node: isinstance(node, Transfer) and bool(node.gather), name="gather_dropped"),
     double(lambda node: is_load(node, "input"), "lbdf brr resident", "load_of_a_map_twice"),
     double(lambda node: is_load(node, "weight"), "lbdf brr resident", "load_of_weights_twice"),
     double(lambda node: isinstance(node, Transfer) and node.store, name="store_twice"),
@@ -648,9 +668,12 @@ def smaller_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan |
 
 
 def other_hardware(**entries: int) -> Tamper:
+    """Another chip, where it makes a difference."""
+
     def changed(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
-        old = {name: getattr(plan.hardware, name) for name in entries}
-        return replace(plan, hardware=replace(plan.hardware, **entries)) if old != entries else None
+        if not any(group.mode == "lbdf" and group.dram.weight for group in plan.groups):
+            return None
+        return replace(plan, hardware=replace(plan.hardware, **entries))
 
     return named(changed, "_".join(f"{name}_{value}" for name, value in entries.items()))
 
@@ -754,3 +777,131 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
             if tried == 20:
                 return
     assert tried > 2
+
+
+# -- tampering: anything ----------------------------------------------------------------------------------------------------------------------
+
+
+def scrambled(rng: np.random.Generator, group: PlannedGroup, hardware: Hardware) -> PlannedGroup:
+    """One number of the places or of the steps is another, or one step is missing, twice, or before the one before; bytes follow now and then."""
+    if rng.random() < 0.2:
+        k, entry = int(rng.integers(len(group.places))), str(rng.choice(["address", "slots", "slot_bytes"]))
+        place = replace(group.places[k], **{entry: getattr(group.places[k], entry) + int(rng.choice([-2, -1, 1, 2]))})
+        places = (*group.places[:k], place, *group.places[k + 1 :])
+        return with_places(group, places) if rng.random() < 0.5 else replace(group, places=places)
+    lines = list(listing(group.steps))
+    k = int(rng.choice([k for k, line in enumerate(lines) if line.strip() != "}"]))
+    is_loop, chance = lines[k].strip().startswith("loop"), rng.random()
+    if is_loop or chance < 0.7:
+        begin = lines[k].index("loop" if is_loop else "[")
+        found = list(re.finditer(r"-?\d+", lines[k][begin:]))
+        number = found[int(rng.integers(len(found)))]
+        other = str(int(number[0]) + int(rng.choice([-2, -1, 1, 2])))
+        lines[k] = lines[k][:begin] + lines[k][begin:][: number.start()] + other + lines[k][begin:][number.end() :]
+    elif chance < 0.8:
+        lines[k : k + 1] = [lines[k], lines[k]]
+    elif chance < 0.9 or k == 0 or lines[k - 1].strip()[-1] in "{}":
+        del lines[k]
+    else:
+        lines[k - 1 : k + 1] = [lines[k], lines[k - 1]]
+    steps = parse(lines)
+    return with_places(with_steps(group, steps, hardware), group.places) if rng.random() < 0.5 else replace(group, steps=steps)
+
+
+def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> str:
+    """Why an execution of the plan does not give what it claims; empty if it does."""
+    try:
+        done = execute(plan, graph, inputs)
+    except InvalidPlan as error:
+        return str(error)
+    for group, counted in zip(plan.groups, done.groups, strict=True):
+        if not counted.by_formula and (group.dram != counted.dram or group.buffer_bytes != counted.peak_bytes):
+            return f"group {group.id}: {counted}"
+    wrong = [name for name, value in wanted.items() if not np.allclose(done.outputs[name], value, rtol=1e-3, atol=1e-4, equal_nan=True)]
+    return f"outputs {wrong}" if wrong else ""
+
+
+def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed() -> None:
+    tried = accepted = 0
+    for seed in range(1000, 1120):
+        graph, plan = random_plan(seed)
+        rng = np.random.default_rng(seed)
+        kinds = {op.name: op.kind for op in graph.operators}
+        groups = [g for g in plan.groups if g.steps and all(kinds[name] in RULES or spec(kinds[name]).elementwise for name in g.nodes)]
+        if not groups or any(group.mode == "opaque" for group in plan.groups):
+            continue
+        inputs = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+        wanted = reference(graph, inputs)
+        for _ in range(8):
+            group = groups[int(rng.integers(len(groups)))]
+            try:
+                other = scrambled(rng, group, plan.hardware)
+            except InvalidPlan:
+                continue  # no steps at all
+            changed = follow(replace(plan, groups=tuple(other if g is group else g for g in plan.groups)))
+            tried += other != group
+            if other != group and recount(graph, changed).agrees:
+                accepted += 1
+                assert not (why := fails(graph, changed, inputs, wanted)), f"seed {seed}: {why}: {other}"
+    assert tried > 400
+    assert 5 < accepted < tried / 5
+
+
+def test_a_schedule_with_absurd_numbers_is_found_out_without_walking_it() -> None:
+    graph, plan = random_plan(3)
+    group = next(group for group in plan.groups if group.steps)
+    path, step = next((path, node) for path, node in written(group.steps) if isinstance(node, Transfer))
+    for lie in (replace(step, slot=10**30), replace(step, offset=10**30), replace(step, box=((0, 10**30),) * len(step.box)), Loop(10**30, (step,))):
+        changed = replace(group, steps=edited(group.steps, path, (lie,)))
+        assert not recount(graph, replace(plan, groups=tuple(changed if g is group else g for g in plan.groups))).agrees
+
+
+# -- the command ------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "wrong"),
+    [
+        ("method", "oracle", "search.method"),
+        ("seconds", -1.0, "search.seconds"),
+        ("seconds", float("nan"), "search.seconds"),
+        ("evaluations", -1, "search.evaluations"),
+        ("seed", -1, "search.seed"),
+        ("front", ((-1, 10),), "search.front"),
+        ("front", ((1 << 40, 20), (1 << 41, 20)), "search.front"),
+    ],
+)
+def test_what_cannot_be_in_the_record_of_a_search_is_found_out(entry: str, value: object, wrong: str) -> None:
+    _, plan = random_plan(0)
+    assert not list(search_problems(plan))
+    (found,) = search_problems(replace(plan, search=replace(plan.search, **{entry: value})))
+    assert found.startswith(wrong)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, columns: int) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w"], ["t"], "conv"), helper.make_node("Relu", ["t"], ["y"], "relu")]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 4, 8, 8)) for name in "xy"]
+    weights = helper.make_tensor("w", TensorProto.FLOAT, (4, 4, 1, 1), np.zeros(16, np.float32).tobytes(), raw=True)
+    model = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights]), opset_imports=[helper.make_opsetid("", 18)])
+    onnx.save(model, tmp_path / "m.onnx")
+    lfopt("search", "--model", "m.onnx", "--buffer", "64KiB", "--out", "plan")
+    done = lfopt("check", "plan", columns=columns)
+    assert "1 group, 2 operators: every figure holds\n" in done.stdout
+    assert re.search(r"1 group recounted from \d+ steps", done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= columns
+    file = tmp_path / "plan" / "plan.json"
+    plan = json.loads(file.read_text())
+    (group,) = plan["groups"]
+    group |= {"mode": "tiled", "places": [], "steps": [], "unexecutable": "it is a secret"}
+    file.write_text(json.dumps(plan))
+    done = lfopt("check", "plan", columns=columns)
+    assert f"1 group without steps or a formula: {sum(group['dram'].values()):,} B not recounted" in done.stdout
+    assert "every figure holds that could be recounted" in done.stdout
+    group["dram"]["weight"] -= 1
+    plan["search"]["method"] = "oracle"
+    file.write_text(json.dumps(plan))
+    done = lfopt("check", "plan", columns=columns, check=False)
+    assert done.returncode == 1
+    for wrong in ("group 0: DRAM bytes", "totals.dram_bytes", "search.method"):
+        assert f"wrong {wrong}: " in done.stdout

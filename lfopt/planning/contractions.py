@@ -37,6 +37,14 @@ class _Contraction:
         self.second = next((o for o in work.group.operands(as_seen=True) if o.op == self.head and o.input == 1), None)
         self.outside = [self.flow.maps[m].name for m in work.group.made if m in work.group.outside]
         self.made = [self.flow.maps[m].name for m in work.group.made]
+        self.passing = self._place("weights")
+        self.second_place = self._place(f"{self.second.source.name} in blocks") if self.second else ""
+
+    def _place(self, name: str) -> str:
+        """The name of a place that is not named after what it holds: one that no tensor has."""
+        while name in self.flow.graph.tensors:
+            name += "'"
+        return name
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
         """Weights, then bias, of a block of the head's result."""
@@ -106,9 +114,9 @@ class Bands(_Contraction):
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
         found += [(name, "map", rows, widest) for name in self.made]
         if self.constants:
-            found.append(("weights", "weight", 2, self._largest_block_bytes))
+            found.append((self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            found.append((f"{self.second.source.name} in blocks", "map", 2 * self._second_block[0], self._second_block[1]))
+            found.append((self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
         return found
 
     def need(self, rows: int) -> int:
@@ -180,9 +188,9 @@ class Bands(_Contraction):
         steps: list[Node] = []
         if self.second is not None:
             box, name = footprint(self.call, 1, out), self.second.source.name
-            steps.append(self.layout.load(name, box, at[f"{name} in blocks"], number * self._second_block[0]))
+            steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
-            steps += self.load_constants(self.block_constants(out), at["weights"], number)
+            steps += self.load_constants(self.block_constants(out), at[self.passing], number)
         return [*steps, Compute(self.name, (out,), (at[self.made[0]],))]
 
 
@@ -210,6 +218,8 @@ class Slices(_Contraction):
         for operand in operands:
             if operand.op != self.head or operand.input > 1:
                 self.others.setdefault(operand.source.name, []).append(operand)
+        self.other_places = {name: name if name != self.data.source.name else self._place(f"{name} beside") for name in self.others}
+        self.sums_place = self._place("sums")
         readers = {name: [r for r in found if r[0] != self.head] for name, found in work.group.constants().items()}
         self.beside = {name: found for name, found in readers.items() if found}
         self.bias = [(i, name) for i, name in self.constants if i != 1]
@@ -287,16 +297,16 @@ class Slices(_Contraction):
         found = [(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            found.append((f"{self.second.source.name} in blocks", "map", row_count(box), layout.row_on_chip(box)))
+            found.append((self.second_place, "map", row_count(box), layout.row_on_chip(box)))
         if self.constants:
             size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
-            found.append(("weights", "weight", 1, size))
+            found.append((self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
-            found.append(("sums", "sum", grid.rows, layout.sums_row(tile)))
+            found.append((self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
         found += [(name, "map", grid.rows, layout.row_on_chip(tile)) for name in self.made]
         for name, readers in self.others.items():
             box = self._hull(readers, tile)
-            found.append((name, "map", row_count(box), layout.row_on_chip(box)))
+            found.append((self.other_places[name], "map", row_count(box), layout.row_on_chip(box)))
         return found + [(name, "weight", 1, layout.constant_bytes(name, self._beside(r, tile))) for name, r in self.beside.items()]
 
     def need(self, grid: Grid) -> int:
@@ -403,14 +413,16 @@ class Slices(_Contraction):
                 steps.append(self.layout.load(name, patch, at[name]))
             if self.second is not None:
                 name, box = self.second.source.name, footprint(self.call, 1, out, inputs=span)
-                if self._changed(f"{name} in blocks", box):
-                    steps.append(self.layout.load(name, box, at[f"{name} in blocks"]))
+                if self._changed(self.second_place, box):
+                    steps.append(self.layout.load(name, box, at[self.second_place]))
             last = k == len(parts) - 1
             pairs = [(name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
             pairs += [(name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
-            steps += [self.layout.load_constant(name, box, at["weights"], offset=offset) for name, box, offset in pairs if self._changed(name, box)]
+            steps += [
+                self.layout.load_constant(name, box, at[self.passing], offset=offset) for name, box, offset in pairs if self._changed(name, box)
+            ]
             single = len(parts) == 1
-            sums = -1 if single else at["sums"]
+            sums = -1 if single else at[self.sums_place]
             steps.append(Compute(self.name, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
             yield steps
 
@@ -422,7 +434,7 @@ class Slices(_Contraction):
 
     def _finish(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The epilogue of a tile."""
-        steps: list[Step] = [self.layout.load(name, self._hull(readers, out), at[name]) for name, readers in self.others.items()]
+        steps: list[Step] = [self.layout.load(name, self._hull(readers, out), at[self.other_places[name]]) for name, readers in self.others.items()]
         steps += [self.layout.load_constant(name, self._beside(readers, out), at[name]) for name, readers in self.beside.items()]
         return steps + self.epilogue(out, at)
 

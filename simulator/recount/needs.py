@@ -1,7 +1,7 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table. The other axes are said here, for contractions, pools, elementwise operators, Concat and Pad; for all
-others they are left open (None): of what those read, only rows are checked.
+Rows follow the row rules of the operator table. The other axes are said here, for elementwise operators and those in `RULES`; for all others they
+are left open (None): of what those read, only rows are checked.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ class Result:
 
 
 Rule = Callable[[Result], Part]
+Rules = list[Rule | None]  # per axis of an operand; None: not known
 
 
-def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> tuple[Rule | None, ...]:
+def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
     """Per axis of a map that an operator reads, as it sees it or as the map behind: what it needs of it."""
     shape = net.graph.shape(read.seen if seen else read.map)
     known = seen or net.graph.shape(read.seen) == shape
-    rules: list[Rule | None] = [*_rules(call, read.index)] if known and len(call.results) == 1 else [None] * len(shape)
+    rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
     if axis is not None and not (known and _summed(call, read.index, axis)):
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
-    return tuple(rules)
+    return rules
 
 
-def constant_rules(call: Call, index: int) -> tuple[Rule | None, ...]:
+def constant_rules(call: Call, index: int) -> Rules:
     """Per axis of a constant that an operator reads: what it needs of it."""
-    return _rules(call, index) if len(call.results) == 1 else (None,) * len(call.shape(index))
+    return _rules(call, index)
 
 
 def input_channels(call: Call) -> int:
@@ -110,58 +111,124 @@ def _window(first: Ints, stop: Ints, axis: int, result: Result) -> Part:
     return _hull(first, stop, *result.axes[axis])
 
 
-def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> list[Rule]:
+def _broadcast(shape: tuple[int, ...], rank: int, behind: int = 0) -> Rules:
     """NumPy's rule, for an operand (or its first axes) that meets the result's axes but the last `behind`."""
     offset = rank - behind - len(shape)
     return [partial(_whole, 1) if extent == 1 else partial(_same, offset + axis) for axis, extent in enumerate(shape)]
 
 
-def _spatial(call: Call) -> list[Rule]:
-    found: list[Rule] = []
+def _spatial(call: Call) -> Rules:
+    found: Rules = []
     for axis in range(len(call.result) - 2):
         reads = spatial_window(call, axis)
         found.append(partial(_window, np.array(reads.first, np.int64), np.array(reads.last, np.int64) + 1, axis + 2))
     return found
 
 
-def _wholes(shape: Sequence[int]) -> list[Rule]:
+def _wholes(shape: Sequence[int]) -> Rules:
     return [partial(_whole, extent) for extent in shape]
 
 
-def _rules(call: Call, index: int) -> tuple[Rule | None, ...]:
-    kind, shape, rank = call.operator.kind, call.shape(index), len(call.result)
-    if kind == "Conv":
+def _conv(call: Call, index: int) -> Rules:
+    if index == 0:
         groups = call.attribute("group", 1)
-        data = [partial(_same, 0), partial(_grouped, call.result[1] // groups, call.shape(1)[1]), *_spatial(call)]
-        return tuple((data, [partial(_same, 1), _inputs, *_wholes(shape[2:])], [partial(_same, 1)])[index])
-    if kind == "ConvTranspose":
-        groups = call.attribute("group", 1)
-        data = [partial(_same, 0), partial(_grouped, call.result[1] // groups, call.shape(0)[1] // groups), *_spatial(call)]
-        weights = [_inputs, partial(_same, 1), *_wholes(shape[2:])] if groups == 1 else [None] * len(shape)
-        return tuple((data, weights, [partial(_same, 1)])[index])
-    if kind == "Gemm":
-        turned = call.attribute("transA" if index == 0 else "transB", 0)
-        pairs = ([partial(_same, 0), _inputs], [_inputs, partial(_same, 1)])
-        return tuple(_broadcast(shape, rank) if index == 2 else pairs[index][::-1] if turned else pairs[index])
-    if kind == "MatMul":
-        own = tuple(len(call.shape(k)) > 1 for k in range(2))
-        batch = _broadcast(shape[:-2], rank, sum(own))
-        if index == 0:
-            return (*batch, partial(_same, rank - 1 - own[1]), _inputs) if own[0] else (_inputs,)
-        return (*batch, _inputs, partial(_same, rank - 1)) if own[1] else (_inputs,)
-    if kind in ("MaxPool", "AveragePool", "LpPool"):
-        return (partial(_same, 0), partial(_same, 1), *_spatial(call))
-    if kind in ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"):
-        return (partial(_same, 0), partial(_same, 1), *_wholes(shape[2:]))
-    if kind == "Concat":
-        axis = call.attribute("axis", 0) % rank
-        offset = sum(call.shape(k)[axis] for k in range(index))
-        return tuple(partial(_shifted, offset, shape[k], k) if k == axis else partial(_same, k) for k in range(rank))
-    if kind == "Pad" and index == 0 and call.attribute("mode", "constant") == "constant" and (amounts := pad_amounts(call)):
-        return tuple(partial(_shifted, before, shape[k], k) for k, (before, _) in enumerate(amounts))
-    if kind == "BatchNormalization" and index > 0:
-        return (partial(_same, 1),)
-    return tuple(_broadcast(shape, rank)) if spec(kind, call.operator.domain).elementwise else (None,) * len(shape)
+        return [partial(_same, 0), partial(_grouped, call.result[1] // groups, call.shape(1)[1]), *_spatial(call)]
+    return [partial(_same, 1), _inputs, *_wholes(call.shape(1)[2:])] if index == 1 else [partial(_same, 1)]
+
+
+def _conv_transpose(call: Call, index: int) -> Rules:
+    groups, shape = call.attribute("group", 1), call.shape(index)
+    if index == 0:
+        return [partial(_same, 0), partial(_grouped, call.result[1] // groups, shape[1] // groups), *_spatial(call)]
+    if index == 1:
+        return [_inputs, partial(_same, 1), *_wholes(shape[2:])] if groups == 1 else [None] * len(shape)
+    return [partial(_same, 1)]
+
+
+def _gemm(call: Call, index: int) -> Rules:
+    if index == 2:
+        return _broadcast(call.shape(2), 2)
+    found: Rules = [partial(_same, 0), _inputs] if index == 0 else [_inputs, partial(_same, 1)]
+    return found[::-1] if call.attribute("transA" if index == 0 else "transB", 0) else found
+
+
+def _matmul(call: Call, index: int) -> Rules:
+    rank, shape = len(call.result), call.shape(index)
+    own = tuple(len(call.shape(k)) > 1 for k in range(2))
+    if not own[index]:
+        return [_inputs]
+    batch = _broadcast(shape[:-2], rank, sum(own))
+    return [*batch, partial(_same, rank - 1 - own[1]), _inputs] if index == 0 else [*batch, _inputs, partial(_same, rank - 1)]
+
+
+def _pool(call: Call, index: int) -> Rules:
+    return [partial(_same, 0), partial(_same, 1), *_spatial(call)]
+
+
+def _global_pool(call: Call, index: int) -> Rules:
+    return [partial(_same, 0), partial(_same, 1), *_wholes(call.shape(0)[2:])]
+
+
+def _batch_normalization(call: Call, index: int) -> Rules:
+    return _broadcast(call.shape(0), len(call.result)) if index == 0 else [partial(_same, 1)]
+
+
+def _along(call: Call, index: int) -> Rules:
+    shape = call.shape(0)
+    axis = call.attribute("axis", -1) % len(shape)
+    return [partial(_whole, extent) if k == axis else partial(_same, k) for k, extent in enumerate(shape)]
+
+
+def _concat(call: Call, index: int) -> Rules:
+    rank, shape = len(call.result), call.shape(index)
+    axis = call.attribute("axis", 0) % rank
+    offset = sum(call.shape(k)[axis] for k in range(index))
+    return [partial(_shifted, offset, shape[k], k) if k == axis else partial(_same, k) for k in range(rank)]
+
+
+def _pad(call: Call, index: int) -> Rules:
+    shape, amounts = call.shape(0), pad_amounts(call)
+    if amounts is None or call.attribute("mode", "constant") != "constant":
+        return [None] * len(shape)
+    return [partial(_shifted, before, shape[k], k) for k, (before, _) in enumerate(amounts)]
+
+
+def _gather(call: Call, index: int) -> Rules:
+    data, indices = call.shape(0), len(call.shape(1))
+    axis = call.attribute("axis", 0) % len(data)
+    if index == 1:
+        return [partial(_same, axis + k) for k in range(indices)]
+    before, behind = ([partial(_same, k) for k in some] for some in (range(axis), range(axis + indices, len(call.result))))
+    return [*before, partial(_whole, data[axis]), *behind]
+
+
+def _transpose(call: Call, index: int) -> Rules:
+    rank = len(call.result)
+    permutation = call.attribute("perm", tuple(reversed(range(rank))))
+    return [partial(_same, permutation.index(axis)) for axis in range(rank)]
+
+
+RULES: dict[str, Callable[[Call, int], Rules]] = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"), _global_pool),
+    "BatchNormalization": _batch_normalization,
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along),
+    "Concat": _concat,
+    "Pad": _pad,
+    "Gather": _gather,
+    "Transpose": _transpose,
+}
+
+
+def _rules(call: Call, index: int) -> Rules:
+    found = spec(call.operator.kind, call.operator.domain)
+    if len(call.results) == 1 and found.kind in RULES:
+        return RULES[found.kind](call, index)
+    return _broadcast(call.shape(index), len(call.result)) if found.elementwise else [None] * len(call.shape(index))
 
 
 def _summed(call: Call, index: int, axis: int) -> bool:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from lfopt.ir import Tensor, row_axis
 from simulator.recount.needs import Result, constant_rules, operand_rules
 from simulator.recount.onchip import Ring, Rows, Wanted, Write, close, missing_block, missing_row
-from simulator.recount.progressions import Leaf
-from simulator.recount.schedule import LARGEST, Computation, Schedule, describe
+from simulator.recount.progressions import Ints, Leaf
+from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
 from simulator.recount.traffic import moved
 
 IN_TURNS = ("brr", "resident")  # modes in which places share bytes: what lies in one is done with when another is written
@@ -94,10 +94,18 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
         whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
         if place.slot_bytes < whole:
             ring.narrow_to(axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes))
-        if place.name == tenant.tensor and any((write.number != write.piece.first_row).any() for write in ring.writes):
-            yield f"place {place.name!r}: rows are not put into the slots of their numbers"
+        if place.name == tenant.tensor and any((number != piece.first_row).any() for piece, number in _numbered(schedule, ring)):
+            yield f"place {place.name!r}: rows are not in the slots of their numbers"
     if place.slot_bytes not in (whole, needed):
         yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (f" or {whole}" if whole > needed else "")
+
+
+def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:
+    """What goes to a place and what is stored from there, with the number of the first slot."""
+    yield from ((write.piece, write.number) for write in ring.writes)
+    for step, piece in schedule.transfers:
+        if step.store and schedule.group.places[step.place] is ring.place:
+            yield piece, piece.leaf.start(len(piece.extents))
 
 
 def _row_bytes(schedule: Schedule, shape: tuple[int, ...], tenant: Tenant) -> int:

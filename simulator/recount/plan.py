@@ -12,7 +12,7 @@ from simulator.recount import groups as g
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.schedule import MOST_STEPS, Schedule
-from simulator.recount.traffic import traffic_problems
+from simulator.recount.traffic import byte_problems, traffic_problems
 
 MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
 MODES_OF_ANY = {"tiled", "opaque", "excluded"}
@@ -134,16 +134,23 @@ class _Recounting:
         formula = self._formula(group, once.dram)
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
-        schedule = Schedule(self.net, self.hardware, group, members)
-        if group.steps and schedule.steps <= MOST_STEPS:
-            self.steps += schedule.steps
-            for what in [*schedule.senseless()] or [*traffic_problems(schedule), *place_problems(schedule)]:
-                self._say(group, what)
+        if group.steps:
+            self._steps(group, members)
             return
-        if not group.steps:
-            self._without_steps(group, members, once)
-        counted = formula is not None and group.mode != "brr" and not group.steps  # weight passes of a group in bands are in its steps alone
+        self._without_steps(group, members, once)
+        counted = formula is not None and group.mode != "brr"  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
+
+    def _steps(self, group: PlannedGroup, members: list[str]) -> None:
+        schedule = Schedule(self.net, self.hardware, group, members)
+        found = [*schedule.senseless()] or [*byte_problems(schedule)]
+        if schedule.steps > MOST_STEPS:
+            self.not_recounted.append(group.dram.total)
+        else:
+            self.steps += schedule.steps
+            found = found or [*traffic_problems(schedule), *place_problems(schedule)]
+        for what in found:
+            self._say(group, what)
 
     def _mode(self, group: PlannedGroup, members: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it."""

@@ -222,6 +222,8 @@ def _senseless_loops(nodes: Sequence[Node]) -> Iterator[str]:
 
 def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
     """Where a step leaves what it lies in, in any of its runs; empty if it does not."""
+    if len(leaf.moves) != len(leaf.counts) or any(len(move) != len(leaf.step.origin) for move in leaf.moves):
+        return "it does not say how it moves in each of the loops around it"
     for column, (extent, size) in enumerate(limits):
         low, high = leaf.ends(column)
         if low < 0 or extent < 0 or high + extent > size:

@@ -15,8 +15,7 @@ from simulator.recount.schedule import Computation, Piece, Schedule, describe
 
 
 def traffic_problems(schedule: Schedule) -> Iterator[str]:
-    """What is wrong with what the steps move and compute."""
-    yield from _bytes(schedule)
+    """What is wrong with what the steps load, store and compute, and how often."""
     yield from _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
@@ -27,7 +26,7 @@ def traffic_problems(schedule: Schedule) -> Iterator[str]:
 # -- bytes -----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _bytes(schedule: Schedule) -> Iterator[str]:
+def byte_problems(schedule: Schedule) -> Iterator[str]:
     """Bytes of the boxes, against those that the steps and the group claim."""
     total: Counter[str] = Counter()
     for step, piece in schedule.transfers:
@@ -105,8 +104,11 @@ def _computed(schedule: Schedule) -> Iterator[str]:
     for name in sorted(schedule.made):
         grid = times_covered(schedule.net.graph.shape(name), finished[name])
         others = tuple(k for k in range(grid.ndim) if k != row_axis(schedule.net.graph.shape(name)))
-        if grid.size and ((grid > 0).any(axis=others) != (grid > 0).all(axis=others)).any():
+        rows = np.atleast_1d((grid > 0).any(axis=others))
+        if grid.size and (rows != np.atleast_1d((grid > 0).all(axis=others))).any():
             yield f"{name!r}: of some rows only a part is computed"
+        if (~rows[:-1] & rows[1:]).any():
+            yield f"{name!r}: rows are left out"
         if grid.size and schedule.group.mode != "brr" and grid.max() > 1:
             yield f"{name!r}: some of it is computed {grid.max()} times"
     for op, found in by_operator.items():
