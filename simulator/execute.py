@@ -142,6 +142,8 @@ class Machine:
             self.dram[name] = np.empty(tensor.shape, object if tensor.dtype == "string" else tensor.dtype)
             self.written[name] = np.zeros(tensor.shape, bool)
         if not group.steps:
+            if not group.unexecutable:
+                raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
         self.counted = {}
@@ -252,6 +254,8 @@ class Machine:
         return rows * round_up(values.size // max(rows, 1) * self.hardware.element_bytes, self.hardware.dram_row_align)
 
     def _load(self, step: Transfer) -> None:
+        if self.root[step.tensor] not in self.dram:
+            raise NotOnChip(f"{step.tensor!r} is loaded, and no group before has made it")
         index = slices(step.box)
         values = self._map(step.tensor, self.dram)[index]
         if not self._map(step.tensor, self.written)[index].all():

@@ -97,14 +97,14 @@ def random_plan(seed: int) -> tuple[Graph, Plan]:
 
 def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
     walked: Counter[str] = Counter()
-    for seed in range(500):
+    for seed in range(400):
         graph, plan = random_plan(seed)
         found = recount(graph, plan)
         assert found.agrees, f"seed {seed}: {found.discrepancies}"
         assert found.dram_bytes == plan.totals.dram_bytes
         walked.update(group.mode for group in plan.groups if group.steps)
     assert walked.keys() == {"lbdf", "brr", "resident", "tiled"}
-    assert min(walked.values()) > 80, walked
+    assert min(walked.values()) > 60, walked
 
 
 @pytest.mark.parametrize(
@@ -774,7 +774,7 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
         if changed is not None:
             tried += 1
             assert not recount(graph, changed).agrees, f"seed {seed}: {changed}"
-            if tried == 20:
+            if tried == 10:
                 return
     assert tried > 2
 
@@ -823,7 +823,7 @@ def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[
 
 def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed() -> None:
     tried = accepted = 0
-    for seed in range(1000, 1120):
+    for seed in range(1000, 1090):
         graph, plan = random_plan(seed)
         rng = np.random.default_rng(seed)
         kinds = {op.name: op.kind for op in graph.operators}
@@ -843,7 +843,7 @@ def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed() -> None:
             if other != group and recount(graph, changed).agrees:
                 accepted += 1
                 assert not (why := fails(graph, changed, inputs, wanted)), f"seed {seed}: {why}: {other}"
-    assert tried > 400
+    assert tried > 300
     assert 5 < accepted < tried / 5
 
 
@@ -896,7 +896,7 @@ def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, col
     group |= {"mode": "tiled", "places": [], "steps": [], "unexecutable": "it is a secret"}
     file.write_text(json.dumps(plan))
     done = lfopt("check", "plan", columns=columns)
-    assert f"1 group without steps or a formula: {sum(group['dram'].values()):,} B not recounted" in done.stdout
+    assert f"1 group not recounted, without steps (or with too many) or a formula: {sum(group['dram'].values()):,} B" in " ".join(done.stdout.split())
     assert "every figure holds that could be recounted" in done.stdout
     group["dram"]["weight"] -= 1
     plan["search"]["method"] = "oracle"

@@ -55,7 +55,7 @@ def constant_rules(call: Call, index: int) -> Rules:
 
 def input_channels(call: Call) -> int:
     """Input channels that one output element of a contraction sums over; 0 of other operators."""
-    kind = call.operator.kind
+    kind = spec(call.operator.kind, call.operator.domain).kind
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":

@@ -8,7 +8,18 @@ from math import isclose
 
 from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup
 from lfopt.ops.table import OPAQUE
-from simulator.recount import groups as g
+from simulator.recount.groups import (
+    Moved,
+    count,
+    epilogue_groups,
+    in_order,
+    moved_once,
+    not_an_epilogue,
+    not_connected,
+    not_convex,
+    rings,
+    weight_bytes,
+)
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.schedule import MOST_STEPS, Schedule
@@ -54,7 +65,7 @@ class _Recounting:
         self.left_out = {  # operators that traffic paper leaves out
             op
             for op in net.operators
-            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and g.weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
+            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
         }
 
     def run(self) -> Recount:
@@ -91,7 +102,7 @@ class _Recounting:
                     members.append(name)
                     owner[name] = group.id
             if members:
-                known.append((group, g.in_order(self.net, members)))
+                known.append((group, in_order(self.net, members)))
                 if members != known[-1][1]:
                     self._say(group, "its operators are not in the order of the network")
             else:
@@ -103,7 +114,7 @@ class _Recounting:
         unknown = [name for name in members if self.net.specs[name] is OPAQUE]
         if unknown and len(members) > 1:
             self._say(group, f"{unknown[0]!r} ({self.net.operators[unknown[0]].kind}) is unknown to lfopt and must be alone")
-        for why in (g.not_connected(self.net, members), g.not_convex(self.net, members)):
+        for why in (not_connected(self.net, members), not_convex(self.net, members)):
             if why:
                 self._say(group, why)
 
@@ -119,12 +130,12 @@ class _Recounting:
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup, members: list[str]) -> None:
-        once = g.moved_once(self.net, members, self.hardware)
+        once = moved_once(self.net, members, self.hardware)
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
         self._mode(group, members)
         if group.mode in ("opaque", "excluded"):
-            self._expect(group, "buffer bytes", group.buffer_bytes, g.count(self.net, members, self.hardware).buffer_bytes)
+            self._expect(group, "buffer bytes", group.buffer_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.buffer_bytes >= self.hardware.buffer_bytes:
             self._say(group, f"needs {group.buffer_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
         if group.mode == "lbdf":
@@ -143,12 +154,15 @@ class _Recounting:
 
     def _steps(self, group: PlannedGroup, members: list[str]) -> None:
         schedule = Schedule(self.net, self.hardware, group, members)
-        found = [*schedule.senseless()] or [*byte_problems(schedule)]
-        if schedule.steps > MOST_STEPS:
+        too_many = schedule.steps > MOST_STEPS
+        if too_many:
             self.not_recounted.append(group.dram.total)
         else:
             self.steps += schedule.steps
-            found = found or [*traffic_problems(schedule), *place_problems(schedule)]
+        found = [*schedule.senseless()]
+        if not found:
+            found += byte_problems(schedule)
+            found += () if too_many else (*traffic_problems(schedule), *place_problems(schedule))
         for what in found:
             self._say(group, what)
 
@@ -165,7 +179,7 @@ class _Recounting:
             self._say(group, f"mode {mode}: just one operator that is unknown to lfopt is opaque")
         if mode == "tiled" and not single and not plan.epilogue:
             self._say(group, "mode tiled with several operators, but epilogue is off")
-        if mode == "tiled" and (why := g.not_an_epilogue(self.net, members)):
+        if mode == "tiled" and (why := not_an_epilogue(self.net, members)):
             self._say(group, f"mode tiled, but {why}")
 
     def _formula(self, group: PlannedGroup, once: DramBytes) -> DramBytes | None:
@@ -177,7 +191,7 @@ class _Recounting:
 
     def _line_buffers(self, group: PlannedGroup, members: list[str]) -> None:
         """The places are the rings that the group takes when it is run row by row, and its weights, one beside the other."""
-        held = g.rings(self.net, members)
+        held = rings(self.net, members)
         wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in held.items() if rows}
         for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
             wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
@@ -187,7 +201,7 @@ class _Recounting:
             what = f"a place for {name!r} of {slots} x {size} B"
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
 
-    def _without_steps(self, group: PlannedGroup, members: list[str], once: g.Moved) -> None:
+    def _without_steps(self, group: PlannedGroup, members: list[str], once: Moved) -> None:
         if group.places:
             self._say(group, "it has places, but no steps")
         if group.mode in ("lbdf", "resident"):
@@ -211,7 +225,7 @@ class _Recounting:
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
         wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
         for _, members in known:
-            wanted |= {name: "output" if name in net.stored else "map" for name in g.moved_once(net, members, self.hardware).outputs}
+            wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
         for name in sorted(claimed.keys() | wanted.keys()):
             entry = claimed.get(name)
             if name not in wanted:
@@ -239,15 +253,15 @@ class _Recounting:
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
         net, hardware, totals = self.net, self.hardware, self.plan.totals
         kept = [op for op in net.operators if op not in self.left_out]
-        fused = [members for members in g.epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
+        fused = [members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
         used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
         dram = sum(group.dram.total for group in self.plan.groups if group.mode != "excluded")
         counted = {
             "dram_bytes": dram,
-            "layer_by_layer_bytes": sum(g.moved_once(net, [op], hardware).dram.total for op in kept),
-            "epilogue_fused_bytes": sum(g.moved_once(net, members, hardware).dram.total for members in fused),
-            "compulsory_bytes": g.weight_bytes(net, kept, hardware)[0] + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
+            "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
+            "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
+            "compulsory_bytes": weight_bytes(net, kept, hardware)[0] + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": sum(group.dram.total for group in self.plan.groups if group.mode == "excluded"),
         }
         for name, value in counted.items():

@@ -75,7 +75,7 @@ def _print(claimed: Plan, counted: Recount, found: list[str]) -> None:
     if without[0]:
         out.print(f"{_groups(without[0])} without steps: {without[1]:,} B recounted by formula, every tensor once")
     if unknown[0]:
-        out.print(f"[yellow]{_groups(unknown[0])} without steps or a formula: {unknown[1]:,} B not recounted[/]")
+        out.print(f"[yellow]{_groups(unknown[0])} not recounted, without steps (or with too many) or a formula: {unknown[1]:,} B[/]")
     operators = sum(len(group.nodes) for group in claimed.groups)
     holds = "every figure holds" + (" that could be recounted" if unknown[0] else "")
     verdict = f"[red]{len(found)} {'claim is' if len(found) == 1 else 'claims are'} wrong[/]" if found else f"[green]{holds}[/]"
