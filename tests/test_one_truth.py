@@ -323,8 +323,8 @@ def run_many(seeds: range, *, integers: bool = False) -> None:
     assert tally.share_too_small(roomy=False) < 0.4
 
 
-SMALL, QUANTISED = range(0, 480, 60), range(10_000, 10_160, 40)
-LARGER, MORE_QUANTISED = range(480, 2100, 135), range(10_160, 10_700, 90)
+SMALL, QUANTISED = range(0, 440, 55), range(10_000, 10_120, 30)
+LARGER, MORE_QUANTISED = range(440, 2060, 135), range(10_120, 10_660, 90)
 
 
 @pytest.mark.parametrize("first", SMALL)

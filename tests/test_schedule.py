@@ -123,7 +123,7 @@ def joined(blocks: Sequence[Sequence[Node]]) -> list[Node]:
 # -- folding -------------------------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(repetitive(), st.integers(1, 4))
 def test_unfolding_undoes_folding(blocks: list[list[Node]], longest: int) -> None:
     folded = fold(blocks, longest)
@@ -190,7 +190,7 @@ def test_a_loop_of_ten_thousand_million_turns_is_summed_without_walking_it() -> 
 # -- listings ------------------------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(repetitive(), st.integers(1, 3))
 def test_parsing_undoes_listing(blocks: list[list[Node]], longest: int) -> None:
     nodes = fold(blocks, longest)
@@ -246,7 +246,7 @@ def test_what_is_no_listing_is_refused(what: str) -> None:
         parse(HOSTILE[what])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(st.lists(st.sampled_from(GOOD), max_size=6), st.data())
 def test_a_damaged_listing_is_refused_or_read_as_it_stands(lines: list[str], data: st.DataObject) -> None:
     """Whatever is done to the text, the reader raises InvalidPlan and nothing else; what it accepts it writes back with the same meaning."""
@@ -286,12 +286,13 @@ def test_plans_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert all(modes[mode] > 5 for mode in ("lbdf", "brr", "resident", "tiled"))
 
 
-def test_the_plan_of_efficientnet_b3_is_a_few_lines_a_group() -> None:
-    """Folded, a schedule of a quarter of a million steps is a file of some thousand lines."""
-    costs = GroupCosts(Dataflow.of(load_network("zoo:efficientnet_b3", {}, "default", weights=False)), Hardware(256 * 1024))
+@pytest.mark.parametrize("name", ["efficientnet_b0", pytest.param("efficientnet_b3", marks=pytest.mark.slow)])
+def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str) -> None:
+    """Folded, a schedule of a hundred thousand steps is a file of two thousand lines."""
+    costs = GroupCosts(Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False)), Hardware(256 * 1024))
     plan = planned(costs, solve(Problem.of(costs)).groups)
     lines = sum(1 for group in plan.groups for _ in listing(group.steps))
     run = sum(step_count(group.steps) for group in plan.groups)
-    print(f"\nefficientnet_b3: {len(plan.groups)} groups, {run:,} steps in {lines:,} lines")
-    assert lines * 3 < run
-    assert lines < 60 * len(plan.groups)
+    print(f"\n{name}: {len(plan.groups)} groups, {run:,} steps in {lines:,} lines")
+    assert lines * 20 < run
+    assert lines < 30 * len(plan.groups)

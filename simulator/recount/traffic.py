@@ -107,9 +107,11 @@ def _computed(schedule: Schedule) -> Iterator[str]:
         rows = np.atleast_1d((grid > 0).any(axis=others))
         if grid.size and (rows != np.atleast_1d((grid > 0).all(axis=others))).any():
             yield f"{name!r}: of some rows only a part is computed"
+        if schedule.group.mode == "brr":
+            continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"
-        if grid.size and schedule.group.mode != "brr" and grid.max() > 1:
+        if grid.size and grid.max() > 1:
             yield f"{name!r}: some of it is computed {grid.max()} times"
     for op, found in by_operator.items():
         if not all(one.whole_sum and one.step.inputs is None for one in found):
@@ -154,12 +156,13 @@ def _bands(schedule: Schedule) -> tuple[int, int]:
     """The fewest and the most bands that the group can have been run in."""
     if schedule.group.weight_passes > 1:
         return schedule.group.weight_passes, schedule.group.weight_passes
-    inside = {read.map for op in schedule.members for read in schedule.net.reads[op]}
-    fewest, most = 1, max((schedule.net.tensor(name).rows for name in schedule.stores), default=1)
-    for name in schedule.stores.keys() - inside:  # each band makes the next rows of it, as long as there are any
-        pieces = schedule.stores[name]
-        times = len(np.unique(np.concatenate([piece.first_row for piece in pieces])))
-        fewest = max(fewest, times)
-        if times < schedule.net.tensor(name).rows:
-            most = min(most, times)
+    net = schedule.net
+    read_inside = {net.maker.get(read.map) for op in schedule.members for read in net.reads[op]}
+    fewest, most = 1, max((net.tensor(name).rows for name in schedule.stores), default=1)
+    for name, pieces in schedule.stores.items():
+        if net.maker[name] not in read_inside:  # each band makes the next rows of it, as long as there are any
+            times = len(np.unique(np.concatenate([piece.first_row for piece in pieces])))
+            fewest = max(fewest, times)
+            if times < net.tensor(name).rows:
+                most = min(most, times)
     return fewest, most
