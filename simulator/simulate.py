@@ -142,6 +142,10 @@ class _Tally:
     def transfer(self, tensor: str, size: int, *, store: bool) -> None:
         """So many bytes between DRAM and the buffer."""
         self.moved[tensor][store] += size
+        self.spend(size)
+
+    def spend(self, size: int) -> None:
+        """Energy of so many bytes between DRAM and the buffer."""
         self.spent["dram_pj"] += size * self.hardware.energy.dram_byte_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
@@ -217,6 +221,7 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     if again > 0 and network.constants[first]:
         (name, _), _ = max(network.constants[first].items(), key=lambda item: item[1])
         tally.transfer(name, again, store=False)
+    tally.spend(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))  # re-reads that belong to no one tensor
     compute = 0
     for i in members:
         step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))

@@ -398,29 +398,31 @@ def run_network(graph: Graph, hardware: Hardware, schemes: tuple[Scheme, ...]) -
             costs = GroupCosts(flow, hardware, scheme=scheme)
             found = solve(Problem.of(costs), time_limit=30)
             plan = planned(costs, found.groups)
-            by_formula = sum(
-                group.dram.total for group in plan.groups if group.unexecutable
-            )  # global pools of maps that no channel block makes small
+            by_formula = sum(group.dram.total for group in plan.groups if group.unexecutable)
             assert by_formula <= 0.08 * found.dram_bytes
             start = time.perf_counter()
             done = execute(plan, graph, inputs)
             assert disagreements(costs, found.groups, plan, done, wanted) == []
             assert done.dram.total + by_formula == found.dram_bytes
+            peak, steps = max(group.peak_bytes for group in done.groups), sum(group.steps for group in done.groups)
             print(
-                f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = {done.dram.total:,} B (+ {by_formula:,} B by formula), peak "  # noqa: E501
-                f"{max(group.peak_bytes for group in done.groups):,} B, {sum(group.steps for group in done.groups):,} steps, "
-                f"{len(plan.groups)} groups, {found.proof}, {time.perf_counter() - start:.1f} s"
+                f"\n{graph.name} {scheme} {hardware.buffer_bytes // 1024} KiB: planned = counted = {done.dram.total:,} B "
+                f"(+ {by_formula:,} B by formula), peak {peak:,} B, {steps:,} steps, {len(plan.groups)} groups, {found.proof}, "
+                f"{time.perf_counter() - start:.1f} s"
             )
 
 
-@pytest.mark.parametrize("name", ["tv_mobilenet_v3_large", "tv_squeezenet1_1", "hf_efficientnet_b0", "hf_resnet18"])
+@pytest.mark.parametrize("name", ["tv_mobilenet_v3_large", "tv_squeezenet1_1"])
 def test_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str) -> None:
     path = str(shared_model(name))
     run_network(real_network(path, {load(path).inputs[0]: (1, 3, 64, 64)}), ACCELERATOR, ("lbdf", "auto"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["hf_efficientnet_b3", "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_resnet34", "hf_resnet50", "hf_resnet101"])
+@pytest.mark.parametrize(
+    "name",
+    ["hf_efficientnet_b0", "hf_efficientnet_b3", "hf_resnet18", "hf_mobilenet_v1", "hf_mobilenet_v2", "hf_resnet34", "hf_resnet50", "hf_resnet101"],
+)
 def test_more_real_networks_at_64_x_64_move_what_was_planned(shared_model, name: str) -> None:
     path = str(shared_model(name))
     run_network(real_network(path, {load(path).inputs[0]: (1, 3, 64, 64)}), ACCELERATOR, ("lbdf", "auto"))

@@ -198,14 +198,14 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
 @every_chip
 def test_more_buffer_never_costs_a_random_group_more_bytes(chip: Hardware) -> None:
     kinds, falls = Counter[str](), 0
-    for seed in range(50):
+    for seed in range(40):
         flow = Dataflow.of(random_graph(np.random.default_rng(seed), 3))
         for mask in groups_to_tile(flow):
             found = scan(flow, mask, chip, sizes_up_to(GroupCosts(flow, chip).buffer_bytes(mask) + 1, 14))
             kinds, falls = kinds + found[0], falls + found[1]
-    assert kinds["frames"] > 250
+    assert kinds["frames"] > 200
     assert kinds["slices"] > 10
-    assert falls > 100
+    assert falls > 80
 
 
 def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:

@@ -94,7 +94,7 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
         elif found := COMPUTE.fullmatch(text):
             open_loops[-1][1].append(_compute(found))
         else:
-            raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}")
+            raise InvalidPlan(f"steps, line {number}: found {text[:80]!r}; accepted: load, store, compute, loop N {{ or }}, numbers below 10**18")
         leaf = open_loops[-1][1][-1] if open_loops[-1][1] else None
         if isinstance(leaf, (Transfer, Compute)) and (
             len(leaf.moves) not in (0, len(open_loops) - 1) or any(len(move) != len(leaf.origin) for move in leaf.moves)

@@ -37,8 +37,6 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
     call = _with_values(call, operands)
     if call.result_tensors[0].quantization is not None:
         return integer.compute(call, operands, out, opset)
-    if call.result_tensors[0].quantization is not None:
-        return integer.compute(call, operands, out, opset)
     if is_contraction(call):
         box = out[0]
         if is_empty(box):
@@ -63,16 +61,12 @@ def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int
     """
     if call.result_tensors[0].quantization is not None:
         return integer.accumulate(call, operands, out, opset)
-    if call.result_tensors[0].quantization is not None:
-        return integer.accumulate(call, operands, out, opset)
     with np.errstate(all="ignore"):
         return floating.accumulate(call, operands, out, opset)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
     """Values of box `out` of a contraction from its finished sums: bias, alpha and beta, the type of the result. Reads only operand 2."""
-    if call.result_tensors[0].quantization is not None:
-        return integer.finish(call, sums, operands, out)
     if call.result_tensors[0].quantization is not None:
         return integer.finish(call, sums, operands, out)
     with np.errstate(all="ignore"):
