@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,6 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from lfopt import zoo
 from lfopt.frontend import from_model, to_model
-from lfopt.frontend.opset import oldest_opset
 from lfopt.ir import Graph, Tensor, whole
 from lfopt.ops import Call, spec
 from lfopt.ops.compute import Part, compute
@@ -158,7 +157,7 @@ def quantise(graph: Graph, path: Path, rng: np.random.Generator, dtype: str = "i
     """The network as ONNX Runtime quantises it from random inputs; the model is written to `path` on the way."""
     with _silent():
         quantize_static(
-            to_model(replace(graph, opset=oldest_opset(graph))),
+            to_model(graph),
             path,
             Samples([random_feeds(graph, rng) for _ in range(4)]),
             quant_format=QuantFormat.QDQ,

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 from onnx import NodeProto
 
-from lfopt.frontend.opset import oldest_opset
 from lfopt.ir import Graph, InvalidModel, Operator, Quantization, Tensor, UnsupportedModel
 from lfopt.ops import spec
 from lfopt.ops.evaluate import evaluate
@@ -474,8 +473,7 @@ class _Expansion:
                 self._enter(name)
         for operator in graph.operators:
             self._expand(operator)
-        expanded = replace(graph, operators=tuple(self.operators), tensors=self.tensors, constants=self.constants)
-        return replace(expanded, opset=oldest_opset(expanded))
+        return replace(graph, operators=tuple(self.operators), tensors=self.tensors, constants=self.constants)
 
     def _enter(self, name: str) -> None:
         """A constant is held as it is; a graph input is real, and quantised at once."""

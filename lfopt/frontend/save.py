@@ -18,6 +18,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.messages import one_line
+from lfopt.frontend.opset import oldest_opset
 from lfopt.frontend.qdq import in_qdq_form
 from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor
@@ -69,7 +70,7 @@ def save(graph: Graph, path: str | Path) -> None:
 
 def _without_constants(graph: Graph) -> ModelProto:
     model = ModelProto(ir_version=min(onnx.IR_VERSION, 10), producer_name="lfopt")
-    model.opset_import.add(domain="", version=graph.opset)
+    model.opset_import.add(domain="", version=oldest_opset(graph))  # runtimes lag behind onnx
     for domain in sorted({op.domain for op in graph.operators if op.domain}):
         model.opset_import.add(domain=domain, version=1)
     model.graph.name = graph.name

@@ -21,7 +21,6 @@ from lfopt.app.screen import mib, note, out, table
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import load, save, to_model
 from lfopt.frontend.messages import one_line
-from lfopt.frontend.opset import oldest_opset
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator, UnsupportedModel
 from lfopt.ops import Call, spec
 from lfopt.ops.elementwise import REAL
@@ -156,7 +155,7 @@ def _quantized(runtime: Any, graph: Graph, given: Samples, *, unsigned: bool, la
     tools = runtime.quantization
     native = {op.kind for op in graph.operators if op.kind in KINDS or op.kind in UNARY or spec(op.kind, op.domain).view}
     kinds = sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
-    model = to_model(replace(graph, opset=oldest_opset(graph)))
+    model = to_model(graph)
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
     samples = iter(given)
 
