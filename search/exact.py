@@ -113,6 +113,7 @@ class _Search:
                     waiting = [level[position:], *levels[size + 1 :]]
                     promised = min(states[m].cost + states[m].rest for masks in waiting for m in masks)
                     self.bound = max(self.bound, min(dropped, promised, self.best))
+                    self._settle(states)
                     return
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.progress is not None:
@@ -123,6 +124,15 @@ class _Search:
             self.groups = _path(states, flow.everything)
             self.history.append((self.evaluations, self.best))
         self.bound = max(self.bound, min(dropped, self.best))
+
+    def _settle(self, states: dict[int, _State]) -> None:
+        """Of a pass that was not finished: the way to the best of the states that got furthest, and every other operator alone."""
+        furthest = max(mask.bit_count() for mask in states)
+        reached = min((mask for mask in states if mask.bit_count() == furthest), key=lambda mask: states[mask].cost + states[mask].rest)
+        groups = (*_path(states, reached), *(1 << i for i in bits(self.problem.dataflow.everything & ~reached)))
+        if (found := self.dram_bytes(groups)) < self.best:
+            self.best, self.groups = found, groups
+            self.history.append((self.evaluations, self.best))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
         """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
