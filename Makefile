@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow lint format bench-search bench-paper clean
+.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -15,6 +15,7 @@ $(VENV)/.base: pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0  # alone: this version has a build for CPUs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -42,8 +43,11 @@ format: $(VENV)/.dev  ## Format the code
 bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every network
 	$(BIN)/python benchmarks/bench_search.py
 
-bench-paper: $(VENV)/.dev  ## Distance to the optimum on the paper's networks, beside the paper's own figures
+bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, with the distance to the optimum; --full: its budgets
 	$(BIN)/python benchmarks/bench_paper.py
+
+bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
+	$(BIN)/python benchmarks/bench_rectify.py
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

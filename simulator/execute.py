@@ -34,7 +34,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ops import Call, Dataflow, keeps_rows
-from lfopt.ops.compute import Part, accumulate, compute, finish, is_contraction
+from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
@@ -211,10 +211,12 @@ class Machine:
                 raise IndexError(f"{len(step.boxes)} boxes and {len(step.places)} places, for {len(names)} results")
             for name, box in zip(names, step.boxes, strict=True):
                 self._check(name, box)
-            if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
-                raise IndexError(f"there are no input channels {step.inputs[0]}:{step.inputs[1]}")
-            if (step.inputs is not None or not (step.first and step.last)) and not is_contraction(self.calls[step.operator]):
-                raise IndexError("it has no partial sums")
+            if step.inputs is not None or not (step.first and step.last):
+                what = folding(self.calls[step.operator])
+                if what is None:
+                    raise IndexError("it has no partial sums")
+                if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
+                    raise IndexError(f"there are no {what} {step.inputs[0]}:{step.inputs[1]}")
             self._compute(step)
             return
         if step.tensor not in self.graph.constants and step.tensor not in self.root:
@@ -298,7 +300,7 @@ class Machine:
             sums = accumulate(call, operands, boxes[0], self.graph.opset)
             held = f"sums of {names[0]}"
             if not step.first:
-                sums = sums + self.buffer.read_rows(held, boxes[0])
+                sums = merge(call, self.buffer.read_rows(held, boxes[0]), sums)
             if not step.last:
                 shape = self.graph.shape(names[0])
                 self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True)

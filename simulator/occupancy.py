@@ -15,8 +15,8 @@ import numpy as np
 
 from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count
 from lfopt.ir.schedule import Move
-from lfopt.ops import Dataflow
-from lfopt.ops.footprint import footprints
+from lfopt.ops import Dataflow, MapRead, keeps_rows
+from lfopt.ops.footprint import folds_rows, footprints
 from lfopt.ops.windows import read_span
 
 MATRIX = 2  # rank of weights that do not depend on the batch
@@ -207,7 +207,7 @@ class _Walk:
             place = self.place_of.get(operand.map)
             if place is None:
                 continue
-            first, last = read_span(operand.reads, (start, stop))
+            first, last = self._inputs(i, operand, step, by) or read_span(operand.reads, (start, stop))
             if last - first == operand.reads.rows_in:  # all of it, also where a view numbers its rows otherwise
                 self._touch_all(place, now)
             else:
@@ -220,6 +220,13 @@ class _Walk:
                 if place >= 0:
                     self.place_of[m] = place
                     self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
+
+    def _inputs(self, i: int, operand: MapRead, step: Compute, by: Move) -> Span | None:
+        """Rows of an operand that the step reads, where it folds some of them."""
+        call = self.flow.calls[i]
+        if step.inputs is None or not folds_rows(call, operand.input) or not keeps_rows(self.flow.maps[operand.map].shape, call.shape(operand.input)):
+            return None
+        return step.moved(by).inputs if by else step.inputs
 
     def _read_constants(self, i: int, step: Compute, by: Move, now: int) -> None:
         """Touch the weight blocks that the step reads a part of."""

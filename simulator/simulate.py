@@ -37,6 +37,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ops import Dataflow, Weight, spec
+from lfopt.ops.compute import folding
 from simulator.timing import Accelerator, leaves
 
 MAX_DEPTH = 16  # loops within loops
@@ -399,5 +400,8 @@ class _CheckedGroup:
             self._check_box(step, box, reach, self.flow.maps[result].name)
             reach = reach[len(box) :]
         self._check_place(step, step.sums, -1)
+        what = folding(self.flow.calls[op])
+        if what is None and (step.inputs or not (step.first and step.last)):
+            raise self._wrong(f"{self._name(step)}: it has no partial sums")
         if step.inputs and not 0 <= step.inputs[0] + reach[-1][0] <= step.inputs[1] + reach[-1][0]:
-            raise self._wrong(f"{self._name(step)}: input channels {step.inputs}")
+            raise self._wrong(f"{self._name(step)}: {what} {step.inputs}")

@@ -8,7 +8,8 @@ one compute engine with a MAC array and vector lanes. What a step takes:
                      the weights of a tile arrive where there are fewer pixels; and start_cycles. Finished pixels are requantised one per cycle,
                      which with two accumulator banks overlaps with the next tile
     depthwise        the same with one row of the kernel per cycle: kernel columns take the place of input channels
-    everything else  ceil(channels / vector_lanes) x pixels x elements read for each; and start_cycles
+    everything else  ceil(channels / vector_lanes) x pixels x elements read for each; and start_cycles. A reduction that reads some of its rows counts
+                     just those: the first element is added to the sums so far, or begins them
 
 Source: the row formula is that of a trial implementation of such an array in RTL. Rows of padding count like any other,
 and what an accelerator can fold into the requantisation of a convolution (clipping, a table look-up) counts as a step of its own.
@@ -24,8 +25,8 @@ from typing import NamedTuple
 
 from lfopt.ir import Box, Compute, Cycles, Hardware, Loop, Node, Place, Span, Step, Transfer, box_elements, box_shape, row_axis, step_count, unfold
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, Dataflow, RowReads, Tiling
-from lfopt.ops.footprint import footprints
+from lfopt.ops import Call, Dataflow, RowReads, Tiling, keeps_rows
+from lfopt.ops.footprint import folds_rows, footprints
 
 WALKED = 200_000  # steps of a group that are timed one by one
 NORMALISATION_PASSES = 3  # over the elements: a maximum or a sum, a sum of exponentials or squares, the scaling
@@ -78,14 +79,14 @@ class Accelerator:
     # -- single steps ------------------------------------------------------------------------------------------------------------------------
 
     def work(self, step: Compute) -> Work:
-        """What a Compute asks; it depends on the sizes of its boxes alone, not on where they are."""
+        """What a Compute asks; it depends on the sizes of its boxes alone, and of what it folds, not on where they are."""
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         key = (step.operator, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last)
         found = self._works.get(key)
         if found is None:
             i = self._index[step.operator]
             contracts = self.flow.specs[i].tiling is Tiling.CONTRACT
-            found = self._works[key] = self._contract(i, step, inner) if contracts else self._vector(i, step)
+            found = self._works[key] = self._contract(i, step, inner) if contracts else self._vector(i, step, inner)
         return found
 
     def cycles(self, step: Step) -> int:
@@ -116,9 +117,12 @@ class Accelerator:
             accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )
 
-    def _vector(self, op: int, step: Compute) -> Work:
+    def _vector(self, op: int, step: Compute, inner: int | None) -> Work:
         hardware = self.hardware
         reads, sums = _reads_per_element(self.flow, op)
+        if inner is not None:
+            reads = reads * inner // self.flow.calls[op].rows_in(0)
+        held = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         operands = len(self.flow.operands[op])
         cycles, elements = hardware.start_cycles, 0
         for box in step.boxes:
@@ -133,7 +137,7 @@ class Accelerator:
         return Work(
             cycles,
             vector_bytes=elements * reads * hardware.element_bytes,
-            buffer_bytes=elements * (max(reads, operands) + 1) * hardware.element_bytes,
+            buffer_bytes=elements * ((max(reads, operands) + step.last) * hardware.element_bytes + held),
         )
 
     # -- schedules ---------------------------------------------------------------------------------------------------------------------------
@@ -409,7 +413,10 @@ class Queues:
                 seen = name in self.homes
                 place, offset = self.homes[name if seen else root]
                 reads = flow.specs[op].reads(call, index) if seen else operand.reads
-                first, stop = self._rows(op, index, step, reads)
+                if step.inputs and folds_rows(call, index) and (seen or keeps_rows(flow.maps[operand.map].shape, call.shape(index))):
+                    first, stop = step.inputs
+                else:
+                    first, stop = self._rows(op, index, step, reads)
                 yield place, self.users[place].spans(first + offset, max(stop - first, 0))
             elif pieces := self.pieces.get(name) or self.pieces.get(root):
                 yield from self._read_pieces(call, index, step, pieces)

@@ -17,7 +17,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware
+from lfopt.ir import Graph, Hardware, row_axis
 
 OPSET = onnx.defs.onnx_opset_version()
 Shape = tuple[int, ...]
@@ -28,6 +28,39 @@ def random_graph(rng: np.random.Generator, operators: int) -> Graph:
     net = _Net(rng)
     while net.operators < operators:
         net.grow(operators - net.operators)
+    return net.finish()
+
+
+def random_reduction(rng: np.random.Generator) -> Graph:
+    """A reduction over the rows of a map of any rank, with an epilogue of up to two operators. The map may be computed, and seen through a view."""
+    net = _Net(rng)
+    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), *(net.upto(1, 7) for _ in range(net.upto(2, 4))))}
+    x = net.add("Relu", ["x"], net.shapes["x"]) if net.chance(0.3) else "x"
+    shape = net.shapes[x]
+    if net.chance(0.3):
+        first, *others = rng.permutation(shape).tolist()
+        shape = net.one_of((first, *others), (first * others[0], *others[1:]), (first, 1, *others))
+        shape = shape if 3 <= len(shape) <= 5 else net.shapes[x]
+        x = net.add("Reshape", [x, net.ints(*shape)], shape, view=True)
+    kind = net.one_of("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "GlobalAveragePool", "GlobalMaxPool")
+    if kind.startswith("Global") and len(shape) > 3:
+        result = (*shape[:2], *(1 for _ in shape[2:]))
+        y = net.add(kind, [x], result)
+    else:
+        kind, keepdims = kind.replace("Global", "Reduce").replace("AveragePool", "Mean").replace("Pool", ""), net.chance(0.7)
+        axes = [axis for axis in range(len(shape)) if axis == row_axis(shape) or net.chance(0.4)]
+        result = tuple(1 if axis in axes else extent for axis, extent in enumerate(shape) if keepdims or axis not in axes)
+        y = net.add(kind, [x, net.ints(*axes)], result, keepdims=int(keepdims))
+    for k in range(net.upto(0, 2)):
+        other = tuple(extent if net.chance(0.6) else 1 for extent in result)
+        if not result or net.chance(0.4):
+            y = net.add("Sigmoid", [y], result)
+        elif net.chance(0.5):
+            y = net.add("Mul", [y, net.weight(*other)], result)
+        else:
+            net.inputs.append(f"beside{k}")
+            net.shapes[f"beside{k}"] = other
+            y = net.add("Add", [f"beside{k}", y], result)
     return net.finish()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from lfopt.ir import Box, Operator, Tensor, box_elements, box_shape, row_axis, slices, whole
 from lfopt.ops import TABLE, Call
-from lfopt.ops.compute import Part, accumulate, compute, finish, is_contraction
+from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprint, footprints
 from tests.operators import (
     ARITHMETIC,
@@ -166,12 +166,15 @@ def test_footprints_name_the_rows_that_the_row_rules_name(family: Family) -> Non
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
 
 
-CONTRACTIONS = [f for f in FAMILIES + ARITHMETIC if f.__name__.split("_")[-1] in ("conv", "transpose", "conv1d", "weights", "gemm", "matmul")]
+CONTRACTIONS = [f for f in FAMILIES + ARITHMETIC if any(kind in f.__name__ for kind in ("conv", "gemm", "matmul"))]
+REDUCTIONS = [f for f in FAMILIES + ARITHMETIC if f.__name__ in ("global_pool", "reduction", "reduction_of_all_or_nothing", "statistics")]
 
 
-def summed_over(call: Call) -> int:
-    """Input channels within a group."""
+def folded(call: Call) -> int:
+    """Input channels within a group, or rows."""
     shape = call.shape(0)
+    if folding(call) == "rows":
+        return shape[row_axis(shape) or 0]
     if call.operator.kind == "MatMul":
         return shape[-1]
     if call.operator.kind == "Gemm":
@@ -179,26 +182,59 @@ def summed_over(call: Call) -> int:
     return shape[1] // call.attribute("group", 1)
 
 
-@pytest.mark.parametrize("family", CONTRACTIONS, ids=lambda f: f.__name__)
-def test_partial_sums_over_any_partition_of_the_input_channels_finish_to_the_result(family: Family) -> None:
-    rng, wrong = np.random.default_rng(4), list[str]()
-    for case, call, (result,) in drawn(family):
-        if not is_contraction(call):
+@pytest.mark.parametrize("family", CONTRACTIONS + REDUCTIONS, ids=lambda f: f.__name__)
+def test_partial_sums_over_any_partition_of_what_is_folded_finish_to_the_result(family: Family) -> None:
+    rng, wrong, tried = np.random.default_rng(4), list[str](), 0
+    for case, call, (result, *_) in drawn(family):
+        if folding(call) is None:
             continue
-        channels = summed_over(call)
-        cuts = sorted({0, channels, *(int(c) for c in rng.integers(0, channels + 1, 2))})
+        most = folded(call)
+        cuts = sorted({0, most, *(int(c) for c in rng.integers(0, most + 1, 2))})
         box = random_box(rng, call.result)
-        sums, given = np.zeros(box_shape(box)), list[Part | None]()
+        sums, given = None, list[Part | None]()
         for inputs in pairwise(cuts):
             given = parts(case, call, (box,), inputs)
             whole_weights = [*given[:1], *parts(case, call)[1:]]
             part = accumulate(call, given, box, OPSET)
+            assert part.shape == box_shape(box)
             assert same(part, accumulate(call, whole_weights, box, OPSET)), f"{case}, box {box}, inputs {inputs}: whole weights give other sums"
-            sums = sums + part
-        found = finish(call, sums.astype(part.dtype), given, box)
+            sums = part if sums is None else merge(call, sums, part)
+            assert sums.dtype == part.dtype
+        assert sums is not None
+        found = finish(call, sums, given, box)
         if not same(found, result[slices(box)]):
             wrong.append(f"{case}, box {box}, inputs cut at {cuts}:\n{found}\nthe whole has\n{result[slices(box)]}")
+        tried += 1
+    assert tried > 5
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:3])
+
+
+def test_what_folds_rows_is_every_reduction_but_one() -> None:
+    """ReduceLogSumExp goes over its rows twice."""
+    kinds = {call.operator.kind for family in FAMILIES + ARITHMETIC for _, call, _ in drawn(family) if folding(call) == "rows"}
+    assert kinds == {kind for kind in TABLE if kind.startswith(("Reduce", "Global"))} - {"ReduceLogSumExp"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "folds"),
+    [
+        ((1, 4, 6, 5), (2,), True),
+        ((1, 4, 6, 5), (1, -2), True),
+        ((1, 4, 6, 5), (1, 3), False),
+        ((1, 4, 6), (1, 2), True),
+        ((1, 4, 6), (-1,), False),
+        ((1, 4, 6, 5, 2), (0, 2), True),
+        ((4, 6), (0,), False),  # one row
+    ],
+)
+def test_a_reduction_folds_rows_if_the_row_axis_is_among_its_axes(shape: tuple[int, ...], axes: tuple[int, ...], folds: bool) -> None:
+    kept = tuple(1 if axis in axes or axis - len(shape) in axes else extent for axis, extent in enumerate(shape))
+    call = call_of("ReduceMax", [shape], kept, axes=axes)
+    assert folding(call) == ("rows" if folds else None)
+    if folds:
+        row = row_axis(shape)
+        box = footprint(call, 0, whole(kept), inputs=(1, 3))
+        assert box == tuple((1, 3) if axis == row else (0, extent) for axis, extent in enumerate(shape))
 
 
 def test_every_operator_of_the_table_is_computed() -> None:

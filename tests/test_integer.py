@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
+from collections.abc import Iterator
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial, reduce
+from itertools import pairwise
 from math import floor
 from pathlib import Path
 
@@ -17,9 +19,9 @@ import pytest
 from hypothesis import example, given
 
 from lfopt.frontend import from_model, to_model
-from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedModel, slices, whole
+from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedModel, row_axis, slices, whole
 from lfopt.ops import Call
-from lfopt.ops.compute import Part, accumulate, compute, finish, is_contraction
+from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.fixed_point import SUM_MAX, SUM_MIN, dequantized, factors, quantized, requantized, scaled, terms
 from lfopt.ops.footprint import footprints
 from lfopt.ops.integer import Arithmetic, arithmetic, contraction, recoding, table
@@ -206,7 +208,7 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
     counted = 0
     for family in EVERY_FAMILY:
         for call, operands, *_ in drawn(family):
-            if call.operator.kind != kind or arithmetic(call) is not Arithmetic.SUMS or not is_contraction(call):
+            if call.operator.kind != kind or arithmetic(call) is not Arithmetic.SUMS:
                 continue
             channels = channels_of(call)
             if channels < 2:
@@ -219,6 +221,51 @@ def test_partial_sums_over_input_channels_add_up_to_the_same_integers(kind):
             assert np.array_equal(found, whole_result(call, operands)[0])
             counted += 1
     assert counted >= 5
+
+
+@pytest.mark.parametrize("kind", ["GlobalAveragePool", "GlobalMaxPool", "ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"])
+def test_partial_results_over_any_parts_of_the_rows_merge_to_the_same_integers(kind):
+    rng, counted = np.random.default_rng(0), 0
+    for case in row_folding(kind, rng):
+        made = quantised_operator(case, rng, "int8" if rng.random() < 0.5 else "uint8")
+        assert made is not None
+        graph = from_model(made[0])
+        call = Call.of(graph, graph.operators[0])
+        operands = [Part(graph.constants.get(t, made[1].get(t)), whole(graph.shape(t))) for t in call.operator.inputs]  # type: ignore[arg-type]
+        assert folding(call) == "rows"
+        assert arithmetic(call) in (Arithmetic.MEAN, Arithmetic.EXTREME)
+        box, rows = whole(call.result), call.rows_in(0)
+        cuts = sorted({0, rows, *rng.integers(0, rows, 3).tolist()})
+        parts = [accumulate(call, cut_to(call, operands, (box,), span), box, 0) for span in pairwise(cuts)]
+        assert {part.dtype for part in parts} == {np.dtype("int32") if arithmetic(call) is Arithmetic.MEAN else operands[0].values.dtype}
+        found = finish(call, reduce(partial(merge, call), parts), operands, box)
+        assert found.dtype == call.result_tensors[0].dtype
+        assert np.array_equal(found, whole_result(call, operands)[0])
+        counted += len(parts) > 1
+    assert counted > 20
+
+
+def row_folding(kind: str, rng: np.random.Generator) -> Iterator[Case]:
+    """Reductions over the rows of maps of rank 3, 4 and 5."""
+    for _ in range(40):
+        shape = tuple(rng.integers(1, 8, rng.integers(3, 6)).tolist())
+        if kind.startswith("Global"):
+            if len(shape) > 3:
+                yield Case(kind, [rng.normal(size=shape).astype(np.float32)], {})
+            continue
+        others = [axis for axis in range(len(shape)) if axis != row_axis(shape) and rng.random() < 0.4]
+        axes = np.array([*others, row_axis(shape)], np.int64)
+        yield Case(kind, [rng.normal(size=shape).astype(np.float32), axes], {"keepdims": int(rng.integers(2))}, (1,))
+
+
+def test_sums_of_floats_are_not_parted_where_the_result_is_quantised():
+    """Their last bit depends on the parts, and with it, now and then, how the result is rounded."""
+    shape = (1, 2, 4, 3)
+    x, y = (Tensor(name, s, "int16", Quantization((0.01,), (0,))) for name, s in (("x", shape), ("y", (1, 2, 1, 1))))
+    for kind in ("GlobalAveragePool", "GlobalMaxPool"):
+        call = Call(Operator("pool", kind, ("x",), ("y",)), (shape,), (None,), (False,), (y.shape,), (x,), (y,))
+        assert arithmetic(call) is Arithmetic.FLOAT
+        assert folding(call) is None
 
 
 def channels_of(call: Call) -> int:

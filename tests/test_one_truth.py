@@ -22,6 +22,7 @@ from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model, load
 from lfopt.ir import (
     Box,
+    Compute,
     Cost,
     Graph,
     Hardware,
@@ -39,6 +40,7 @@ from lfopt.ir import (
     row_count,
     unfold,
 )
+from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow, spec
 from lfopt.ops.fixed_point import quantized
 from lfopt.ops.footprint import CONTRACTIONS
@@ -48,7 +50,7 @@ from search.exact import solve
 from search.partition import Dice, Partitions
 from search.problem import Problem
 from simulator.execute import Execution, execute
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import random_graph, random_hardware, random_reduction
 
 SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
 Values = Mapping[str, np.ndarray]
@@ -115,8 +117,11 @@ def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: 
             found.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
         if counted.dram != group.dram:
             found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
-        if not counted.peak_bytes == group.buffer_bytes == price.buffer_bytes:
-            found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {price.buffer_bytes}")
+        needed = costs.planned_bytes(mask)
+        if not counted.peak_bytes == group.buffer_bytes == needed:
+            found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {needed}")
+        if needed < price.buffer_bytes or (needed != price.buffer_bytes and group.mode not in ("resident", "brr")):
+            found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
         if group.mode == "lbdf" and not counted.touched_bytes == counted.peak_bytes == costs.buffer_bytes(mask):
             found.append(f"{what}touched {counted.touched_bytes}, peak {counted.peak_bytes}, rings and weights {costs.buffer_bytes(mask)}")
         if counted.peak_bytes >= plan.hardware.buffer_bytes:
@@ -347,6 +352,28 @@ def test_integers_come_out_to_the_bit_in_every_scheme(first: int) -> None:
 @pytest.mark.parametrize("first", MORE_QUANTISED)
 def test_integers_come_out_to_the_bit_for_many_more_graphs(first: int) -> None:
     run_many(range(first, first + MORE_QUANTISED.step), integers=True)
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
+    tally, parts, wrong = Tally(), 0, list[str]()
+    for seed in range(20_000, 20_150):
+        rng = np.random.default_rng(seed)
+        graph = random_reduction(rng)
+        hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
+        if integers:
+            graph, inputs = in_integers(graph, inputs, rng)
+        costs = GroupCosts(Dataflow.of(graph), hardware, epilogue=bool(rng.random() < 0.7))
+        groups = random_scheme(costs, seed)
+        plan = planned(costs, groups)
+        tally.add(plan)
+        done = execute(plan, graph, inputs)
+        wrong += [f"seed {seed}: {line}" for line in disagreements(costs, groups, plan, done, reference(graph, inputs))]
+        parts += sum(isinstance(step, Compute) and step.sums >= 0 for group in plan.groups for step in unfold(group.steps))
+        assert all(parse(list(listing(group.steps))) == group.steps for group in plan.groups)
+    assert not wrong, "\n".join(wrong[:10])
+    assert parts > 200
+    assert tally.share_too_small(roomy=True) < 0.1
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

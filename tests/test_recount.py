@@ -51,7 +51,7 @@ from simulator.execute import execute
 from simulator.recount import recount
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
-from tests.strategies import OPSET, random_graph, random_hardware
+from tests.strategies import OPSET, random_graph, random_hardware, random_reduction
 from tests.test_exact import network
 
 KIB = 1024
@@ -92,6 +92,20 @@ def random_plan(seed: int) -> tuple[Graph, Plan]:
     return graph, planned(graph, hardware, scheme, traffic, epilogue=bool(rng.random() < 0.5), alone=bool(rng.random() < 0.3))
 
 
+@cache
+def reduction_plan(seed: int) -> tuple[Graph, Plan]:
+    """A plan of a reduction over rows, for a chip that has little room for it."""
+    rng = np.random.default_rng(seed)
+    graph = random_reduction(rng)
+    hardware = replace(random_hardware(rng, graph), buffer_bytes=int(2 ** rng.uniform(5, 9)))
+    return graph, planned(graph, hardware, "lbdf", epilogue=bool(rng.random() < 0.7))
+
+
+def folds(plan: Plan) -> bool:
+    """Whether rows are folded band by band."""
+    return any(isinstance(step, Compute) and step.sums >= 0 for group in plan.groups for step in unfold(group.steps))
+
+
 # -- plans that hold ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -105,6 +119,16 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         walked.update(group.mode for group in plan.groups if group.steps)
     assert walked.keys() == {"lbdf", "brr", "resident", "tiled"}
     assert min(walked.values()) > 60, walked
+
+
+def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None:
+    folded = 0
+    for seed in range(300):
+        graph, plan = reduction_plan(seed)
+        found = recount(graph, plan)
+        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        folded += folds(plan)
+    assert folded > 40
 
 
 @pytest.mark.parametrize(
@@ -779,6 +803,16 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
     assert tried > 2
 
 
+@pytest.mark.parametrize("tamper", [t for t in (*PLACES, *STEPS) if t.__name__ != "made_nowhere"], ids=lambda tamper: tamper.__name__)
+def test_a_tampered_plan_that_folds_rows_is_found_out(tamper: Tamper) -> None:
+    """Where a result will be, a step may leave open that makes no more than partial sums."""
+    rng = np.random.default_rng(2)
+    for seed in range(200):
+        graph, plan = reduction_plan(seed)
+        changed = tamper(rng, graph, plan) if folds(plan) else None
+        assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
+
+
 # -- tampering: anything ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -821,10 +855,11 @@ def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[
     return f"outputs {wrong}" if wrong else ""
 
 
-def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed() -> None:
+@pytest.mark.parametrize(("draw", "seeds"), [(random_plan, range(1000, 1090)), (reduction_plan, range(1000, 1090))])
+def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(draw: Callable[[int], tuple[Graph, Plan]], seeds: range) -> None:
     tried = accepted = 0
-    for seed in range(1000, 1090):
-        graph, plan = random_plan(seed)
+    for seed in seeds:
+        graph, plan = draw(seed)
         rng = np.random.default_rng(seed)
         kinds = {op.name: op.kind for op in graph.operators}
         groups = [g for g in plan.groups if g.steps and all(kinds[name] in RULES or spec(kinds[name]).elementwise for name in g.nodes)]

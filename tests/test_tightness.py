@@ -47,7 +47,7 @@ from search.exact import solve
 from search.problem import Problem
 from simulator.buffer import NotOnChip
 from simulator.execute import Machine, Violation
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import random_graph, random_hardware, random_reduction
 from tests.test_one_truth import (
     ACCELERATOR,
     SCHEMES,
@@ -78,7 +78,7 @@ class Watchful(Machine):
         constants = {step.tensor for step in unfold(group.steps) if isinstance(step, Transfer) and step.tensor in self.graph.constants}
         self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in (*group.inputs, *constants)}
         self.made = {name: np.zeros(self.graph.shape(name), bool) for node in group.nodes for name in self.results[node]}
-        self.summed: dict[tuple[str, Box], int] = {}  # the input channel that partial sums have come to
+        self.summed: dict[tuple[str, Box], int] = {}  # the input channel, or row, that partial sums have come to
         self.twice = False
         counted = self.run(group)
         gap = not all(found.all() for found in self.fetched.values()) or any(
@@ -182,6 +182,19 @@ def random_stages(seed: int, scheme: Scheme, most: int) -> Iterator[tuple[Datafl
     costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme, epilogue=bool(rng.random() < 0.7))
     for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
         yield costs.dataflow, stage
+
+
+def folded_stages(seeds: range) -> Iterator[Stage]:
+    """Groups of random plans that fold the rows of a map band by band."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = random_reduction(rng)
+        inputs, hardware = random_inputs(graph, rng), random_hardware(rng, graph)
+        for buffer_bytes in (48, 96, 192, 384):
+            costs = GroupCosts(Dataflow.of(graph), replace(hardware, buffer_bytes=buffer_bytes))
+            for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
+                if any(isinstance(step, Compute) and step.sums >= 0 for step in unfold(stage.group.steps)):
+                    yield stage
 
 
 def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
@@ -309,6 +322,16 @@ def test_every_place_with_one_byte_less_in_its_slots_fails(scheme: Scheme) -> No
     assert places > 300
 
 
+def test_every_place_of_a_folded_reduction_with_one_row_or_one_byte_less_fails() -> None:
+    places: Counter[str] = Counter()
+    for stage in folded_stages(range(80)):
+        for index, place in enumerate(stage.group.places):
+            for less in ({"slots": place.slots - 1}, {"slot_bytes": place.slot_bytes - 1}):
+                assert verdict(stage, with_place(stage.group, index, **less)) == "violation", f"{stage.group.nodes}: {place}: {less}"
+            places[place.purpose] += 1
+    assert places["sum"] > 50
+
+
 def test_a_second_slot_for_weights_is_for_overlap_alone() -> None:
     """One slot of a place that weight blocks pass through is enough to compute; that both are used is what lets a load run beside a computation."""
     passing = 0
@@ -390,6 +413,15 @@ def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed(scheme: Scheme) 
     counts = alter_random_plans(range(50), scheme)
     assert counts.keys() == CAUGHT_BY.keys()
     assert counts.total() > 900
+
+
+def test_no_step_of_a_folded_reduction_can_be_altered_unnoticed() -> None:
+    rng, counts = np.random.default_rng(5), Counter[tuple[str, str]]()
+    for stage in folded_stages(range(1000, 1080)):
+        check_alterations(altered_steps(stage, rng, 12), counts)
+    assert counts["drop", "compute"] > 150
+    assert counts["shorten", "load"] > 150
+    assert counts.total() > 1000
 
 
 @pytest.mark.slow

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,22 @@ import pytest
 from onnx import TensorProto, helper
 from threadpoolctl import threadpool_limits
 
+from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model, load
-from lfopt.ir import Cost, Graph, Hardware, PlannedGroup, dram_bytes, row_axis
+from lfopt.ir import Compute, Cost, Graph, Hardware, PlannedGroup, dram_bytes, row_axis, unfold
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.folds import Folds
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.tiles import Tile, Tiles, schedule
 from lfopt.planning.work import CHANNELS, Work, channel_groups, channel_sizes
 from simulator.execute import Machine
+from simulator.occupancy import occupancy
 from simulator.recount import Network, count
-from tests.strategies import random_graph
+from simulator.timing import Accelerator
+from tests.strategies import random_graph, random_reduction
 from tests.test_one_truth import Values, computable, differing, random_inputs
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
@@ -64,6 +69,10 @@ def sizes_up_to(most: int, count: int) -> list[int]:
 
 def random_tilings(work: Work, rng: np.random.Generator, most: int) -> Iterator[Tile]:
     """Tilings of every kind, whether anybody would choose them or not."""
+    for _ in range(most if work.uniform and work.folds else 0):
+        folds = Folds(work)
+        cut = [(axis, int(rng.integers(1, extent + 1))) for axis, extent in enumerate(work.shape) if rng.random() < 0.5]
+        yield _folded(folds, tuple(cut), int(rng.integers(1, folds.height + 1)))
     rank, axes = len(work.shape), [axis for axis, extent in enumerate(work.shape) if extent > 1 and axis != row_axis(work.shape)]
     for _ in range(most if work.uniform and axes else 0):
         if not work.contracts:
@@ -94,6 +103,10 @@ def _sliced(slices: Slices, grid: Grid) -> Tile:
     return Tile("slices", slices.dram(grid), slices.need(grid), 0, slices.passes(grid), blocks, grid.rows, grid.inputs)
 
 
+def _folded(folds: Folds, blocks: tuple[tuple[int, int], ...], rows: int) -> Tile:
+    return Tile("folds", folds.dram(blocks), folds.need(blocks, rows), 0, 1, blocks, folds.rows(blocks), rows)
+
+
 def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> None:
     """Run the tiling: it moves what it says, takes what it says, and gives what the network gives."""
     flow, work = tiles.flow, tiles.work(mask)
@@ -119,11 +132,15 @@ def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> 
                 assert differing({name: machine.dram[name]}, {name: values[name]}) == [], what
 
 
-def check_random(seeds: Iterable[int], chip: Hardware) -> Counter[str]:
+def three_operators(rng: np.random.Generator) -> Graph:
+    return random_graph(rng, 3)
+
+
+def check_random(seeds: Iterable[int], chip: Hardware, draw: Callable[[np.random.Generator], Graph] = three_operators) -> Counter[str]:
     kinds: Counter[str] = Counter()
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = computable(random_graph(rng, 3))
+        graph = computable(draw(rng))
         inputs, flow = random_inputs(graph, rng), Dataflow.of(graph)
         values = {**inputs, **reference(graph, inputs, everything=True)}
         tiles = tilings(flow, chip, 1 << 30)
@@ -145,12 +162,14 @@ def test_every_tiling_moves_and_takes_what_it_says(chip: Hardware) -> None:
     kinds = check_random(range(60), chip)
     assert kinds["frames"] > 500
     assert min(kinds["bands"], kinds["slices"]) > 50
+    assert check_random(range(40), chip, random_reduction)["folds"] > 120
 
 
 @pytest.mark.slow
 @every_chip
 def test_every_tiling_of_many_more_operators_moves_and_takes_what_it_says(chip: Hardware) -> None:
     assert check_random(range(1000, 1500), chip)["bands"] > 500
+    assert check_random(range(1000, 1500), chip, random_reduction)["folds"] > 1500
 
 
 @pytest.mark.parametrize("align", [1, 2])
@@ -168,6 +187,32 @@ def test_an_epilogue_may_read_what_its_head_reads(align: int) -> None:
     values = {**inputs, **reference(graph, inputs, everything=True)}
     for grid in slices.grids():
         check(graph, tiles, 3, _sliced(slices, grid), values)
+
+
+@every_chip
+def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_besides(chip: Hardware) -> None:
+    """As the accelerator model has it; and every slot is taken at some step."""
+    parts = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        flow = Dataflow.of(random_reduction(rng))
+        tiles, accelerator = tilings(flow, chip, 1 << 30), Accelerator(flow, chip)
+        for mask in groups_to_tile(flow):
+            work = tiles.work(mask)
+            for tile in (tile for tile in random_tilings(work, rng, 4) if tile.kind == "folds"):
+                places, nodes = schedule(work, tile)
+                steps = [step for step in unfold(nodes) if isinstance(step, Compute) and step.operator == work.call.operator.name]
+                done = [accelerator.work(step) for step in steps]
+                whole = accelerator.work(Compute(work.call.operator.name, (tuple((0, extent) for extent in work.shape),), (0,)))
+                bands = -(-work.call.rows_in(0) // tile.inputs)
+                assert sum(part.vector_bytes for part in done) == whole.vector_bytes
+                held = 2 * (bands - 1) * int(np.prod(work.shape)) * chip.accumulator_bytes
+                assert sum(part.buffer_bytes for part in done) == whole.buffer_bytes + held
+                assert sum(part.cycles for part in done) <= whole.cycles + (len(done) - 1) * (chip.start_cycles + 1)
+                group = PlannedGroup(0, flow.names(mask), "tiled", 1, 1, tile.buffer_bytes, tile.dram, (), (), places, nodes)
+                assert occupancy(group, flow).most == tuple(place.slots for place in places)
+                parts += len(steps)
+    assert parts > 300
 
 
 # -- the one that is chosen ----------------------------------------------------------------------------------------------------------------
@@ -206,6 +251,42 @@ def test_more_buffer_never_costs_a_random_group_more_bytes(chip: Hardware) -> No
     assert kinds["frames"] > 200
     assert kinds["slices"] > 10
     assert falls > 80
+
+
+@every_chip
+def test_a_reduction_over_rows_is_folded_wherever_not_even_one_element_of_its_result_fits_whole(chip: Hardware) -> None:
+    """It moves every tensor once as soon as one row of its operand fits, and runs as soon as one element of its result can be folded."""
+    kinds = Counter[str]()
+    for seed in range(60):
+        flow = Dataflow.of(random_reduction(np.random.default_rng(seed)))
+        for mask in groups_to_tile(flow):
+            work = tilings(flow, chip, 1).work(mask)
+            if not work.folds:
+                continue
+            folds = Folds(work)
+            sizes = sizes_up_to(GroupCosts(flow, chip).buffer_bytes(mask) + 1, 10)
+            single = tuple((axis, 1) for axis in range(len(work.shape)))
+            row, element = (min(folds.need(blocks, rows) for rows in (1, folds.height)) for blocks in ((), single))
+            for size in {*sizes, row, row + 1, element, element + 1}:
+                tile = tilings(flow, chip, size).best(mask)
+                assert tile.dram.total <= folds.dram(()).total or size <= row, f"seed {seed}: {flow.names(mask)} at {size} B: {tile}"
+                assert tile.kind != "none" or size <= element, f"seed {seed}: {flow.names(mask)} at {size} B: {tile}"
+            kinds += scan(flow, mask, chip, sizes)[0]
+    assert kinds["folds"] > 100
+
+
+@pytest.mark.parametrize("kib", [64, 256])
+def test_squeezes_of_maps_larger_than_the_buffer_move_every_tensor_once(kib: int) -> None:
+    """EfficientNet-B3: one of 40 channels of 150 x 150 pixels, padded to 16, takes 720,000 bytes."""
+    flow = Dataflow.of(load_network("zoo:efficientnet_b3", {}, "default"))
+    tiles, kinds = tilings(flow, Hardware(1, channel_align=16), kib * KIB), Counter[str]()
+    for i, operator in enumerate(flow.operators):
+        if operator.kind == "ReduceMean":
+            tile = tiles.best(1 << i)
+            assert tile.dram == tiles.work(1 << i).once
+            kinds[tile.kind] += 1
+    assert kinds["folds"] >= 2
+    assert kinds["none"] == 0
 
 
 def test_a_view_is_never_read_in_fewer_bytes_than_the_map_behind_it() -> None:
@@ -265,7 +346,10 @@ def test_what_is_known_of_other_buffers_changes_nothing(chip: Hardware) -> None:
 
 
 def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
-    """(buffer bytes, DRAM bytes) of every size of blocks, bands and slices, along one axis and two; not only those that cut evenly."""
+    """(buffer bytes, DRAM bytes) of every size of blocks, bands and slices, along one axis and two; not only those that cut evenly.
+
+    Of reductions over rows, along all axes.
+    """
     price = partial(_frames, work)
     axes = [axis for axis, extent in enumerate(work.shape) if extent > 1 and axis != row_axis(work.shape)]
     found: list[Tile] = []
@@ -279,6 +363,10 @@ def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
             for other in range(1, work.shape[b] + 1)
             if a != b
         ]
+        if work.folds:
+            folds = Folds(work)
+            blocks = [tuple(enumerate(sizes)) for sizes in product(*(range(1, extent + 1) for extent in work.shape))]
+            found += [_folded(folds, block, rows) for block in blocks for rows in {1, folds.height}]
     else:
         groups, per_group = channel_groups(work.call)
         channels = [*range(1, per_group + 1), *(per_group * k for k in range(2, groups + 1))]

@@ -67,4 +67,4 @@ def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, 
     if kind in MULTIPLIED:
         inner = max((n for value in inputs[:2] if value is not None for n in value.shape), default=1)
         return read + made * inner
-    return read + made if kind in LINEAR or spec(kind).tiling is Tiling.SPLIT else None
+    return read + made if kind in LINEAR or spec(kind).tiling in (Tiling.SPLIT, Tiling.FOLD) else None

@@ -95,6 +95,7 @@ class SearchRecord:
     evaluations: int
     seconds: float
     front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, buffer bytes) of plans that no other plan found beats in both, if the search keeps them
+    guidance: str = "none"  # whose explanations said where groups were split; none: at random
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,8 +78,8 @@ class Compute:
     operator: str
     boxes: tuple[Box, ...]  # per result
     places: tuple[int, ...]  # per result: index into the group's places; -1 for a result that takes no space here
-    inputs: Span | None = None  # input channels that a contraction reads in this step; None: all of them
-    sums: int = -1  # place of the partial sums, where the input channels come in several steps
+    inputs: Span | None = None  # of the axis that is folded: input channels of a contraction, rows of a reduction; None: all of it
+    sums: int = -1  # place of the partial sums (or extremes), where what is folded comes in several steps
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
     moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -12,16 +13,28 @@ from lfopt.ir import Box, UnsupportedModel, box_shape, slices
 from lfopt.ops import floating, integer
 from lfopt.ops.call import Call
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.footprint import CONTRACTIONS
+from lfopt.ops.footprint import folded_axis
 from lfopt.ops.part import Part, is_empty
-from lfopt.ops.table import OPAQUE, spec
+from lfopt.ops.reducing import REDUCTIONS
+from lfopt.ops.table import OPAQUE, Tiling, spec
 
-__all__ = ["Part", "accumulate", "compute", "finish", "is_contraction"]
+__all__ = ["Folding", "Part", "accumulate", "compute", "finish", "folding", "merge"]
+
+Folding = Literal["input channels", "rows"]
 
 
-def is_contraction(call: Call) -> bool:
-    """Whether the operator sums over input channels: Conv, ConvTranspose, Gemm, MatMul."""
-    return spec(call.operator.kind, call.operator.domain) is not OPAQUE and call.operator.kind in CONTRACTIONS
+def folding(call: Call) -> Folding | None:
+    """What the operator folds that may come in parts, with partial sums kept in between; None if it has no partial sums.
+
+    Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool over them: then a partial sum may be a
+    maximum, a minimum or a product. Not where a quantised result could depend, in its last bit, on what the parts are.
+    """
+    tiling = spec(call.operator.kind, call.operator.domain).tiling
+    if tiling is Tiling.CONTRACT:
+        return "input channels"
+    if tiling is not Tiling.FOLD or folded_axis(call, 0) is None:
+        return None
+    return "rows" if call.result_tensors[0].quantization is None or integer.adds_up(call) else None
 
 
 def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
@@ -37,7 +50,7 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
     call = _with_values(call, operands)
     if call.result_tensors[0].quantization is not None:
         return integer.compute(call, operands, out, opset)
-    if is_contraction(call):
+    if folding(call) == "input channels":
         box = out[0]
         if is_empty(box):
             return (_empty(call, 0, box),)
@@ -54,10 +67,11 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
 
 
 def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int) -> np.ndarray:
-    """Partial sums of box `out` of a contraction, over the input channels that operands 0 and 1 both cover; no bias.
+    """Partial sums of box `out`, over as much of what is folded as is at hand (see `folding`); no bias.
 
-    Of several groups, the channels are those within each group (`footprint(..., inputs=...)`). The sums over disjoint spans of the input channels
-    add up to what `finish` takes. float32 (float64 for float64 operands, the operands' own type for integers).
+    That is, the input channels that operands 0 and 1 both cover (of several groups, within each group: `footprint(..., inputs=...)`), or the rows of
+    operand 0. The sums over disjoint spans `merge` to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
+    operands' own type for integers).
     """
     if call.result_tensors[0].quantization is not None:
         return integer.accumulate(call, operands, out, opset)
@@ -65,8 +79,14 @@ def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int
         return floating.accumulate(call, operands, out, opset)
 
 
+def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Partial sums over two disjoint spans together."""
+    row = REDUCTIONS.get(call.operator.kind)
+    return np.add(one, other) if row is None else row.fold(one, other)
+
+
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
-    """Values of box `out` of a contraction from its finished sums: bias, alpha and beta, the type of the result. Reads only operand 2."""
+    """Values of box `out` from finished sums: bias, alpha and beta, division by a count, the type of the result. Reads only operand 2."""
     if call.result_tensors[0].quantization is not None:
         return integer.finish(call, sums, operands, out)
     with np.errstate(all="ignore"):

@@ -20,7 +20,6 @@ Kernel = Callable[[Call, Operands, Box, int], np.ndarray]  # (call, operands, bo
 KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(KINDS, elementwise),
     **dict.fromkeys(reducing.REDUCTIONS, reducing.reduction),
-    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"], pooling.global_pool),
     **dict.fromkeys(["ArgMax", "ArgMin"], reducing.arg_reduction),
     **dict.fromkeys(["Softmax", "LogSoftmax", "Hardmax"], reducing.softmax),
     **dict.fromkeys(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"], moving.view),
@@ -44,6 +43,7 @@ KERNELS: dict[str, Kernel] = {
     "Pad": moving.pad,
     "QuantizeLinear": moving.quantize,
     "RMSNormalization": reducing.rms_normalization,
+    "ReduceLogSumExp": reducing.log_sum_exp,
     "Resize": resize,
     "Slice": moving.slice_,
     "SpaceToDepth": moving.space_to_depth,
@@ -57,10 +57,10 @@ KERNELS: dict[str, Kernel] = {
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
     """Partial sums of box `out`; float32 for types narrower than that, else in the operands' own type."""
-    return SUMS[call.operator.kind](call, operands, out)
+    return SUMS.get(call.operator.kind, reducing.partial_reduction)(call, operands, out)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
     """Results from finished sums, in the result's type."""
-    made = RESULTS[call.operator.kind](call, sums, operands, out)
+    made = RESULTS.get(call.operator.kind, reducing.finished_reduction)(call, sums, operands, out)
     return made.astype(call.result_tensors[0].dtype, copy=False)

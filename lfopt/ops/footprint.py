@@ -13,7 +13,7 @@ from lfopt.ops.call import Call, Shape
 from lfopt.ops.parameters import einsum_terms, lrn_reach, pad_amounts, pad_sources, permutation, reduced_axes, slice_steps, split_sizes
 from lfopt.ops.part import hull, is_empty
 from lfopt.ops.resizing import tap_span
-from lfopt.ops.table import spec
+from lfopt.ops.table import Tiling, spec
 from lfopt.ops.windows import read_span, windows
 
 NOTHING = (0, 0)
@@ -22,9 +22,8 @@ NOTHING = (0, 0)
 def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -> Box:
     """Part of input `index` that box `out` of the operator's first output needs, in the axes of that input.
 
-    `inputs` narrows a contraction (Conv, ConvTranspose, Gemm, MatMul) to a span of its input channels (within each group; for Gemm and MatMul: of
-    the axis that is summed over). Along the row axis of a feature map it is the hull of `RowReads` over the rows of `out`; a constant is only needed
-    where it is used. Where nothing is needed a span has start == stop.
+    `inputs` narrows what is folded to a span of `folded_axis` (of a convolution: within each group). Along the row axis of a feature map it is the
+    hull of `RowReads` over the rows of `out`; a constant is only needed where it is used. Where nothing is needed a span has start == stop.
     """
     return footprints(call, index, (out,), inputs=inputs)
 
@@ -38,7 +37,7 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in made])
     axis = row_axis(shape)
-    if axis is None or call.constant[index] or (inputs is not None and axis in _summed(call, index)):
+    if axis is None or call.constant[index] or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [(0, call.rows_out) if row_axis(found) is None else out[row_axis(found) or 0] for _, found, out in made]
     reads = spec(call.operator.kind, call.operator.domain).reads(call, index)
@@ -54,20 +53,33 @@ def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None
         return whole(call.shape(index))
     if contraction := CONTRACTIONS.get(row.kind):
         return contraction(call, index, out, inputs)
-    return RULES.get(row.kind, _broadcast if row.elementwise else _everything)(call, index, out, result)
+    box = RULES.get(row.kind, _broadcast if row.elementwise else _everything)(call, index, out, result)
+    axis = folded_axis(call, index) if inputs is not None else None
+    return box if axis is None or inputs is None else cut(box, axis, inputs)
 
 
-def _summed(call: Call, index: int) -> tuple[int, ...]:
-    """Axes of an input that a contraction sums over and `inputs` narrows."""
-    rank = len(call.shape(index))
-    kind = call.operator.kind
-    if index > 1 or kind not in CONTRACTIONS:
-        return ()
-    if kind == "MatMul":
-        return (rank - 1 if index == 0 or rank == 1 else rank - 2,)
-    if kind == "Gemm":
-        return (call.attribute("transA", 0) ^ 1 if index == 0 else call.attribute("transB", 0),)
-    return (0,) if kind == "ConvTranspose" and index == 1 else (1,)
+def folded_axis(call: Call, index: int) -> int | None:
+    """Axis of an input that the operator folds and that may come in parts, if it has one.
+
+    Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or a global pool folds them.
+    """
+    shape, row = call.shape(index), spec(call.operator.kind, call.operator.domain)
+    if row.tiling is Tiling.FOLD and index == 0:
+        axis = row_axis(shape)
+        return axis if axis in (reduced_axes(call) or ()) else None
+    if row.kind not in CONTRACTIONS or index > 1:
+        return None
+    if row.kind == "MatMul":
+        return len(shape) - 1 if index == 0 or len(shape) == 1 else len(shape) - 2
+    if row.kind == "Gemm":
+        return call.attribute("transA", 0) ^ 1 if index == 0 else call.attribute("transB", 0)
+    return 0 if row.kind == "ConvTranspose" and index == 1 else 1
+
+
+def folds_rows(call: Call, index: int) -> bool:
+    """Whether the operator folds rows of an input, which may come in parts."""
+    axis = folded_axis(call, index)
+    return axis is not None and axis == row_axis(call.shape(index))
 
 
 # -- boxes ---------------------------------------------------------------------------------------------------------------------------------
@@ -362,7 +374,8 @@ RULES: dict[str, Callable[[Call, int, Box, int], Box]] = {
     "DequantizeLinear": _same,
     "Einsum": _einsum,
     **dict.fromkeys(["AveragePool", "MaxPool", "LpPool"], _pool),
-    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool", "InstanceNormalization"], _spatial),
+    "InstanceNormalization": _spatial,
+    **dict.fromkeys(["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"], _reduce),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), _reduce),
     "ReduceSumSquare": _reduce,
     **dict.fromkeys(["ArgMax", "ArgMin"], _arg),

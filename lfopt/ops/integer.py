@@ -52,6 +52,7 @@ from lfopt.ops.fixed_point import (
 )
 from lfopt.ops.footprint import CONTRACTIONS, needs, reduced_axes
 from lfopt.ops.part import Part, is_empty, take
+from lfopt.ops.reducing import folded, folded_elements, partial_reduction
 from lfopt.ops.table import spec
 from lfopt.ops.windows import windows
 
@@ -105,13 +106,24 @@ def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
     return METHODS[arithmetic(call)](call, operands, out, opset)
 
 
+def adds_up(call: Call) -> bool:
+    """Whether partial results of a reduction merge to the same integers however it is parted."""
+    return arithmetic(call) in (MEAN, EXTREME)
+
+
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:
     """int32 partial sums of (x - zero) * (w - zero) over the input channels at hand, without bias; float64 where `arithmetic` is FLOAT.
 
-    Sums over disjoint spans of the input channels add up to the same integers in any order.
+    Sums over disjoint spans of the input channels add up to the same integers in any order. Of a reduction: int32 partial sums of (x - zero), or
+    extremes of x, over the rows at hand.
     """
-    if arithmetic(call) is FLOAT:
+    how = arithmetic(call)
+    if how is FLOAT:
         return floating.accumulate(_in_floats(call), _real_operands(call, operands), out, opset)
+    if how is EXTREME:
+        return partial_reduction(call, operands, out)
+    if how is MEAN:
+        return partial_reduction(call, [_centred(operands[0], call.tensors[0], "int32")], out).astype(np.int32)
     found = contraction(call)
     centred = [_centred(part, tensor, found.exact) for part, tensor in zip(operands[:2], call.tensors, strict=False)]
     return floating.accumulate(call, centred, out, opset).astype(np.int32)
@@ -119,9 +131,14 @@ def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarr
 
 def finish(call: Call, sums: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
     """Stored integers from finished sums: bias, scaling, rounding, zero point, saturation."""
-    result = call.result_tensors[0]
-    if arithmetic(call) is FLOAT:
+    result, how = call.result_tensors[0], arithmetic(call)
+    if how is FLOAT:
         return quantized(floating.finish(_in_floats(call), sums, _real_operands(call, operands), out), _quantization(result), result.dtype)
+    if how is EXTREME:
+        assert call.tensors[0] is not None
+        return _recoded(sums, recoding(call.tensors[0], result))
+    if how is MEAN:
+        return _mean(call, sums, np.array(folded_elements(call)))
     found = contraction(call)
     total = sums.astype(np.int64) + _bias_in_units(call, operands[2] if len(operands) > 2 else None, out, found.unit)
     axis, _ = _channels(call)
@@ -461,15 +478,16 @@ def _by_slopes(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 
 def _by_mean(call: Call, operands: Operands, out: Box) -> np.ndarray:
-    first, result = call.tensors[0], call.result_tensors[0]
-    assert first is not None
     x = _centred_ints(call, operands, 0, box := needs(call, 0, out))
-    kind = call.operator.kind
-    if kind == "AveragePool":
-        total, count = _window_sums(call, x, box, out)
-    else:
-        axes = tuple(range(2, x.ndim)) if kind == "GlobalAveragePool" else tuple(reduced_axes(call) or ())
-        total, count = x.sum(axis=axes, keepdims=bool(call.attribute("keepdims", 1))), np.array(prod(call.shape(0)[axis] for axis in axes))
+    if call.operator.kind == "AveragePool":
+        return _mean(call, *_window_sums(call, x, box, out))
+    return _mean(call, folded(call, x), np.array(folded_elements(call)))
+
+
+def _mean(call: Call, total: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Sums of so many elements, averaged (but for ReduceSum) and scaled."""
+    first, result, kind = call.tensors[0], call.result_tensors[0], call.operator.kind
+    assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, _zero(first))) > SUM_MAX:
         raise UnsupportedModel(f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to {SUM_MAX}")
     by = _named(call, np.asarray(_scale(first) / _scale(result) / (1 if kind == "ReduceSum" else count)))

@@ -20,8 +20,13 @@ def einsum_terms(call: Call) -> tuple[list[str], str]:
 
 
 def reduced_axes(call: Call) -> frozenset[int] | None:
-    """Axes that a Reduce operator folds, from 0; None if their values are not at hand. Source: ONNX operator ReduceSum (noop_with_empty_axes)."""
+    """Axes that a Reduce operator or a global pool folds, from 0; None if their values are not at hand.
+
+    Source: ONNX operators ReduceSum (noop_with_empty_axes), GlobalAveragePool.
+    """
     rank = len(call.shape(0))
+    if call.operator.kind.startswith("Global"):
+        return frozenset(range(2, rank))
     if call.has(1) and call.values[1] is None:
         return None
     axes = call.ints(1, "axes")

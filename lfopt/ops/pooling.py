@@ -1,7 +1,7 @@
 """Pools on boxes. Padding is worked out from where the box lies in the map.
 
-Source: ONNX operators MaxPool, AveragePool, LpPool, GlobalAveragePool, GlobalMaxPool, GlobalLpPool. Windows that ceil_mode lets reach past the
-padded map are cut off at its end; what count_include_pad counts is the window within the padded map, as in ONNX Runtime.
+Source: ONNX operators MaxPool, AveragePool, LpPool. Windows that ceil_mode lets reach past the padded map are cut off at its end; what
+count_include_pad counts is the window within the padded map, as in ONNX Runtime. Global pools are in `lfopt.ops.reducing`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 
 from lfopt.ir import Box, Span, box_shape
 from lfopt.ops.call import Call
-from lfopt.ops.contraction import padded, present, tapped, wide
+from lfopt.ops.contraction import padded, present, tapped
 from lfopt.ops.footprint import needs
-from lfopt.ops.part import Part, take
+from lfopt.ops.part import Part
 from lfopt.ops.windows import Window, windows
 
 Operands = Sequence[Part | None]
@@ -103,15 +103,3 @@ def lp_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray
     data, sliding, p = present(operands, 0), _trimmed(call, out), call.attribute("p", 2)
     patch = np.abs(padded(data, needs(call, 0, out), out, sliding)) ** p
     return _folded(patch, sliding, box_shape(out)[2:], np.add) ** (1 / p)
-
-
-def global_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """[n, c, 1, ...]: mean, maximum or p-norm of each channel."""
-    values = wide(take(present(operands, 0), needs(call, 0, out)))
-    axes = tuple(range(2, values.ndim))
-    if call.operator.kind == "GlobalMaxPool":
-        return values.max(axis=axes, keepdims=True)
-    if call.operator.kind == "GlobalAveragePool":
-        return values.mean(axis=axes, keepdims=True, dtype=np.float64)
-    p = call.attribute("p", 2)
-    return (np.abs(values) ** p).sum(axis=axes, keepdims=True, dtype=np.float64) ** (1 / p)

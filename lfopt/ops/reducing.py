@@ -1,4 +1,4 @@
-"""Reductions, softmax and normalizations on boxes: operators that mix whole axes.
+"""Reductions, global pools, softmax and normalizations on boxes: operators that mix whole axes.
 
 Source: the ONNX operators of the same names. Sums are taken in float64.
 """
@@ -6,13 +6,15 @@ Source: the ONNX operators of the same names. Sums are taken in float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box
+from lfopt.ir import Box, cut
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present, wide
-from lfopt.ops.footprint import broadcast_box, needs
+from lfopt.ops.footprint import broadcast_box, folded_axis, needs
 from lfopt.ops.parameters import lrn_reach, reduced_axes
 from lfopt.ops.part import Part, take
 
@@ -32,40 +34,107 @@ def _within(call: Call, out: Box, values: np.ndarray) -> np.ndarray:
 # -- reductions ----------------------------------------------------------------------------------------------------------------------------
 
 
-def _sum(x: np.ndarray, axes: Axes) -> np.ndarray:
-    return x.sum(axis=axes, keepdims=True, dtype=np.float64 if x.dtype.kind == "f" else x.dtype)
+Each = Callable[[Call, np.ndarray], np.ndarray]  # done with every element
 
 
-def _mean(x: np.ndarray, axes: Axes) -> np.ndarray:
-    return x.mean(axis=axes, keepdims=True, dtype=np.float64)
+def _same(call: Call, x: np.ndarray) -> np.ndarray:
+    return x
 
 
-def _log_sum_exp(x: np.ndarray, axes: Axes) -> np.ndarray:
-    top = x.max(axis=axes, keepdims=True)
-    top = np.where(np.isfinite(top), top, 0)
-    return np.log(_sum(np.exp(x - top), axes)) + top
+def _absolute(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.abs(x)
 
 
-REDUCTIONS: dict[str, Callable[[np.ndarray, Axes], np.ndarray]] = {
-    "ReduceL1": lambda x, axes: _sum(np.abs(x), axes),
-    "ReduceL2": lambda x, axes: np.sqrt(_sum(x * x, axes)),
-    "ReduceLogSum": lambda x, axes: np.log(_sum(x, axes)),
-    "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": lambda x, axes: x.max(axis=axes, keepdims=True),
-    "ReduceMean": _mean,
-    "ReduceMin": lambda x, axes: x.min(axis=axes, keepdims=True),
-    "ReduceProd": lambda x, axes: x.prod(axis=axes, keepdims=True, dtype=x.dtype),
-    "ReduceSum": _sum,
-    "ReduceSumSquare": lambda x, axes: _sum(x * x, axes),
+def _square(call: Call, x: np.ndarray) -> np.ndarray:
+    return x * x
+
+
+def _real(call: Call, x: np.ndarray) -> np.ndarray:
+    return x if x.dtype.kind == "f" else x.astype(np.float64)
+
+
+def _averaged(call: Call, x: np.ndarray) -> np.ndarray:
+    return x / folded_elements(call)
+
+
+def _power(call: Call, x: np.ndarray) -> np.ndarray:
+    return np.abs(x) ** call.attribute("p", 2)
+
+
+def _root(call: Call, x: np.ndarray) -> np.ndarray:
+    return x ** (1 / call.attribute("p", 2))
+
+
+class Reduction(NamedTuple):
+    """A reduction as a function that folds elements in any order, and what is done with them before, and with the result after."""
+
+    fold: np.ufunc
+    before: Each = _same
+    after: Each = _same
+
+
+REDUCTIONS: dict[str, Reduction] = {
+    "GlobalAveragePool": Reduction(np.add, _real, _averaged),
+    "GlobalLpPool": Reduction(np.add, _power, _root),
+    "GlobalMaxPool": Reduction(np.maximum),
+    "ReduceL1": Reduction(np.add, _absolute),
+    "ReduceL2": Reduction(np.add, _square, lambda call, x: np.sqrt(x)),
+    "ReduceLogSum": Reduction(np.add, after=lambda call, x: np.log(x)),
+    "ReduceMax": Reduction(np.maximum),
+    "ReduceMean": Reduction(np.add, _real, _averaged),
+    "ReduceMin": Reduction(np.minimum),
+    "ReduceProd": Reduction(np.multiply),
+    "ReduceSum": Reduction(np.add),
+    "ReduceSumSquare": Reduction(np.add, _square),
 }
 
 
-def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Reduce*: some axes folded, and dropped unless keepdims."""
+def folded_elements(call: Call) -> int:
+    """Elements that a reduction folds into one."""
+    return prod(call.shape(0)[axis] for axis in _axes(call))
+
+
+def _axes(call: Call) -> Axes:
     axes = reduced_axes(call)
-    assert axes is not None
-    folded = REDUCTIONS[call.operator.kind](_data(call, operands, out), tuple(axes))
-    return folded if call.attribute("keepdims", 1) else folded.squeeze(tuple(axes))
+    assert axes is not None, f"{call.operator.name}: nothing says which axes are folded"
+    return tuple(axes)
+
+
+def folded(call: Call, x: np.ndarray) -> np.ndarray:
+    """Axes folded, and dropped unless keepdims; sums of floats are in float64."""
+    row, axes = REDUCTIONS[call.operator.kind], _axes(call)
+    x = row.before(call, x)
+    exact = row.fold is np.add and x.dtype.kind == "f"
+    found = row.fold.reduce(x, axis=axes, keepdims=True, dtype=np.float64 if exact else x.dtype)
+    return found if call.attribute("keepdims", 1) else found.squeeze(axes)
+
+
+def reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """Reductions and global pools, but for ReduceLogSumExp."""
+    return REDUCTIONS[call.operator.kind].after(call, folded(call, _data(call, operands, out)))
+
+
+def partial_reduction(call: Call, operands: Operands, out: Box) -> np.ndarray:
+    """Box `out`, not finished: of the rows at hand alone."""
+    data, axis = present(operands, 0), folded_axis(call, 0)
+    assert axis is not None, f"{call.operator.name}: it folds no rows"
+    x = wide(take(data, cut(needs(call, 0, out), axis, data.box[axis])))
+    found = folded(call, x)
+    return found.astype(x.dtype) if x.dtype.kind == "f" else found
+
+
+def finished_reduction(call: Call, folded: np.ndarray, operands: Operands, out: Box) -> np.ndarray:
+    """Box `out`, once everything is folded."""
+    return REDUCTIONS[call.operator.kind].after(call, folded)
+
+
+def log_sum_exp(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """ReduceLogSumExp, moved by the largest element."""
+    x, axes = _data(call, operands, out), _axes(call)
+    top = x.max(axis=axes, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0)
+    found = np.log(np.exp(x - top).sum(axis=axes, keepdims=True, dtype=np.float64)) + top
+    return found if call.attribute("keepdims", 1) else found.squeeze(axes)
 
 
 def arg_reduction(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
@@ -148,6 +217,10 @@ def rms_normalization(call: Call, operands: Operands, out: Box, result: int) -> 
     axes = tuple(range(call.attribute("axis", -1) % values.ndim, values.ndim))
     inverse = _inverse_deviation(values, axes, call.attribute("epsilon", 1e-5))
     return _scaled(call, operands, out, _within(call, out, values * inverse.astype(values.dtype)))
+
+
+def _mean(x: np.ndarray, axes: Axes) -> np.ndarray:
+    return x.mean(axis=axes, keepdims=True, dtype=np.float64)
 
 
 def _inverse_deviation(centred: np.ndarray, axes: Axes, epsilon: float) -> np.ndarray:

@@ -31,6 +31,7 @@ class Tiling(Enum):
     """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiles`)."""
 
     SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
+    FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
     CONTRACT = "contract"  # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
     WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
 
@@ -55,7 +56,7 @@ class OpSpec:
 
 
 O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
-SPLIT, CONTRACT, WHOLE = Tiling
+SPLIT, FOLD, CONTRACT, WHOLE = Tiling
 
 
 def _conv_macs(call: Call) -> int:
@@ -109,9 +110,10 @@ _ROWS: list[OpSpec] = [
     OpSpec("Einsum", M2M, d.everything, WHOLE),
     # pooling and reductions
     *_same(M2M, d.convolution, "AveragePool MaxPool LpPool"),
-    *_same(M2M, d.everything, "GlobalAveragePool GlobalMaxPool GlobalLpPool"),
-    *_same(M2M, d.reduction, "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean", parameters=_parameters(1)),
-    *_same(M2M, d.reduction, "ReduceMin ReduceProd ReduceSum ReduceSumSquare", parameters=_parameters(1)),
+    *_same(M2M, d.everything, "GlobalAveragePool GlobalMaxPool GlobalLpPool", tiling=FOLD),
+    *_same(M2M, d.reduction, "ReduceL1 ReduceL2 ReduceLogSum ReduceMax ReduceMean", tiling=FOLD, parameters=_parameters(1)),
+    *_same(M2M, d.reduction, "ReduceMin ReduceProd ReduceSum ReduceSumSquare", tiling=FOLD, parameters=_parameters(1)),
+    OpSpec("ReduceLogSumExp", M2M, d.reduction, parameters=_parameters(1)),
     *_same(M2M, d.along_axis(0), "ArgMax ArgMin"),
     *_same(M2M, d.along_axis(-1), "Softmax LogSoftmax Hardmax"),
     *_same(M2M, d.along_axis(-1, to_the_end=True), "LayerNormalization RMSNormalization"),

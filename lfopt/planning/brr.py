@@ -104,11 +104,14 @@ class Needs(NamedTuple):
 
 
 class Bands:
-    """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised. Only `cheapest` asks for the size of the buffer."""
+    """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised. Only `cheapest` asks for the size of the buffer.
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can, `channel_align`.
+    """
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
-        self.slices = Slices(dataflow, hardware)
+        self.slices = Slices(dataflow, hardware, width or hardware.channel_align)
         self._arrays: dict[RowReads, tuple[Ints, Ints]] = {}
         self._grids: dict[int, Grid] = {}
         self._floors: dict[int, int] = {}
@@ -125,6 +128,11 @@ class Bands:
         if self.floor(mask) >= buffer_bytes or (mask not in self._choices and self.least(mask) >= buffer_bytes):
             return None
         return next((choice for choice in self.choices(mask) if choice.buffer_bytes < buffer_bytes), None)
+
+    def like(self, mask: int, banded: Banded) -> Banded | None:
+        """The same way to run the group, as sliced here; None if there is none."""
+        found = self._sized(mask, Grid((banded.bands,)))
+        return next((choice for choice in found if (choice.start, choice.resident) == (banded.start, banded.resident)), None)
 
     def floor(self, mask: int) -> int:
         """Lower bound on F_beta, for the group and every group that it is grown into by operators of higher index; NEVER if none can run so."""

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
 from lfopt.ops import Call, RowReads
 from lfopt.ops.footprint import footprint
-from lfopt.ops.part import hull
+from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.streaming import Frames, Operand, row_span, stack, with_rows
 from lfopt.planning.work import Work, channel_blocks, channel_groups, meet, spans
 
@@ -30,21 +30,14 @@ class _Contraction:
     def __init__(self, work: Work) -> None:
         self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
         self.name = work.call.operator.name
-        self.rest = work.group.members[1:]
         held = {w.name for w in self.flow.weights[self.head]}
         parameters = self.flow.specs[self.head].parameters
         self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
-        self.second = next((o for o in work.group.operands(as_seen=True) if o.op == self.head and o.input == 1), None)
-        self.outside = [self.flow.maps[m].name for m in work.group.made if m in work.group.outside]
-        self.made = [self.flow.maps[m].name for m in work.group.made]
-        self.passing = self._place("weights")
-        self.second_place = self._place(f"{self.second.source.name} in blocks") if self.second else ""
-
-    def _place(self, name: str) -> str:
-        """The name of a place that is not named after what it holds: one that no tensor has."""
-        while name in self.flow.graph.tensors:
-            name += "'"
-        return name
+        self.second = next((o for o in work.operands if o.op == self.head and o.input == 1), None)
+        self.finish = Finish(work, (0, 1))
+        self.made = self.finish.made
+        self.passing = work.place_name("weights")
+        self.second_place = work.place_name(f"{self.second.source.name} in blocks") if self.second else ""
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
         """Weights, then bias, of a block of the head's result."""
@@ -60,11 +53,6 @@ class _Contraction:
             steps.append(self.layout.load_constant(name, box, place, slot, offset))
             offset += steps[-1].bytes  # type: ignore[union-attr]
         return steps
-
-    def epilogue(self, out: Box, places: dict[str, int]) -> list[Step]:
-        """The other operators on a box that the head has finished, and the stores."""
-        steps: list[Step] = [Compute(self.flow.operators[i].name, (out,), (places[self.flow.maps[self.flow.results[i][0]].name],)) for i in self.rest]
-        return steps + [self.layout.store(name, out, places[name]) for name in self.outside]
 
 
 class Bands(_Contraction):
@@ -140,7 +128,7 @@ class Bands(_Contraction):
         for strip, loads, beside in zip(self.strips, self.loads, self.beside, strict=True):
             read += sum(layout.map_bytes(box) for name, box in loads.items() if not self._stays(name, box, rows, before))
             weight += sum(layout.constant_bytes(name, box) for name, box in beside.items() if before.get(name) != box)
-            written += layout.map_bytes(strip) * len(self.outside)
+            written += layout.map_bytes(strip) * len(self.finish.outside)
             before = {**loads, **beside}
         passes = self.passes(rows)
         weight += passes * self.constant_bytes(whole(self.work.shape))
@@ -172,7 +160,7 @@ class Bands(_Contraction):
                     blocks.append(self._block(with_rows(meet(block, strip), (start, stop)), at, number))
                     number += 1
                 steps += fold(blocks)
-                steps += self.epilogue(with_rows(strip, (start, stop)), at)
+                steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
             tail = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
             strips.append((*head, *fold(bands), *tail))
@@ -212,16 +200,8 @@ class Slices(_Contraction):
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
-        operands = work.group.operands(as_seen=True)
-        self.data = next(o for o in operands if o.op == self.head and o.input == 0)
-        self.others: dict[str, list[Operand]] = {}
-        for operand in operands:
-            if operand.op != self.head or operand.input > 1:
-                self.others.setdefault(operand.source.name, []).append(operand)
-        self.other_places = {name: name if name != self.data.source.name else self._place(f"{name} beside") for name in self.others}
-        self.sums_place = self._place("sums")
-        readers = {name: [r for r in found if r[0] != self.head] for name, found in work.group.constants().items()}
-        self.beside = {name: found for name, found in readers.items() if found}
+        self.data = next(o for o in work.operands if o.op == self.head and o.input == 0)
+        self.sums_place = work.place_name("sums")
         self.bias = [(i, name) for i, name in self.constants if i != 1]
         self.weights = [(i, name) for i, name in self.constants if i == 1]
         self.depth = input_channels(self.call)
@@ -271,12 +251,6 @@ class Slices(_Contraction):
         block = with_rows(block, rows)
         return cut(block, -1, columns) if self.work.columns else block
 
-    def _hull(self, readers: Sequence[Operand], out: Box) -> Box:
-        return hull([footprint(self.flow.calls[o.op], o.input, out) for o in readers])
-
-    def _beside(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
-        return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
-
     def _weight_bytes(self, out: Box, span: Span) -> int:
         return sum(self.layout.constant_bytes(name, footprint(self.call, i, out, inputs=span)) for i, name in self.weights)
 
@@ -303,11 +277,7 @@ class Slices(_Contraction):
             found.append((self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
             found.append((self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
-        found += [(name, "map", grid.rows, layout.row_on_chip(tile)) for name in self.made]
-        for name, readers in self.others.items():
-            box = self._hull(readers, tile)
-            found.append((self.other_places[name], "map", row_count(box), layout.row_on_chip(box)))
-        return found + [(name, "weight", 1, layout.constant_bytes(name, self._beside(r, tile))) for name, r in self.beside.items()]
+        return found + self.finish.entries(tile)
 
     def need(self, grid: Grid) -> int:
         """Buffer bytes."""
@@ -339,11 +309,10 @@ class Slices(_Contraction):
         written = weight = 0
         for (height, width), times in tiles.items():
             for block, blocks in extents.items():
-                out = self._tile(block, (0, height), (0, width))
-                written += times * blocks * self.layout.map_bytes(out) * len(self.outside)
-                read += times * blocks * sum(self.layout.map_bytes(self._hull(readers, out)) for readers in self.others.values())
-                beside = sum(self.layout.constant_bytes(name, self._beside(r, out)) for name, r in self.beside.items())
-                weight += times * blocks * beside
+                end = self.finish.dram(self._tile(block, (0, height), (0, width)))
+                written += times * blocks * end.output
+                read += times * blocks * end.input
+                weight += times * blocks * end.weight
         everything = whole(self.work.shape)
         weight += passes * self._weight_bytes(everything, (0, self.depth)) + (passes if count > 1 else 1) * self._bias_bytes(everything)
         return DramBytes(input=read, output=written, weight=weight)
@@ -398,7 +367,7 @@ class Slices(_Contraction):
                 for block in self._blocks(grid.channels):
                     out = self._tile(block, rows, columns)
                     parts = [(span, self._patch(footprint(self.call, 0, block, inputs=span), read_rows, read_columns)) for span in slices]
-                    tiles.append((*fold(list(self._sums(grid, out, parts, at))), *self._finish(out, at)))
+                    tiles.append((*fold(list(self._sums(grid, out, parts, at))), *self.finish.steps(out, at)))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
@@ -432,12 +401,6 @@ class Slices(_Contraction):
         self._on_chip[name] = box
         return changed
 
-    def _finish(self, out: Box, at: dict[str, int]) -> list[Step]:
-        """The epilogue of a tile."""
-        steps: list[Step] = [self.layout.load(name, self._hull(readers, out), at[self.other_places[name]]) for name, readers in self.others.items()]
-        steps += [self.layout.load_constant(name, self._beside(readers, out), at[name]) for name, readers in self.beside.items()]
-        return steps + self.epilogue(out, at)
-
 
 def read_spans(reads: RowReads, step: int) -> dict[Span, Span]:
     """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
@@ -469,12 +432,6 @@ def powers(limit: int) -> list[int]:
     [1, 2, 4, 5]
     """
     return [*(1 << k for k in range(limit.bit_length()) if 1 << k < limit), limit]
-
-
-def row_count(box: Box) -> int:
-    """Rows of a box."""
-    start, stop = row_span(box)
-    return stop - start
 
 
 def input_channels(call: Call) -> int:

@@ -38,7 +38,7 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
         mode=cost.mode,
         band_rows=costs.band_rows(group),
         weight_passes=costs.weight_passes(group),
-        buffer_bytes=cost.buffer_bytes,
+        buffer_bytes=costs.planned_bytes(group),
         dram=moved,
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
@@ -58,11 +58,10 @@ def _schedule(costs: GroupCosts, group: int, cost: Cost) -> tuple[tuple[Place, .
     if cost.mode == "lbdf":
         return (*line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, costs.line_buffers.ring_rows(group)), "")
     if cost.mode == "resident":
-        return (*costs.resident.schedule(group), "")
+        return (*costs.widest_resident(group).schedule(group), "")
     if cost.mode == "brr":
-        banded = costs.banded(group)
-        assert banded is not None, "mode brr means that a number of bands fits"
-        return (*costs.bands.schedule(group, banded), "")
+        bands, banded = costs.widest_bands(group)
+        return (*bands.schedule(group, banded), "")
     if costs.traffic is not Traffic.TILED:
         return (), (), f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
     chosen = costs.tile(group)

@@ -48,10 +48,14 @@ class Life(NamedTuple):
 
 
 class Resident:
-    """Buffer needs and schedules of the groups of one dataflow, memoised. Nothing depends on the size of the buffer."""
+    """Buffer needs and schedules of the groups of one dataflow, memoised. Nothing depends on the size of the buffer.
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+    Blocks of weights are `width` output channels wide: by default as narrow as the chip can, `channel_align`.
+    """
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
+        self.width = width or hardware.channel_align
         self.layout = Layout(dataflow, hardware)
         self._map_bytes = [m.rows * hardware.row_bytes(m) for m in dataflow.maps]
         self._constants = [tuple(dict.fromkeys(w.name for w in weights if not w.gathered)) for weights in dataflow.weights]
@@ -264,7 +268,7 @@ class Resident:
         if weight is None or weight in kept or weight in self._pinned[op]:
             yield None
         else:
-            yield from _channel_spans(self.dataflow, op, self.layout.hardware.channel_align)
+            yield from _channel_spans(self.dataflow, op, self.width)
 
     def _block(self, op: int, kept: frozenset[str], span: Span | None) -> Iterator[tuple[str, Box]]:
         """What lies in one weight block: (constant, box in its own axes), one after the other."""

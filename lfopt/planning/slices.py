@@ -1,6 +1,6 @@
 """Which maps of a group that runs in bands are full and which are sliced, which constants pass block by block, and what that takes at the least.
 
-A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `channel_align` channels at a time, and only inside its
+A *full* map is on chip with all its channels, in a ring of rows. A *sliced* map is there `width` channels at a time, and only inside its
 *segment*: the contraction that makes it from a full map, the operators that follow it channel by channel, and the contractions that sum over it,
 slice by slice, into full maps. A map that is all in one slice is full.
 """
@@ -69,9 +69,10 @@ class Draft:
 class Slices:
     """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip."""
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int) -> None:
         self.dataflow = dataflow
         self.hardware = hardware
+        self.width = width  # channels
         self.layout = Layout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._by_slices: dict[tuple[int, int], bool] = {}
@@ -258,8 +259,8 @@ class Slices:
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
     def spans(self, shape: tuple[int, ...]) -> list[Span]:
-        """Channels of a map, `channel_align` at a time."""
-        step, count = self.hardware.channel_align, shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
+        """Channels of a map, `width` at a time."""
+        step, count = self.width, shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
         return [(low, min(low + step, count)) for low in range(0, count, step)]
 
     def result_box(self, op: int, span: Span) -> Box:
@@ -286,7 +287,7 @@ class Slices:
         return self.row_bytes[self.dataflow.results[op][0]] // self.hardware.element_bytes * self.hardware.accumulator_bytes
 
     def block_bytes(self, op: int, *, sums: bool) -> int:
-        """Largest weight block: `channel_align` output channels, and as many input channels if the operator sums over slices."""
+        """Largest weight block: `width` output channels, and as many input channels if the operator sums over slices."""
         key = op, sums
         if key not in self._blocks:
             call, streamed, found = self.dataflow.calls[op], self.facts[op].streamed, 0

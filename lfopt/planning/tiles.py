@@ -1,27 +1,31 @@
 """How a single operator (with its epilogue) that does not fit the buffer is cut up, and what that moves.
 
-Three schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer never costs more bytes.
+Four schedules; the one with the fewest bytes wins. Every set of choices grows with the buffer, so more buffer never costs more bytes.
 
     frames   blocks of output channels, each in column strips; the group runs row by row on each of them (`lfopt.planning.streaming`):
              weights move once, an input that every block reads moves once per block
     bands    (contractions) bands of output rows, on column strips; the weights pass once per band through a double-buffered slice
     slices   (contractions) tiles of rows x columns x channels whose partial sums stay on chip while the input channels pass slice by slice
+    folds    (reductions over rows) blocks of the result whose partial sums, or extremes, stay on chip while the input rows pass band by band
 
-A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Others are cut into frames only. What is counted is what
-the steps of the schedule move: halos, and the padding of rows that are cut, included.
+A contraction is an operator whose operand 1 (weights, or a second matrix) meets operand 0. Operators that are neither are cut into frames only. What
+is counted is what the steps of the schedule move: halos, and the padding of rows that are cut, included.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from math import ceil
 
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.compute import folding
 from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.folds import Folds
 from lfopt.planning.streaming import Frames, Layout
 from lfopt.planning.work import CHANNELS, Work, channel_sizes
 
@@ -32,14 +36,14 @@ MOST_STRIPS = 1 << 20
 class Tile:
     """A chosen tiling."""
 
-    kind: str  # frames | bands | slices | none: nothing that is known fits
+    kind: str  # frames | bands | slices | folds | none: nothing that is known fits
     dram: DramBytes
     buffer_bytes: int
-    turns: int = 0  # times that the head runs on a frame, a block or a slice
+    turns: int = 0  # times that the head runs on a frame, a block, a slice or a band
     weight_passes: int = 1  # times that operand 1 is loaded
     blocks: tuple[tuple[int, int], ...] = ()  # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
-    rows: int = 0  # output rows in a band or tile
-    inputs: int = 0  # input channels in a slice
+    rows: int = 0  # output rows in a band, tile or block
+    inputs: int = 0  # input channels in a slice, input rows in a band that is folded
 
 
 class Tiles:
@@ -99,7 +103,7 @@ def _kinds(work: Work) -> Sequence[Choices]:
     if not work.uniform:
         return ()
     if not work.contracts:
-        return (_split, _split_twice)
+        return (_split, _folds, _split_twice)
     return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
 
 
@@ -114,7 +118,8 @@ def _sizes(extent: int) -> list[int]:
 
 def _axes(work: Work) -> list[int]:
     rank = len(work.shape)
-    order = dict.fromkeys((1 if rank > 2 else rank - 1, *reversed(range(rank))))
+    channels = [1] if rank > 2 else []
+    order = dict.fromkeys([*channels, *reversed(range(rank))])
     return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > 1]
 
 
@@ -152,6 +157,38 @@ def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: in
             if dram.total <= work.once.total:
                 return
             best = found if best is None or _order(found) < _order(best) else best
+
+
+def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
+    """Bands of the rows that are folded, as high as fit. What moves does not depend on their height."""
+    if not work.folds:
+        return
+    folds = Folds(work)
+    for cuts in _ever_finer(work):
+        if best is not None and folds.dram(cuts[0][:-1]).total >= best.dram.total:
+            continue
+        for blocks in cuts[bisect_left(range(len(cuts)), x=True, key=lambda k: folds.highest(cuts[k], beta) > 0) :]:
+            inputs = folds.highest(blocks, beta)
+            found = Tile("folds", folds.dram(blocks), folds.need(blocks, inputs), folds.turns(blocks, inputs), 1, blocks, folds.rows(blocks), inputs)
+            yield found
+            best = found if best is None or _order(found) < _order(best) else best
+
+
+def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
+    """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, single elements along the others."""
+    yield [()]
+    axes = [axis for axis, _ in _finest(work)]
+    for count in range(len(axes)):
+        for before in combinations(axes, count):
+            single = tuple((axis, 1) for axis in before)
+            for axis in (axis for axis in axes if axis not in before):
+                yield [(*single, (axis, size)) for size in _sizes(work.shape[axis])[1:]]
+
+
+def _finest(work: Work) -> tuple[tuple[int, int], ...]:
+    """A reduction's result cut into single elements."""
+    axes = _axes(work)
+    return tuple((axis, 1) for axis in (*axes, *(a for a, extent in enumerate(work.shape) if extent > 1 and a not in axes)))
 
 
 def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
@@ -221,10 +258,27 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
             continue
         need = slices.need(grid)
         if need < beta:
-            blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
-            found = Tile("slices", slices.dram(grid), need, slices.turns(grid), passes, blocks, grid.rows, grid.inputs)
-            yield found
-            best = found if best is None or _order(found) < _order(best) else best
+            found = _slice_tile(slices, grid)
+            if best is None or _order(found) < _order(best):
+                best = _widened(slices, grid, found, beta)
+                yield best
+
+
+def _slice_tile(slices: Slices, grid: Grid) -> Tile:
+    blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
+    return Tile("slices", slices.dram(grid), slices.need(grid), slices.turns(grid), slices.passes(grid), blocks, grid.rows, grid.inputs)
+
+
+def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
+    """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer turns."""
+    most = Grid(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth)
+    for name in ("inputs", "columns", "channels", "rows"):
+        while (extent := getattr(grid, name)) < getattr(most, name):
+            larger = replace(grid, **{name: min(2 * extent, getattr(most, name))})
+            if slices.need(larger) >= beta or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total:
+                break
+            grid, tile = larger, wider
+    return tile
 
 
 def _nothing(work: Work, beta: int) -> Tile:
@@ -241,6 +295,7 @@ def _nothing(work: Work, beta: int) -> Tile:
         axes = _axes(work)
         cuts = [*(((axis, 1),) for axis in axes), *(((outer, 1), (inner, 1)) for outer in axes for inner in axes if inner != outer)]
         choices += [work.cost(work.frames(cut))[0] for cut in cuts]
+        choices += [Folds(work).dram(_finest(work))] if work.folds else []
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
@@ -250,6 +305,8 @@ def schedule(work: Work, tile: Tile) -> tuple[tuple[Place, ...], tuple[Node, ...
         return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule()
     if tile.kind == "bands":
         return Bands(work, tile.blocks).schedule(tile.rows)
+    if tile.kind == "folds":
+        return Folds(work).schedule(tile.blocks, tile.inputs)
     (_, channels), (_, columns) = tile.blocks
     return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs))
 
@@ -267,5 +324,6 @@ def signature(flow: Dataflow, mask: int) -> object:
         outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
         weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
         values = tuple(None if v is None or v.size > 64 else v.tobytes() for v in call.values)
-        rows.append((operator.kind, attributes, call.shapes, call.constant, call.results, names, roots and behind, outside, weights, values))
+        parts = folding(call)
+        rows.append((operator.kind, attributes, call.shapes, call.constant, call.results, names, roots and behind, outside, weights, values, parts))
     return tuple(rows)

@@ -10,6 +10,7 @@ from math import ceil, prod
 
 from lfopt.ir import Box, DramBytes, Span, cut, whole
 from lfopt.ops import Call, RowReads, Tiling
+from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
 from lfopt.planning.streaming import Frames, Group, Layout
 
@@ -32,8 +33,11 @@ class Work:
         windowed = self.call.operator.kind in ("Conv", "ConvTranspose") and len(self.shape) in (4, 5)
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
         by_matrix = self.call.operator.kind in ("Gemm", "MatMul")
+        self.operands = self.group.operands(as_seen=True)
+        entire = any(o.source.entire for o in self.operands)
         rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
-        self.rows_apart = rows_apart and not any(o.source.entire for o in self.group.operands(as_seen=True))
+        self.rows_apart = rows_apart and not entire
+        self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire  # a reduction over the rows of a map
 
     @cached_property
     def once(self) -> DramBytes:
@@ -47,6 +51,12 @@ class Work:
             output=sum(hardware.dram_bytes(flow.maps[m]) for m in self.group.outside),
             weight=sum(self.layout.constant_bytes(name, box) for name, box in constants.items()) + gathered,
         )
+
+    def place_name(self, name: str) -> str:
+        """The name of a place that is not named after what it holds: one that no tensor has."""
+        while name in self.flow.graph.tensors:
+            name += "'"
+        return name
 
     def frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
         """The frames that cutting the results into such blocks gives, the last block the fastest."""
@@ -68,7 +78,7 @@ class Work:
 
     def least_bytes(self, size: int, others: Sequence[tuple[int, int]]) -> int:
         """What a contraction in blocks of so many channels moves at the least: an input that does not stay on chip is read for each of them."""
-        data = next(o for o in self.group.operands(as_seen=True) if o.op == self.head and o.input == 0)
+        data = next(o for o in self.operands if o.op == self.head and o.input == 0)
         halo = self.halo_bytes(others[0][1]) if others else 0
         if not others and self.group.ring(data.source) >= data.source.tensor.rows:
             return 0

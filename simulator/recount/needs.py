@@ -15,8 +15,8 @@ import numpy as np
 from lfopt.ir import row_axis
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
-from lfopt.ops.parameters import pad_amounts
-from lfopt.ops.table import spec
+from lfopt.ops.parameters import pad_amounts, reduced_axes
+from lfopt.ops.table import TABLE, Tiling, spec
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Ints
 
@@ -29,7 +29,7 @@ class Result:
 
     axes: tuple[Part, ...]  # of the first result
     rows: Part  # of all results together
-    inputs: Part  # input channels that the step reads, of a contraction
+    inputs: Part  # what the step reads of what is folded
 
 
 Rule = Callable[[Result], Part]
@@ -42,7 +42,7 @@ def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    if axis is not None and not (known and _summed(call, read.index, axis)):
+    if axis is not None and not (known and rules[axis] is _inputs):
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules
@@ -53,9 +53,13 @@ def constant_rules(call: Call, index: int) -> Rules:
     return _rules(call, index)
 
 
-def input_channels(call: Call) -> int:
-    """Input channels that one output element of a contraction sums over; 0 of other operators."""
-    kind = spec(call.operator.kind, call.operator.domain).kind
+def folded(call: Call) -> int:
+    """How much is folded into one output element, and may come in parts: input channels of a contraction, rows of a reduction; 0 of all else."""
+    found = spec(call.operator.kind, call.operator.domain)
+    kind = found.kind
+    if found.tiling is Tiling.FOLD:
+        axis = row_axis(call.shape(0))
+        return call.shape(0)[axis] if axis is not None and axis in (reduced_axes(call) or ()) else 0
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
@@ -165,8 +169,17 @@ def _pool(call: Call, index: int) -> Rules:
     return [partial(_same, 0), partial(_same, 1), *_spatial(call)]
 
 
-def _global_pool(call: Call, index: int) -> Rules:
-    return [partial(_same, 0), partial(_same, 1), *_wholes(call.shape(0)[2:])]
+def _reduce(call: Call, index: int) -> Rules:
+    """Axes that are folded whole, or rows in parts; of the others what the result has, which has lost the former unless they are kept."""
+    shape, axes = call.shape(index), reduced_axes(call)
+    if index > 0 or axes is None:
+        return [None] * len(shape)
+    others = [axis for axis in range(len(shape)) if axis not in axes]
+    place = {axis: axis if call.attribute("keepdims", 1) else k for k, axis in enumerate(others)}
+    found: Rules = [partial(_same, place[axis]) if axis in place else partial(_whole, extent) for axis, extent in enumerate(shape)]
+    if folded(call):
+        found[row_axis(shape) or 0] = _inputs
+    return found
 
 
 def _batch_normalization(call: Call, index: int) -> Rules:
@@ -214,7 +227,7 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
     "Gemm": _gemm,
     "MatMul": _matmul,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
-    **dict.fromkeys(("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"), _global_pool),
+    **dict.fromkeys((kind for kind in TABLE if kind.startswith(("Global", "Reduce"))), _reduce),
     "BatchNormalization": _batch_normalization,
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along),
     "Concat": _concat,
@@ -229,8 +242,3 @@ def _rules(call: Call, index: int) -> Rules:
     if len(call.results) == 1 and found.kind in RULES:
         return RULES[found.kind](call, index)
     return _broadcast(call.shape(index), len(call.result)) if found.elementwise else [None] * len(call.shape(index))
-
-
-def _summed(call: Call, index: int, axis: int) -> bool:
-    """Whether a contraction sums over this axis of an operand."""
-    return index < 2 and input_channels(call) > 0 and _rules(call, index)[axis] is _inputs

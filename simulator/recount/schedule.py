@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis
-from simulator.recount.needs import Part, Result, input_channels
+from simulator.recount.needs import Part, Result, folded
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Boxes, Ints, Leaf, leaves
 
@@ -74,7 +74,7 @@ class Computation:
     leaf: Leaf
     step: Compute
     pieces: tuple[Piece, ...]  # one per result
-    depth: int  # input channels that a whole sum has; 0 of what is no contraction
+    depth: int  # how much a whole sum folds: input channels, or rows; 0 of what folds nothing
 
     @property
     def whole_sum(self) -> bool:
@@ -83,14 +83,14 @@ class Computation:
 
     @property
     def input_boxes(self) -> tuple[Ints, int]:
-        """(different runs, axes + 1) where the box of its result begins, and the input channels; and how many runs are equal."""
+        """(different runs, axes + 1) where the box of its result begins, and what it folds; and how many runs are equal."""
         columns = [*range(len(self.pieces[0].extents)), *([len(self.step.origin) - 1] if self.step.inputs else [])]
         starts, repeats = self.leaf.starts(columns)
         return (starts if self.step.inputs else np.pad(starts, ((0, 0), (0, 1)))), repeats
 
     @property
     def inputs(self) -> Part:
-        """(runs,) input channels read."""
+        """(runs,) what is read of what is folded."""
         if self.step.inputs is None:
             return np.zeros(self.leaf.runs, np.int64), np.full(self.leaf.runs, self.depth)
         start = self.leaf.start(len(self.step.origin) - 1)
@@ -147,7 +147,7 @@ class Schedule:
                 for name, box in zip(self.net.makes[step.operator], step.boxes, strict=True):
                     pieces.append(Piece(leaf, name, box_shape(box), column))
                     column += len(box)
-                found.append(Computation(leaf, step, tuple(pieces), input_channels(self.net.calls[step.operator])))
+                found.append(Computation(leaf, step, tuple(pieces), folded(self.net.calls[step.operator])))
         return found
 
     def result(self, op: str, pieces: Sequence[Piece], inputs: Part | None = None) -> Result:
@@ -196,8 +196,8 @@ class Schedule:
             return f"places are numbered up to {len(self.group.places) - 1}"
         if (step.first and step.last) != (step.sums < 0):
             return "partial sums need a place, whole ones do not"
-        if (step.inputs or step.sums >= 0) and not input_channels(self.net.calls[step.operator]):
-            return "only contractions have partial sums"
+        if (step.inputs or step.sums >= 0) and not folded(self.net.calls[step.operator]):
+            return "it has no partial sums"
         return ""
 
     def _limits(self, step: Transfer | Compute) -> list[tuple[int, int]]:
@@ -207,7 +207,7 @@ class Schedule:
         else:
             boxes, names, rest = list(step.boxes), self.net.makes[step.operator], list[tuple[int, int]]()
             if step.inputs:
-                rest.append((step.inputs[1] - step.inputs[0], input_channels(self.net.calls[step.operator])))
+                rest.append((step.inputs[1] - step.inputs[0], folded(self.net.calls[step.operator])))
         spans = ((box_shape(box), self.net.graph.shape(name)) for box, name in zip(boxes, names, strict=True))
         return [pair for extents, shape in spans for pair in zip(extents, shape, strict=True)] + rest
 

@@ -119,7 +119,7 @@ def _computed(schedule: Schedule) -> Iterator[str]:
 
 
 def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator[str]:
-    """Of every finished sum, each input channel was added once; and sums are begun as often as they are finished."""
+    """Of every finished sum, each input channel or row was added once; and sums are begun as often as they are finished."""
     shape, depth = schedule.net.graph.shape(schedule.net.makes[op][0]), found[0].depth
     added: list[Boxes] = []
     begun: list[Boxes] = []
@@ -132,7 +132,7 @@ def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator
         if not one.whole_sum:
             begun.append(boxes._replace(weight=boxes.weight * (one.step.first - one.step.last)))
     if times_covered((*shape, depth), added).any():
-        yield f"{op!r}: not every input channel is added to its sums just once"
+        yield f"{op!r}: not every input channel or row is added to its sums just once"
     if times_covered(shape, begun).any():
         yield f"{op!r}: sums are not begun as often as they are finished"
 

@@ -1,0 +1,377 @@
+"""Labelled groups on disk, and their split into training, validation and test.
+
+A folder holds `dataset.json` and, per scheme and network, one compressed archive:
+
+    members   (operators of all groups,) unsigned: indices in the dataflow, group after group, ascending
+    offsets   (groups + 1,) int64: where each group begins in `members`
+    need      (groups,) int64: F_beta in bytes; 2**62 where no buffer is large enough. A group is valid at beta iff it is less.
+    draw      (groups,) int32: the draw that first met the group; it is seeded with (seed, first 8 digits of the fingerprint, draw)
+    names     (operators,) str: of the network, in the order of its dataflow
+    settings  (): JSON: everything that the archive follows from
+
+Features are not stored: they are made from the network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+
+from explainers.graph import GroupGraph, Groups
+from explainers.sampling import BETAS, Draw, Sample, Seed, batches, need, parts, sample, twins
+from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+
+SCHEMA = "lfopt.dataset/1"
+MANIFEST = "dataset.json"
+CHECKED = 16  # groups of a shard whose labels are computed afresh before it is used
+
+CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
+
+LabelScheme = Literal["lbdf", "brr"]
+By = Literal["random", "family"]
+Load = Callable[[str], Dataflow]  # source of a network -> the network
+
+FAMILIES = (
+    ("deeplab", "DeepLab"),
+    ("efficientnet", "EfficientNet"),
+    ("mobilenet", "MobileNet"),
+    ("squeezenet", "SqueezeNet"),
+    ("fsrcnn", "FSRCNN"),
+    ("rcnn", "R-CNN"),
+    ("ssd", "SSD"),
+    ("resnet", "ResNet"),
+    ("vgg", "VGG"),
+    ("s3d", "S3D"),
+    ("bert", "Transformer"),
+    ("gpt", "Transformer"),
+)  # what a name contains -> family; the first that fits
+HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps for the test
+
+
+def family(name: str) -> str:
+    """Family of a network by its name; a name that says nothing is a family of its own.
+
+    >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost"), family("mine_7")
+    ('DeepLab', 'SSD', 'mine_7')
+    """
+    return next((found for part, found in FAMILIES if part in name.lower()), name)
+
+
+def fingerprint(flow: Dataflow) -> str:
+    """SHA-256 over names, kinds, shapes and row dependences of the operators: equal for equal networks, whatever their weights."""
+    digest = hashlib.sha256()
+    for operator, call, operands, results in zip(flow.operators, flow.calls, flow.operands, flow.results, strict=True):
+        reads = [(o.map, o.input, o.reads.need, o.reads.keep) for o in operands]
+        digest.update(repr((operator.name, operator.kind, call.shapes, call.constant, reads, results)).encode())
+    digest.update(repr([(m.shape, out) for m, out in zip(flow.maps, flow.is_output, strict=True)]).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the groups of a shard come from, as it stands in the manifest."""
+
+    name: str
+    source: str  # zoo:NAME, or the path of an ONNX file
+    family: str
+    operators: int
+    fingerprint: str
+    sha256: str | None  # of the file; None for the zoo
+
+    @property
+    def stem(self) -> str:
+        """File name of its shards, without folder and ending."""
+        origin = f"-{self.sha256[:8]}" if self.sha256 else ""
+        return re.sub(r"[^A-Za-z0-9._-]", "_", self.name)[:80] + origin
+
+
+@dataclass(frozen=True)
+class Order:
+    """A shard to be made. The same order gives the same shard."""
+
+    network: Source
+    scheme: LabelScheme
+    groups: int  # at most
+    seed: int
+    hardware: Hardware  # its buffer does not count
+
+    @property
+    def settings(self) -> str:
+        """Everything that the shard follows from, as JSON; where a file lies does not matter."""
+        hardware = {key: getattr(self.hardware, key) for key in CHIP}
+        network = {key: value for key, value in asdict(self.network).items() if key != "source" or self.network.sha256 is None}
+        found = {"schema": SCHEMA, "scheme": self.scheme, "groups": self.groups, "seed": self.seed, "betas": BETAS}
+        return json.dumps({**found, "hardware": hardware, "network": network})
+
+    @property
+    def file(self) -> str:
+        """Path of the shard in the folder of the data set."""
+        return f"{self.scheme}/{self.network.stem}.npz"
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Labelled groups of one network under one scheme."""
+
+    members: np.ndarray  # as in the module's docstring
+    offsets: np.ndarray
+    need: np.ndarray
+    draw: np.ndarray
+    names: np.ndarray
+    settings: str
+
+    def __len__(self) -> int:
+        return len(self.need)
+
+    @classmethod
+    def of(cls, found: Sample, flow: Dataflow, settings: str) -> Shard:
+        """The groups of a sample."""
+        members = np.array([i for mask in found.masks for i in bits(mask)], np.uint16 if len(flow) <= 1 << 16 else np.uint32)
+        offsets = np.cumsum([0, *(mask.bit_count() for mask in found.masks)])
+        return cls(members, offsets.astype(np.int64), found.needs, found.draws, np.array(flow.names(flow.everything)), settings)
+
+    def operators(self, k: int) -> tuple[int, ...]:
+        """Operators of a group, ascending."""
+        return tuple(self.members[self.offsets[k] : self.offsets[k + 1]].tolist())
+
+    def mask(self, k: int) -> int:
+        """A group as a mask of operators."""
+        return sum(1 << i for i in self.operators(k))
+
+    def save(self, file: BinaryIO) -> None:
+        """Write the archive."""
+        arrays = {name: getattr(self, name) for name in ("members", "offsets", "need", "draw", "names")}
+        np.savez_compressed(file, allow_pickle=False, **arrays, settings=np.array(self.settings))
+
+    @classmethod
+    def read(cls, path: Path) -> Shard:
+        """Raises InvalidConfig if the file is not a whole shard."""
+        kinds = {"members": "u", "offsets": "i", "need": "i", "draw": "i", "names": "U"}
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in kinds}
+                settings = str(archive["settings"][()])
+        except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+            raise InvalidConfig(f"{path}: not a shard of a data set: {str(error)[:200]}") from None
+        shard = cls(**arrays, settings=settings)
+        if not (
+            all(array.ndim == 1 and array.dtype.kind == kinds[name] for name, array in arrays.items())
+            and len(shard.offsets) == len(shard.need) + 1 == len(shard.draw) + 1
+            and shard.offsets[0] == 0
+            and (np.diff(shard.offsets) > 0).all()
+            and shard.offsets[-1] == len(shard.members)
+            and (shard.members < len(shard.names)).all()
+        ):
+            raise InvalidConfig(f"{path}: not a shard of a data set: its arrays do not match")
+        return shard
+
+
+def seeds(seed: int, network: Source) -> Seed:
+    """Of the draws of a network: networks that are almost equal, such as two exports of one, get groups of their own."""
+    return seed, int(network.fingerprint[:8], 16)
+
+
+def costs_of(flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> GroupCosts:
+    """The checker that labels: groups in the scheme's own mode, nothing tiled."""
+    return GroupCosts(flow, hardware, scheme=scheme, epilogue=False)
+
+
+def make(order: Order, flow: Dataflow, drawer: Callable[[GroupCosts], Draw]) -> Shard:
+    """Draw and label the groups of one network."""
+    costs = costs_of(flow, order.hardware, order.scheme)
+    return Shard.of(sample(costs, drawer(costs), order.groups, seeds(order.seed, order.network)), flow, order.settings)
+
+
+def outdated(shard: Shard, costs: GroupCosts) -> bool:
+    """Whether labels differ from what the checker says now, as far as a few of them tell."""
+    few = np.linspace(0, len(shard) - 1, min(CHECKED, len(shard))).astype(int).tolist()
+    return any(need(costs, shard.mask(k)) != shard.need[k] for k in few)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Graphs with their labels, group after group; of each group one per beta."""
+
+    graphs: list[GroupGraph]
+    valid: np.ndarray  # (examples,) bool: the group runs whole from the buffer
+    groups: np.ndarray  # (examples,) int64: number of the group in the data set
+    betas: np.ndarray  # (examples,) int64: bytes
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Numbers of groups, ascending. The graphs of a group, and groups with equal graphs, are in one part."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The groups of one scheme, numbered through all networks."""
+
+    scheme: LabelScheme
+    networks: tuple[Source, ...]
+    shards: tuple[Shard, ...]  # per network
+    hardware: Hardware
+    sha256: str  # over the digests of all shards: names the data set
+    load: Load
+
+    @classmethod
+    def read(cls, folder: Path, scheme: LabelScheme, load: Load) -> Dataset:
+        """A finished data set. Raises InvalidConfig if it is none, or damaged."""
+        data = read_manifest(folder)
+        try:
+            found = data["schemes"].get(scheme, {"finished": False})
+            entries = [(Source(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in found.get("networks", ())]
+            hardware = Hardware(BETAS[-1], **data["settings"]["hardware"])
+            finished = found["finished"] and bool(entries)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
+        if not finished:
+            raise InvalidConfig(f"{folder}: holds no finished data for scheme {scheme}; `lfopt dataset -o {folder} --scheme {scheme}` makes it")
+        digest = hashlib.sha256()
+        for _, path, listed in entries:
+            if (there := _sha256(path)) != listed:
+                raise InvalidConfig(f"{path}: its SHA-256 is {there[:16]}..., {MANIFEST} says {listed[:16]}...")
+            digest.update(listed.encode())
+        shards = tuple(Shard.read(path) for _, path, _ in entries)
+        return cls(scheme, tuple(network for network, _, _ in entries), shards, hardware, digest.hexdigest(), load)
+
+    def __len__(self) -> int:
+        return len(self.needs)
+
+    @cached_property
+    def needs(self) -> np.ndarray:
+        """(groups,) int64: F_beta in bytes."""
+        return np.concatenate([shard.need for shard in self.shards])
+
+    @cached_property
+    def network(self) -> np.ndarray:
+        """(groups,) int64: number of the network."""
+        return np.repeat(np.arange(len(self.shards)), [len(shard) for shard in self.shards])
+
+    @cached_property
+    def families(self) -> np.ndarray:
+        """(groups,) str: family of the network."""
+        return np.array([network.family for network in self.networks])[self.network]
+
+    @cached_property
+    def twins(self) -> np.ndarray:
+        """(groups,) uint64: equal for groups with equal graphs."""
+        return np.concatenate([twins(Groups(self.flow(n), self.hardware), self.masks(n)) for n in range(len(self.shards))])
+
+    @cached_property
+    def _flows(self) -> dict[int, Dataflow]:
+        return {}
+
+    def flow(self, network: int) -> Dataflow:
+        """A network, as it was when its groups were labelled. Raises InvalidConfig if it has changed, or the checker has."""
+        if network not in self._flows:
+            entry = self.networks[network]
+            flow = self.load(entry.source)
+            if fingerprint(flow) != entry.fingerprint:
+                raise InvalidConfig(f"{entry.source}: is not the network that the data set was made of; make the data set anew")
+            if outdated(self.shards[network], costs_of(flow, self.hardware, self.scheme)):
+                raise InvalidConfig(f"{entry.source}: the checker labels its groups otherwise than the data set does; make the data set anew")
+            self._flows[network] = flow
+        return self._flows[network]
+
+    def masks(self, network: int) -> list[int]:
+        """The groups of one network, as masks of its operators."""
+        shard = self.shards[network]
+        return [shard.mask(k) for k in range(len(shard))]
+
+    def provenance(self, group: int) -> dict[str, Any]:
+        """Network, source, seed and nodes of one group."""
+        n = int(self.network[group])
+        shard, k = self.shards[n], group - int(np.searchsorted(self.network, n))
+        nodes = [str(shard.names[i]) for i in shard.operators(k)]
+        seed = (*seeds(json.loads(shard.settings)["seed"], self.networks[n]), int(shard.draw[k]))
+        return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
+
+    def examples(self, groups: Sequence[int] | np.ndarray | None = None, betas: Sequence[int] = BETAS) -> Examples:
+        """Graphs and labels of some groups (of all, if not said which), in the order given; what does not depend on beta is shared."""
+        wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
+        made: dict[int, list[GroupGraph]] = {}
+        for n in np.unique(self.network[wanted]).tolist():
+            start, shard = int(np.searchsorted(self.network, n)), self.shards[n]
+            numbers = np.unique(wanted[self.network[wanted] == n])
+            masks = [shard.mask(k) for k in (numbers - start).tolist()]
+            chip = Groups(self.flow(n), self.hardware)
+            for beta in betas:
+                for first, batch in batches(chip.at(beta), masks):
+                    for group, (features, links) in zip(numbers[first:].tolist(), parts(batch), strict=False):
+                        before = made.setdefault(group, [])
+                        same = before[0] if before else None
+                        operators = same.operators if same else shard.operators(group - start)
+                        before.append(GroupGraph(operators, features, same.links if same else links))
+        graphs = [graph for group in wanted.tolist() for graph in made[group]]
+        sizes = np.tile(np.array(betas, np.int64), len(wanted))
+        owners = np.repeat(wanted, len(betas))
+        return Examples(graphs, self.needs[owners] < sizes, owners, sizes)
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror or error}") from None
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """dataset.json of a folder. Raises InvalidConfig if there is none."""
+    path = folder / MANIFEST
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidConfig(f"{path}: {error.strerror or error}; `lfopt dataset -o {folder}` makes a data set") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{path}: not JSON: {str(error)[:200]}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise InvalidConfig(f"{path}: schema: found {data.get('schema') if isinstance(data, dict) else data!r}; accepted: {SCHEMA!r}")
+    return data
+
+
+def splits(dataset: Dataset, by: By, seed: int, held_out: Sequence[str] = HELD_OUT) -> Split:
+    """Training, validation and test: 80, 10 and 10 % of the groups at random, or whole families for the test and the others 90 and 10 %.
+
+    Groups with equal graphs stay together. By family, those outside the held-out families that equal one inside are in no part.
+    """
+    keys = np.unique(dataset.twins, return_inverse=True)[1]
+    order = np.random.default_rng(seed).permutation(keys.max(initial=-1) + 1)
+    rank = order[keys]  # of each group: place of its structure in a random order
+    if by == "random":
+        return Split(*_cut(rank, np.ones(len(rank), bool), (0.8, 0.9)))
+    outside = np.isin(dataset.families, held_out)
+    if not outside.any() or outside.all():
+        found = ", ".join(sorted({*dataset.families.tolist()}))
+        raise InvalidConfig(f"split by family, scheme {dataset.scheme}: held out are {', '.join(held_out)}; the data set has {found}")
+    train, validation, _ = _cut(rank, ~outside & ~np.isin(keys, keys[outside]), (0.9, 1.0))
+    return Split(train, validation, np.flatnonzero(outside))
+
+
+def _cut(rank: np.ndarray, among: np.ndarray, shares: tuple[float, float]) -> list[np.ndarray]:
+    """Three parts of the groups, in the order of their structures, that hold these shares of them as nearly as structures can be kept whole."""
+    counts = np.bincount(rank[among], minlength=rank.max(initial=-1) + 1)
+    before = np.cumsum(counts) - counts
+    part = np.searchsorted(np.array(shares) * counts.sum(), before[rank], side="right")
+    return [np.flatnonzero(among & (part == k)) for k in range(3)]

@@ -1,0 +1,244 @@
+"""A fusion group as a graph that a network reads: a row of numbers per operator, and the links between operators.
+
+Nothing here knows the answer: the numbers are those of the paper (kind of operator, input and output shape, weight size, buffer size), as logarithms
+and as shares of the buffer, so that a chip with twice the buffer and maps twice as wide looks the same.
+
+Source: arXiv 2501.00636, section IV-A (node features).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from math import log2, prod
+
+import numpy as np
+
+from lfopt.ir import Hardware, row_axis
+from lfopt.ops import Dataflow, bits
+from lfopt.ops.table import Mapping, Tiling
+
+KINDS = (
+    "contraction", "depthwise", "transposed", "product", "pool", "reduction", "normalisation", "unary", "binary", "concat", "split", "pad", "resize",
+    "shuffle", "gather", "other",
+)  # fmt: skip
+RATIOS = 4  # logarithms of ratios of sizes
+SHARES = 13  # sizes that are given as a share of the buffer, and as the logarithm of that
+FEATURES = len(KINDS) + 1 + RATIOS + 2 * SHARES  # columns of `GroupGraph.features`; after the kinds: whether a row of the result needs all rows
+MOST_SHARE = 2.0  # a share above this says no more than that it is far too large
+
+
+@dataclass(frozen=True, eq=False)
+class GroupGraph:
+    """One group on one chip. Operators are numbered from 0 in topological order."""
+
+    operators: tuple[int, ...]  # index in the dataflow, ascending
+    features: np.ndarray  # (operators, FEATURES) float32
+    links: np.ndarray  # (2, links) int64: positions in `operators`, the earlier first; no pair twice
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Several groups as one graph of several parts."""
+
+    features: np.ndarray  # (operators, FEATURES) float32, group after group
+    links: np.ndarray  # (2, links) int64: positions in the batch, in the order of `GroupGraph.links`, group after group
+    starts: np.ndarray  # (groups,) int64: position of each group's first operator
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @classmethod
+    def of(cls, graphs: Sequence[GroupGraph]) -> Batch:
+        """These graphs, one after the other."""
+        sizes = np.array([len(graph) for graph in graphs], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        features = np.concatenate([graph.features for graph in graphs]) if graphs else np.empty((0, FEATURES), np.float32)
+        links = [graph.links + start for graph, start in zip(graphs, starts, strict=True)]
+        return cls(features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts)
+
+
+class Groups:
+    """The groups of one dataflow on one chip as graphs."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware, reads: _Reads | None = None) -> None:
+        self.flow, self.hardware = flow, hardware
+        self._reads = reads or _Reads(flow)
+
+    def at(self, buffer_bytes: int) -> Groups:
+        """The same with another buffer."""
+        return Groups(self.flow, replace(self.hardware, buffer_bytes=buffer_bytes), self._reads)
+
+    def graph(self, mask: int) -> GroupGraph:
+        """The graph of a group, given as a mask of operators."""
+        batch = self.batch((mask,))
+        return GroupGraph(tuple(bits(mask)), batch.features, batch.links)
+
+    def batch(self, masks: Sequence[int]) -> Batch:
+        """The graphs of many groups at once: far quicker than one by one."""
+        members = _members(masks, len(self.flow))
+        groups, operators = np.nonzero(members)
+        reader, read, inside = self._reads.of(members, groups, operators)
+        features = self._own[operators]
+        crossing = [(reader[~inside], self._map_bytes[:, self._reads.maps[read[~inside]]])]  # maps that come in, and that go out
+        maker, made = self._reads.leaving(members, groups, operators, reader, read, inside)
+        crossing.append((maker, self._map_bytes[:, made]))
+        for column, (where, sizes) in enumerate((where, sizes) for where, both in crossing for sizes in both):
+            _put_shares(features, column, np.bincount(where, sizes, operators.size) / self.hardware.buffer_bytes)
+        return Batch(features, self._reads.links(members, groups, reader, read, inside), np.searchsorted(groups, np.arange(len(members))))
+
+    @cached_property
+    def _map_bytes(self) -> np.ndarray:
+        """(2, maps): bytes of one row, and of all of a map."""
+        return np.array([self._bytes([m]) for m in range(len(self.flow.maps))]).reshape(-1, 2).T
+
+    @cached_property
+    def _own(self) -> np.ndarray:
+        """(operators, FEATURES): what does not depend on the group; the first four shares do."""
+        found = np.zeros((len(self.flow), FEATURES), np.float32)
+        for i, operands in enumerate(self.flow.operands):
+            found[i, KINDS.index(kind(self.flow, i))] = 1
+            found[i, len(KINDS)] = any(o.reads.rows_in > 1 and o.reads.rows_out and o.reads.need[0] == o.reads.rows_in for o in operands)
+        if len(self.flow):
+            found[:, len(KINDS) + 1 : -2 * SHARES] = [self._ratios(i) for i in range(len(self.flow))]
+            for column, sizes in enumerate(np.array([self._held(i) for i in range(len(self.flow))]).T, start=4):
+                _put_shares(found, column, sizes / self.hardware.buffer_bytes)
+        return found
+
+    def _ratios(self, i: int) -> list[float]:
+        """Logarithms: channels, rows and elements of a row of the first result over those of the first operand; rows read for a row of the result."""
+        flow, call = self.flow, self.flow.calls[i]
+        read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
+        ratios = [made / max(size, 1) for made, size in zip(_extents(call.result), _extents(read), strict=True)]
+        ratios.append(max((o.reads.widest[-1] for o in flow.operands[i]), default=1))
+        return [log2(max(ratio, 2**-16)) / 16 for ratio in ratios]
+
+    def _held(self, i: int) -> list[float]:
+        """Bytes of the weights, and for one channel of results; of one row, of all and of a channel of a row of the first operand, and of the results; of the rows that one row of the
+        result reads.
+        """
+        flow, hardware = self.flow, self.hardware
+        weights = sum(hardware.constant_bytes(w.elements, bias=w.bias) for w in flow.weights[i] if not w.gathered)
+        channels = max(_extents(flow.calls[i].result)[0], 1)
+        found: list[float] = [weights, weights / channels]
+        for maps in ([o.map for o in flow.operands[i][:1]], flow.results[i]):
+            row, whole = self._bytes(maps)
+            found += [row, whole, row / max([_extents(flow.maps[m].shape)[0] for m in maps], default=1)]
+        return [*found, sum(o.reads.widest[-1] * hardware.row_bytes(flow.maps[o.map]) for o in flow.operands[i])]
+
+    def _bytes(self, maps: Iterable[int]) -> tuple[int, int]:
+        found = [self.flow.maps[m] for m in maps]
+        return sum(map(self.hardware.row_bytes, found)), sum(map(self.hardware.dram_bytes, found))
+
+
+class _Reads:
+    """Which operator reads which map: one entry per operator and map, in the order of operators."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        pairs = [(i, m) for i, operands in enumerate(flow.operands) for m in sorted({o.map for o in operands})]
+        readers, self.maps = np.array(pairs, np.int64).reshape(-1, 2).T
+        self.producers = np.array(flow.producer, np.int64)[self.maps]
+        self.counts = np.bincount(readers, minlength=len(flow))
+        self.first = np.cumsum(self.counts) - self.counts
+        self.made_counts = np.array([len(results) for results in flow.results], np.int64)
+        self.made_first = np.cumsum(self.made_counts) - self.made_counts
+        self.made = np.array([m for results in flow.results for m in results], np.int64)
+        number = np.zeros(len(flow.maps), np.int64)  # of each map among the results of its producer
+        number[self.made] = np.arange(self.made.size) - np.repeat(self.made_first, self.made_counts)
+        self.number = number[self.maps]
+        self.readers = np.array([flow.readers[m].bit_count() + flow.is_output[m] for m in self.made.tolist()], np.int64)
+
+    def of(self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Per read of an operator of a group: position of the reader, number of the read, whether the group makes what is read."""
+        counts = self.counts[operators]
+        reader = np.repeat(np.arange(operators.size), counts)
+        read = np.arange(reader.size) + np.repeat(self.first[operators] - (np.cumsum(counts) - counts), counts)
+        producer = self.producers[read]
+        return reader, read, (producer >= 0) & members[groups[reader], producer]
+
+    def leaving(
+        self, members: np.ndarray, groups: np.ndarray, operators: np.ndarray, reader: np.ndarray, read: np.ndarray, inside: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(position of the maker, map) of every map that is needed outside its group."""
+        counts = self.made_counts[operators]
+        first = np.cumsum(counts) - counts
+        maker = np.repeat(np.arange(operators.size), counts)
+        entry = np.arange(maker.size) + np.repeat(self.made_first[operators] - first, counts)
+        place = members.cumsum().reshape(members.shape) - 1
+        within = first[place[groups[reader[inside]], self.producers[read[inside]]]] + self.number[read[inside]]
+        out = np.bincount(within, minlength=maker.size) < self.readers[entry]
+        return maker[out], self.made[entry[out]]
+
+    def links(self, members: np.ndarray, groups: np.ndarray, reader: np.ndarray, read: np.ndarray, inside: np.ndarray) -> np.ndarray:
+        """(2, links): what `links` says of each group, as positions in the batch."""
+        place = members.cumsum().reshape(members.shape) - 1
+        made = place[groups[reader[inside]], self.producers[read[inside]]]
+        keys = [made * groups.size + reader[inside]]
+        reader, read = reader[~inside], read[~inside]
+        same = groups[reader] * (self.maps.max(initial=0) + 1) + self.maps[read]  # equal where operators of one group read one map
+        order = np.argsort(same, kind="stable")
+        pairs = np.flatnonzero(np.diff(same[order]) == 0)
+        keys.append(reader[order[pairs]] * groups.size + reader[order[pairs + 1]])
+        return np.stack(np.divmod(np.unique(np.concatenate(keys)), max(groups.size, 1)))
+
+
+CLASSES = {
+    "Gemm": "contraction", "Conv": "contraction", "ConvTranspose": "transposed", "MatMul": "contraction", "Concat": "concat", "Split": "split",
+    "Slice": "split", "Pad": "pad", "Resize": "resize", "Gather": "gather", "AveragePool": "pool", "MaxPool": "pool", "LpPool": "pool",
+}  # fmt: skip
+
+
+def kind(flow: Dataflow, i: int) -> str:
+    """Type of an operator as the network sees it: one of KINDS. Types that move data alike are one, so that exports of one network look the same."""
+    row, operands = flow.specs[i], flow.operands[i]
+    if row.elementwise:
+        return "binary" if len({o.map for o in operands}) > 1 else "unary"
+    if row.kind in ("MatMul", "Gemm") and len(operands) > 1:
+        return "product"
+    if row.kind == "Conv" and flow.calls[i].attribute("group", 1) > 1:
+        return "depthwise"
+    if row.tiling is Tiling.FOLD:
+        return "reduction"
+    if row.mapping is Mapping.SHUFFLE:
+        return "shuffle"
+    return CLASSES.get(row.kind, "normalisation" if "Norm" in row.kind or row.kind.endswith("max") else "other")
+
+
+def _members(masks: Sequence[int], operators: int) -> np.ndarray:
+    """(groups, operators) bool."""
+    width = operators + 7 >> 3
+    packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8).reshape(len(masks), width)
+    return np.unpackbits(packed, axis=1, count=operators, bitorder="little").view(bool)
+
+
+def _put_shares(features: np.ndarray, column: int, shares: np.ndarray) -> None:
+    features[:, column - 2 * SHARES] = np.minimum(shares, MOST_SHARE)
+    features[:, column - SHARES] = np.log2(np.maximum(shares, 2**-16)) / 16
+
+
+def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """(channels, rows, elements of a row)."""
+    axis = row_axis(shape)
+    rows = 1 if axis is None else shape[axis]
+    return (shape[1] if len(shape) > 1 else 1), rows, prod(shape) // max(rows, 1)
+
+
+def links(flow: Dataflow, mask: int) -> np.ndarray:
+    """(2, links) int64: where operators of a group meet, as positions in it, the earlier first.
+
+    A producer and a reader of its map are linked; so are readers of a map from outside, one after the other: a group may hang together by that alone.
+    """
+    place = {i: k for k, i in enumerate(bits(mask))}
+    found: set[tuple[int, int]] = set()
+    outside: set[int] = set()
+    for i in bits(mask):
+        found.update((place[p], place[i]) for p in bits(flow.preds[i] & mask))
+        outside.update(o.map for o in flow.operands[i] if flow.producer[o.map] < 0 or not mask >> flow.producer[o.map] & 1)
+    for m in outside:
+        found.update((place[u], place[v]) for u, v in pairwise(bits(flow.readers[m] & mask)))
+    return np.array(sorted(found), np.int64).reshape(-1, 2).T

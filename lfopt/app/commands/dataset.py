@@ -1,0 +1,280 @@
+"""lfopt dataset: fusion groups with labels, to learn validity from."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import numpy as np
+from cyclopts import Parameter
+from rich.markup import escape
+
+from explainers.dataset import CHIP, MANIFEST, SCHEMA, LabelScheme, Order, Shard, Source, costs_of, family, fingerprint, make, outdated, read_manifest
+from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
+from lfopt.app.files import sha256, write_bytes, write_text
+from lfopt.app.pipeline import ZOO, Report, load_network
+from lfopt.app.screen import err, out, progress_line, shorten, table
+from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts
+from lfopt.zoo import names
+from search.partition import Dice, Partitions
+from search.problem import Problem
+
+LABELLED_FOR = Hardware(BETAS[-1])  # 2 bytes an element, as in the paper; the buffer does not count
+
+
+def dataset(
+    *,
+    out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
+    scheme: Literal["lbdf", "brr", "both"] = "both",
+    groups: int = 11_000,
+    seed: int = 0,
+    jobs: int = 2,
+    models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    zoo: bool = True,
+) -> None:
+    """Draw fusion groups of many networks as a random search does, and label them with the exact checker at five buffer sizes.
+
+    Writes one file per scheme and network, and dataset.json. What is finished is kept when the command is run again.
+
+    Parameters
+    ----------
+    out_dir
+        Folder of the data set.
+    scheme
+        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), or both, one after the other.
+    groups
+        Groups of each scheme; each gives five samples, one per buffer size.
+    seed
+        Seed of all draws.
+    jobs
+        Processes.
+    models
+        ONNX files, folders of them, or zoo:NAME, besides the zoo.
+    zoo
+        Whether the whole zoo is in.
+    """
+    if groups < 1 or seed < 0 or jobs < 1:
+        raise InvalidConfig(f"--groups {groups}, --seed {seed}, --jobs {jobs}: accepted: at least 1 group, a seed of at least 0, at least 1 job")
+    if out_dir.exists() and not out_dir.is_dir():
+        raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
+    parallel = _joblib()
+    with progress_line() as report:
+        found = _networks(_sources(models, whole_zoo=zoo), report)
+        job = _Job(out_dir, groups, seed, tuple(network for network, _ in found))
+        job.start()
+        for name in get_args(LabelScheme):
+            if scheme in (name, "both"):
+                kept = [network for network, gates in found if name != "brr" or not gates]
+                job.run(name, kept, [network.name for network, gates in found if network not in kept], report, parallel, jobs)
+    for name in get_args(LabelScheme):
+        if scheme in (name, "both"):
+            _print(name, job.entries(name))
+
+
+def dataflow(source: str) -> Dataflow:
+    """The network of a shard."""
+    return Dataflow.of(load_network(source, {}, "default", weights=False))
+
+
+def drawer(costs: GroupCosts) -> Draw:
+    """How a random search comes by groups: a random scheme, whose groups are cut at random until each fits or is a single operator."""
+    partitions = Partitions(Problem.of(costs))
+
+    def draw(seed: Seed, fits: Fits) -> Iterator[int]:
+        dice = Dice(seed)
+        fused = 64 + dice.below(193)  # of 256 links: a quarter up to all
+        waiting = partitions.decode((dice.bytes(len(partitions.links)) < fused).tobytes())
+        while waiting:
+            group = waiting.pop()
+            yield group
+            if group & (group - 1) and not fits(group):
+                waiting.extend(partitions.cut(group, dice))
+
+    return draw
+
+
+def _joblib() -> Any:
+    try:
+        import joblib  # noqa: PLC0415  (optional)
+    except ImportError as error:
+        raise InvalidConfig(f"lfopt dataset needs joblib ({error}): pip install 'lfopt[learn]'") from None
+    return joblib
+
+
+def _sources(models: Iterable[str], *, whole_zoo: bool) -> list[str]:
+    """Networks by name or path, each once."""
+    found = [ZOO + name for name in names()] if whole_zoo else []
+    for model in models:
+        folder = Path(model)
+        if model.startswith(ZOO) or folder.is_file():
+            found.append(model)
+            continue
+        if not folder.is_dir():
+            raise InvalidConfig(f"--models {model}: no such file or folder")
+        files = sorted(str(path) for path in folder.glob("*.onnx"))
+        if not files:
+            raise InvalidConfig(f"--models {model}: no .onnx file in that folder")
+        found += files
+    if not found:
+        raise InvalidConfig("--no-zoo: and no --models; accepted: at least one network")
+    return list(dict.fromkeys(found))
+
+
+def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool]]:
+    """(network, whether it has squeeze-and-excite gates) per source; files of equal content count once."""
+    found: dict[tuple[str, str | None], tuple[Source, bool]] = {}
+    for k, source in enumerate(sources):
+        report(f"reading {source}", k / len(sources))
+        in_zoo = source.startswith(ZOO)
+        name = source.removeprefix(ZOO) if in_zoo else Path(source).stem
+        digest = None if in_zoo else sha256(Path(source))
+        flow = dataflow(source)
+        if not len(flow):
+            raise InvalidConfig(f"{source}: has no operators to fuse")
+        where = source if in_zoo else str(Path(source).resolve())
+        found.setdefault((name, digest), (Source(name, where, family(name), len(flow), fingerprint(flow), digest), gated(flow)))
+    return list(found.values())
+
+
+def _made(order: Order) -> tuple[Order, Shard]:
+    """In a process of its own."""
+    return order, make(order, dataflow(order.network.source), drawer)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is for the process that started this one: it ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A data set that is being made."""
+
+    folder: Path
+    groups: int
+    seed: int
+    networks: tuple[Source, ...]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What must not change between runs that share a folder."""
+        networks = {network.stem: network.fingerprint for network in self.networks}
+        hardware = {key: getattr(LABELLED_FOR, key) for key in CHIP}
+        return {"groups": self.groups, "seed": self.seed, "betas": list(BETAS), "hardware": hardware, "networks": networks}
+
+    def _order(self, network: Source, scheme: LabelScheme, count: int) -> Order:
+        return Order(network, scheme, count, self.seed, LABELLED_FOR)
+
+    def start(self) -> None:
+        """Make the folder and its manifest. Raises InvalidConfig if it has one of other settings."""
+        if not (self.folder / MANIFEST).exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._write({"schema": SCHEMA, "settings": self.settings, "schemes": {}})
+            return
+        before = read_manifest(self.folder).get("settings", {})
+        for key, value in self.settings.items():
+            if (there := before.get(key)) != value:
+                shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
+                raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
+
+    def run(self, scheme: LabelScheme, networks: Sequence[Source], left_out: Sequence[str], report: Report, parallel: Any, jobs: int) -> None:
+        """Make what is not yet there of one scheme, and list all of it in the manifest."""
+        counts = quotas([(network.family, network.operators) for network in networks], self.groups)
+        orders = [self._order(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
+        entries = {order.file: entry for order in orders if (entry := self._kept(order))}
+        waiting = sorted((order for order in orders if order.file not in entries), key=lambda order: -order.network.operators)
+        total = sum(order.network.operators for order in orders)
+        made = total - sum(order.network.operators for order in waiting)
+
+        def note(*, finished: bool) -> None:
+            listed = [entries[order.file] for order in orders if order.file in entries]
+            data = read_manifest(self.folder)
+            data["schemes"][scheme] = {"finished": finished, "left_out": left_out, "networks": listed}
+            self._write(data)
+
+        report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / max(total, 1))
+        try:
+            tasks = (parallel.delayed(_made)(order) for order in waiting)
+            workers = parallel.Parallel(n_jobs=min(jobs, max(len(waiting), 1)), return_as="generator_unordered", initializer=_ignore_interrupts)
+            for order, shard in workers(tasks):
+                self._save(order, shard)
+                entries[order.file] = self._entry(order, shard)
+                made += order.network.operators
+                report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / total)
+            note(finished=True)
+        except KeyboardInterrupt:
+            note(finished=False)
+            err.print(f"{scheme}: {len(entries)} of {len(orders)} networks are finished; the same command goes on from there", highlight=False)
+            raise
+
+    def _kept(self, order: Order) -> dict[str, Any] | None:
+        """The entry of a shard that is there; None if it must be made. Raises InvalidConfig if it was made otherwise."""
+        path = self.folder / order.file
+        if not path.exists():
+            return None
+        try:
+            shard = Shard.read(path)
+        except InvalidConfig as error:
+            err.print(f"note: {error}; it is made anew", style="yellow", markup=False)
+            return None
+        if shard.settings != order.settings:
+            raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
+        if outdated(shard, costs_of(dataflow(order.network.source), order.hardware, order.scheme)):
+            raise InvalidConfig(f"{path}: has other labels than the checker gives now; remove it, or take another folder")
+        return self._entry(order, shard)
+
+    def _save(self, order: Order, shard: Shard) -> None:
+        path = self.folder / order.file
+        path.parent.mkdir(exist_ok=True)
+        buffer = io.BytesIO()
+        shard.save(buffer)
+        write_bytes(path, buffer.getvalue())
+
+    def _entry(self, order: Order, shard: Shard) -> dict[str, Any]:
+        valid = [int((shard.need < beta).sum()) for beta in BETAS]
+        digest = sha256(self.folder / order.file)
+        return {
+            "file": order.file,
+            "shard_sha256": digest,
+            "groups": len(shard),
+            "asked": order.groups,
+            "samples": len(shard) * len(BETAS),
+            "valid": valid,
+            "network": asdict(order.network),
+        }
+
+    def _write(self, data: dict[str, Any]) -> None:
+        write_text(self.folder / MANIFEST, json.dumps(data, indent=1) + "\n")
+
+    def entries(self, scheme: LabelScheme) -> dict[str, Any]:
+        """What the manifest says of a scheme."""
+        return read_manifest(self.folder)["schemes"][scheme]
+
+
+def _print(scheme: str, found: dict[str, Any]) -> None:
+    """Groups of each network, and the share that is valid at each buffer size."""
+    sizes = [str(beta >> 10) for beta in BETAS]
+    rows = table("network", "family", "groups", "samples", *sizes, title=f"{scheme}: % of groups that are valid, by KiB of buffer")
+    width = max(out.width - 60, 16)
+    entries = found["networks"]
+    for entry in entries:
+        network, count = entry["network"], entry["groups"]
+        shares = [f"{100 * valid / max(count, 1):.0f}" for valid in entry["valid"]]
+        label = (escape(shorten(network[key], limit)) for key, limit in (("name", width), ("family", 12)))
+        rows.add_row(*label, f"{count:,}", f"{entry['samples']:,}", *shares)
+    count, samples = (sum(entry[key] for entry in entries) for key in ("groups", "samples"))
+    valid = np.sum([entry["valid"] for entry in entries], axis=0)
+    rows.add_row("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1)), style="bold")
+    out.print(rows)
+    if found["left_out"]:
+        out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(found['left_out']))}")
+    if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:
+        out.print(f"[dim]fewer groups turned up than were asked for:[/] {escape(', '.join(short))}")
+    out.print()

@@ -1,0 +1,92 @@
+"""Reductions over rows that do not fit the buffer: the rows of the operand come band by band, and partial results stay on chip in between."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ops.footprint import footprint
+from lfopt.planning.finish import Finish, row_count
+from lfopt.planning.streaming import stack
+from lfopt.planning.work import Work, spans
+
+Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
+
+
+class Folds:
+    """Blocks of the result, one after the other; of each, bands of the rows that are folded. An epilogue runs on the finished block."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.layout, self.call = work, work.layout, work.call
+        self.data = next(o for o in work.operands if o.op == work.head and o.input == 0).source.name
+        self.height = self.call.rows_in(0)
+        self.finish = Finish(work, (0,))
+        self.sums_place = work.place_name("sums")
+
+    def _patch(self, out: Box, rows: Span) -> Box:
+        """A band of the operand."""
+        return footprint(self.call, 0, out, inputs=rows)
+
+    def extents(self, blocks: Blocks) -> list[tuple[Box, int]]:
+        """Blocks of different extents, moved to the origin, the largest first; and how many there are of each."""
+        found = [(whole(self.work.shape), 1)]
+        for axis, extent in blocks:
+            full, rest = divmod(self.work.shape[axis], extent)
+            found = [(cut(box, axis, (0, n)), times * count) for box, times in found for n, count in ((extent, full), (rest, 1)) if n and count]
+        return found
+
+    def entries(self, blocks: Blocks, rows: int) -> list[tuple[str, str, int, int]]:
+        """(name, purpose, slots, slot bytes) of the places."""
+        (out, _), *_ = self.extents(blocks)
+        found = [(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        if rows < self.height:
+            found.append((self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+        return found + self.finish.entries(out)
+
+    def need(self, blocks: Blocks, rows: int) -> int:
+        """Buffer bytes."""
+        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(blocks, rows))
+
+    def highest(self, blocks: Blocks, beta: int) -> int:
+        """Rows of the highest bands that fit, evened out; 0 if none do."""
+        if self.need(blocks, self.height) < beta:
+            return self.height
+        (_, _, _, row_bytes), *others = self.entries(blocks, 1)
+        left = beta - 1 - sum(slots * slot_bytes for _, _, slots, slot_bytes in others)
+        most = min(left // row_bytes, self.height - 1)
+        return ceil(self.height / ceil(self.height / most)) if most > 0 else 0
+
+    def rows(self, blocks: Blocks) -> int:
+        """Rows of the result in a block."""
+        (out, _), *_ = self.extents(blocks)
+        return row_count(out)
+
+    def turns(self, blocks: Blocks, rows: int) -> int:
+        """Times that the operator runs on a band of a block."""
+        return sum(times for _, times in self.extents(blocks)) * ceil(self.height / rows)
+
+    def dram(self, blocks: Blocks) -> DramBytes:
+        """Bytes that the schedule moves, however high the bands are."""
+        read = written = weight = 0
+        for out, times in self.extents(blocks):
+            end = self.finish.dram(out)
+            read += times * (self.layout.map_bytes(self._patch(out, (0, self.height))) + end.input)
+            written += times * end.output
+            weight += times * end.weight
+        return DramBytes(input=read, output=written, weight=weight)
+
+    def schedule(self, blocks: Blocks, rows: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps."""
+        places = stack(self.entries(blocks, rows))
+        at = {place.name: k for k, place in enumerate(places)}
+        bands = spans(self.height, rows)
+        made = [(*fold([self._band(out, bands, k, at) for k in range(len(bands))]), *self.finish.steps(out, at)) for out in self.work.frames(blocks)]
+        return places, fold(made)
+
+    def _band(self, out: Box, bands: Sequence[Span], k: int, at: dict[str, int]) -> list[Step]:
+        """Load and fold one band."""
+        load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
+        place, single, first, last = at[self.finish.made[0]], len(bands) == 1, k == 0, k == len(bands) - 1
+        inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
+        return [load, Compute(self.call.operator.name, (out,), (place,), inputs, sums, first, last)]

@@ -1,0 +1,321 @@
+"""lfopt dataset: groups are legal, labels are the checker's, splits do not leak, and what is finished stays."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from explainers.dataset import HELD_OUT, Dataset, Shard, family, make, splits
+from explainers.graph import Groups
+from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, twins
+from lfopt.app.commands.dataset import LABELLED_FOR, dataflow, drawer
+from lfopt.app.commands.dataset import dataset as command
+from lfopt.fusion import check
+from lfopt.ir import FusionScheme, Hardware, InvalidConfig, InvalidModel
+from lfopt.ops import bits
+from lfopt.planning import GroupCosts
+
+NETWORKS = ("zoo:squeezenet1_1", "zoo:mobilenet_v3_small", "zoo:fsrcnn")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "set"
+    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["lbdf", "brr"])
+def read(request, made) -> Dataset:
+    return Dataset.read(made, request.param, dataflow)
+
+
+def _copy(folder: Path, to: Path) -> Path:
+    for path in folder.rglob("*.*"):
+        (to / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
+        (to / path.relative_to(folder)).write_bytes(path.read_bytes())
+    return to
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# -- what is in it -----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_those_of_the_exact_checker_on_objects_of_its_own(read):
+    for n, shard in enumerate(read.shards):
+        flow = dataflow(read.networks[n].source)
+        for beta in BETAS:
+            costs = GroupCosts(flow, Hardware(beta), scheme=read.scheme, epilogue=False)
+            for mask, need in zip(read.masks(n), shard.need.tolist(), strict=True):
+                valid = costs.buffer_bytes(mask) < beta if read.scheme == "lbdf" else costs.banded(mask) is not None
+                assert valid == (need < beta), flow.names(mask)
+
+
+def test_every_group_may_stand_in_a_scheme(read):
+    for n in range(len(read.shards)):
+        flow, masks = read.flow(n), read.masks(n)
+        assert len(set(masks)) == len(masks)
+        for mask in masks:
+            alone = [1 << i for i in range(len(flow)) if not mask >> i & 1]
+            verdict = check(flow.graph, FusionScheme(tuple(flow.names(group) for group in (mask, *alone))))
+            assert verdict.legal, verdict.reasons
+
+
+def test_each_border_has_groups_on_either_side_and_single_operators_are_few(read):
+    for n, shard in enumerate(read.shards):
+        counts = np.bincount(strata(shard.need), minlength=len(BETAS) + 2)
+        if read.networks[n].operators > 50:
+            assert counts[: len(BETAS) + 1].min() > 0
+        singles = sum(mask & (mask - 1) == 0 for mask in read.masks(n))
+        assert singles <= max(len(shard) // 20, 1)
+
+
+def test_examples_are_what_graphs_of_single_groups_are(read):
+    some = [5, 3, len(read) - 1]
+    found = read.examples(some)
+    assert len(found) == len(some) * len(BETAS) == len(found.valid)
+    for graph, valid, group, beta in zip(found.graphs, found.valid, found.groups.tolist(), found.betas.tolist(), strict=True):
+        n = int(read.network[group])
+        mask = read.masks(n)[group - int((read.network < n).sum())]
+        alone = Groups(read.flow(n), Hardware(beta)).graph(mask)
+        assert graph.operators == alone.operators == tuple(bits(mask))
+        assert np.array_equal(graph.features, alone.features)
+        assert np.array_equal(graph.links, alone.links)
+        assert valid == (read.needs[group] < beta)
+    assert found.groups.tolist() == [group for group in some for _ in BETAS]
+
+
+def test_a_group_says_where_it_comes_from_and_its_draw_gives_it_again(read):
+    group = len(read) - 1
+    origin = read.provenance(group)
+    flow = dataflow(origin["source"])
+    costs = GroupCosts(flow, Hardware(BETAS[-1]), scheme=origin["scheme"], epilogue=False)
+    beta = BETAS[origin["seed"][-1] % len(BETAS)]
+    met = drawer(costs)(origin["seed"], lambda mask: costs.least_need(mask)[1] < beta)
+    assert tuple(origin["nodes"]) in {flow.names(mask) for mask in met}
+    assert origin["family"] == "FSRCNN"
+
+
+def test_networks_with_squeeze_and_excite_are_left_out_of_brr(made):
+    assert [gated(dataflow(name)) for name in NETWORKS] == [False, True, False]
+    assert gated(dataflow("zoo:efficientnet_b0"))
+    brr = json.loads((made / "dataset.json").read_text())["schemes"]["brr"]
+    assert brr["left_out"] == ["mobilenet_v3_small"]
+    assert [entry["network"]["name"] for entry in brr["networks"]] == ["squeezenet1_1", "fsrcnn"]
+
+
+def test_quotas_and_families():
+    assert sum(quotas([("A", 100), ("A", 900), ("B", 50)], 700)) == 700
+    assert quotas([("A", 4)], 700) == [5]
+    assert sum(shares([3, 0, 9, 100], 50)) == 50
+    assert [family(name) for name in ("efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn", "tv_fasterrcnn_r50_fpn_rpn", "own")] == [
+        "EfficientNet", "DeepLab", "FSRCNN", "R-CNN", "own",
+    ]  # fmt: skip
+
+
+# -- splits ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
+    split = splits(read, "random", 3)
+    together = np.concatenate((split.train, split.validation, split.test))
+    assert sorted(together.tolist()) == list(range(len(read)))
+    assert abs(len(split.train) - 0.8 * len(read)) <= 5 and len(split.test) > 0 and len(split.validation) > 0
+    keys = [{(g.features.tobytes(), g.links.tobytes()) for g in read.examples(part).graphs} for part in (split.train, split.validation, split.test)]
+    assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
+    assert np.array_equal(splits(read, "random", 3).test, split.test)
+    assert not np.array_equal(splits(read, "random", 4).test, split.test)
+
+
+def test_repeated_blocks_stay_together(made):
+    """Two files of one network: every group has a twin."""
+    once = Dataset.read(made, "lbdf", dataflow)
+    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.hardware, once.sha256, once.load)
+    split = splits(twice, "random", 0)
+    for part in (split.train, split.validation, split.test):
+        assert sorted(part[part < len(once)] + len(once)) == sorted(part[part >= len(once)])
+    assert abs(len(split.train) - 1.6 * len(once)) <= 6
+
+
+def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(made):
+    found = Dataset.read(made, "lbdf", dataflow)
+    split = splits(found, "family", 0, held_out=("MobileNet",))
+    assert set(found.families[split.test].tolist()) == {"MobileNet"}
+    assert set(found.families[split.train].tolist()) == {"SqueezeNet", "FSRCNN"}
+    assert not set(found.twins[split.train].tolist()) & set(found.twins[split.test].tolist())
+    with pytest.raises(InvalidConfig, match=f"held out are {', '.join(HELD_OUT)}; the data set has FSRCNN, MobileNet, SqueezeNet"):
+        splits(found, "family", 0)
+
+
+# -- making it ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_decides_everything_and_another_gives_other_groups(made, tmp_path, capsys):
+    command(out_dir=tmp_path / "again", groups=120, jobs=1, zoo=False, models=NETWORKS, scheme="brr")
+    command(out_dir=tmp_path / "other", groups=120, jobs=1, zoo=False, models=NETWORKS, scheme="brr", seed=1)
+    first, again, other = (Shard.read(folder / "brr/squeezenet1_1.npz") for folder in (made, tmp_path / "again", tmp_path / "other"))
+    assert (made / "brr/squeezenet1_1.npz").read_bytes() == (tmp_path / "again/brr/squeezenet1_1.npz").read_bytes()
+    assert len(first) == len(again) == len(other) and {first.mask(k) for k in range(9)} != {other.mask(k) for k in range(9)}
+    assert "squeezenet1_1" in capsys.readouterr().out
+
+
+def test_structures_come_before_their_repeats():
+    flow = dataflow("zoo:resnet34")
+    costs = GroupCosts(flow, LABELLED_FOR, epilogue=False)
+    found = sample(costs, drawer(costs), 100, (0,))
+    assert len(np.unique(twins(Groups(flow, LABELLED_FOR), found.masks))) == 100
+
+
+def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(made, tmp_path, capsys):
+    folder = _copy(made, tmp_path / "set")
+    before = _files(folder)
+    kept = folder / "lbdf/fsrcnn.npz"
+    os.utime(kept, ns=(1, 1))
+    (folder / "brr/fsrcnn.npz").unlink()
+    (folder / "lbdf/squeezenet1_1.npz").write_bytes(b"PK\3\4 no archive")
+    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    assert _files(folder) == before
+    assert kept.stat().st_mtime_ns == 1
+    assert "it is made anew" in capsys.readouterr().err
+
+
+def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, made, tmp_path):
+    folder = _copy(made, tmp_path / "set")
+    before = _files(folder)
+    for changed, said in (
+        ({"seed": 1}, "seed: found 0, asked for 1"),
+        ({"groups": 121}, "groups: found 120, asked for 121"),
+        ({"models": NETWORKS[1:]}, "networks: they are not the same"),
+    ):
+        with pytest.raises(InvalidConfig, match=said):
+            command(**{"out_dir": folder, "groups": 120, "jobs": 1, "zoo": False, "models": NETWORKS, **changed})
+    done = lfopt("dataset", "-o", folder, "--no-zoo", "--models", "zoo:fsrcnn", check=False)
+    assert done.returncode == 2 and "holds a data set with other settings" in done.stderr and done.stderr.count("\n") == 1
+    assert _files(folder) == before
+
+
+def test_labels_that_the_checker_no_longer_gives_are_refused(made, tmp_path):
+    folder = _copy(made, tmp_path / "set")
+    path = folder / "lbdf/fsrcnn.npz"
+    shard = Shard.read(path)
+    shard.need[0] += 2
+    with path.open("wb") as file:
+        shard.save(file)
+    manifest = folder / "dataset.json"
+    digests = [hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (made, folder)]
+    manifest.write_text(manifest.read_text().replace(*digests))
+    with pytest.raises(InvalidConfig, match="zoo:fsrcnn: the checker labels its groups otherwise"):
+        Dataset.read(folder, "lbdf", dataflow).examples()
+    with pytest.raises(InvalidConfig, match=r"fsrcnn\.npz: has other labels than the checker gives now"):
+        command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"groups": 0}, "--groups 0"),
+        ({"seed": -1}, "--seed -1"),
+        ({"jobs": 0}, "--jobs 0"),
+        ({"models": ()}, "accepted: at least one network"),
+        ({"models": ("empty",)}, "no .onnx file in that folder"),
+        ({"models": ("bad.onnx",)}, "bad.onnx"),
+        ({"models": ("zoo:vgg61",)}, "vgg61"),
+        ({"out_dir": Path("bad.onnx")}, "found a file; accepted: a folder"),
+    ],
+)
+def test_wrong_input_is_one_line(tmp_path, monkeypatch, given, said):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("bad.onnx").write_bytes(b"no model")
+    with pytest.raises((InvalidConfig, InvalidModel), match=said.replace(".", r"\.")) as caught:
+        command(**{"out_dir": Path("set"), "zoo": False, **given})
+    assert "\n" not in str(caught.value) and not Path("set").exists()
+
+
+def test_an_unknown_scheme_and_a_missing_file_end_with_code_2(lfopt, tmp_path):
+    for arguments, said in ((("--scheme", "resident"), "resident"), (("--models", "no.onnx"), "no.onnx: no such file")):
+        done = lfopt("dataset", "-o", "set", *arguments, check=False)
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "set").exists()
+
+
+def test_a_damaged_data_set_is_one_line(made, tmp_path):
+    with pytest.raises(InvalidConfig, match=r"`lfopt dataset -o .* makes a data set"):
+        Dataset.read(tmp_path, "lbdf", dataflow)
+    folder = _copy(made, tmp_path / "set")
+    (folder / "lbdf/fsrcnn.npz").write_bytes((folder / "brr/fsrcnn.npz").read_bytes())
+    with pytest.raises(InvalidConfig, match=r"fsrcnn\.npz: its SHA-256 is"):
+        Dataset.read(folder, "lbdf", dataflow)
+    for text, said in (
+        ("{", "not JSON"),
+        ("[]", "schema: found"),
+        ('{"schema": "lfopt.dataset/1", "schemes": []}', "not as `lfopt dataset` writes it"),
+    ):
+        (folder / "dataset.json").write_text(text)
+        with pytest.raises(InvalidConfig, match=said):
+            Dataset.read(folder, "lbdf", dataflow)
+
+
+def test_a_network_that_has_changed_is_noticed(made):
+    changed = Dataset.read(made, "lbdf", lambda _: dataflow("zoo:fsrcnn_deconv"))
+    with pytest.raises(InvalidConfig, match="is not the network that the data set was made of"):
+        changed.examples([0])
+
+
+def test_without_joblib_one_line_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "joblib", None)
+    with pytest.raises(InvalidConfig, match=r"pip install 'lfopt\[learn\]'"):
+        command(out_dir=tmp_path / "set")
+
+
+def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(made, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "set"
+
+    def interrupted(order, flow, drawer):
+        if order.network.name == "fsrcnn":
+            raise KeyboardInterrupt
+        return make(order, flow, drawer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("lfopt.app.commands.dataset.make", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    assert "lbdf: 2 of 3 networks are finished" in capsys.readouterr().err
+    assert sorted(_files(folder)) == ["dataset.json", "lbdf/mobilenet_v3_small.npz", "lbdf/squeezenet1_1.npz"]
+    with pytest.raises(InvalidConfig, match="no finished data for scheme lbdf"):
+        Dataset.read(folder, "lbdf", dataflow)
+    for path in folder.glob("lbdf/*"):
+        os.utime(path, ns=(1, 1))
+    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    assert _files(folder) == _files(made)
+    assert (folder / "lbdf/squeezenet1_1.npz").stat().st_mtime_ns == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_reaches_all_processes_and_ends_them(tmp_path):
+    """SqueezeNet is done quickly; EfficientNet-B7, in the other process, takes seconds."""
+    arguments = ["--scheme", "lbdf", "--groups", "3000", "--jobs", "2", "--no-zoo", "--models", "zoo:efficientnet_b7", "zoo:squeezenet1_1"]
+    command_line = [sys.executable, "-m", "lfopt.app.cli", "dataset", "-o", str(tmp_path / "set"), *arguments]
+    shard = tmp_path / "set/lbdf/squeezenet1_1.npz"
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+        deadline = time.monotonic() + 60
+        while not shard.exists() and running.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert said.splitlines()[0] == "lbdf: 1 of 2 networks are finished; the same command goes on from there" and "Traceback" not in said
+    assert sorted(_files(tmp_path / "set")) == ["dataset.json", "lbdf/squeezenet1_1.npz"]
+    assert len(Shard.read(shard)) > 100
