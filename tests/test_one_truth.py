@@ -120,7 +120,7 @@ def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: 
         needed = costs.planned_bytes(mask)
         if not counted.peak_bytes == group.buffer_bytes == needed:
             found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {needed}")
-        if needed < price.buffer_bytes or (needed != price.buffer_bytes and group.mode not in ("resident", "brr")):
+        if needed != price.buffer_bytes and group.mode not in ("resident", "brr"):  # of those, slices are as wide as fit
             found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
         if group.mode == "lbdf" and not counted.touched_bytes == counted.peak_bytes == costs.buffer_bytes(mask):
             found.append(f"{what}touched {counted.touched_bytes}, peak {counted.peak_bytes}, rings and weights {costs.buffer_bytes(mask)}")
