@@ -1,7 +1,9 @@
 """A fusion group as a graph that a network reads: a row of numbers per operator, and the links between operators.
 
-Nothing here knows the answer: the numbers are those of the paper (kind of operator, input and output shape, weight size, buffer size), as logarithms
-and as shares of the buffer, so that a chip with twice the buffer and maps twice as wide looks the same.
+Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape, weight size, buffer size), in a form that
+does not change with the scale: sizes are shares of the buffer, so that a chip with twice the buffer and maps twice as wide looks the same. Beyond the
+paper, an operator is told which of its maps come from outside the group or are needed there, and how many rows of its input one row of its result
+reads.
 
 Source: arXiv 2501.00636, section IV-A (node features).
 """
@@ -20,14 +22,15 @@ from lfopt.ir import Hardware, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.table import Mapping, Tiling
 
-KINDS = (
+KINDS = (  # types that move data alike are one: exports of one network differ in them
     "contraction", "depthwise", "transposed", "product", "pool", "reduction", "normalisation", "unary", "binary", "concat", "split", "pad", "resize",
     "shuffle", "gather", "other",
 )  # fmt: skip
 RATIOS = 4  # logarithms of ratios of sizes
 SHARES = 13  # sizes that are given as a share of the buffer, and as the logarithm of that
-FEATURES = len(KINDS) + 1 + RATIOS + 2 * SHARES  # columns of `GroupGraph.features`; after the kinds: whether a row of the result needs all rows
+FEATURES = len(KINDS) + 1 + RATIOS + 2 * SHARES  # columns of `GroupGraph.features`; after the kinds: whether one row of the result needs all rows
 MOST_SHARE = 2.0  # a share above this says no more than that it is far too large
+LEAST_SHARE = 2**-16  # one below this is as good as none
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,29 @@ class Batch:
         features = np.concatenate([graph.features for graph in graphs]) if graphs else np.empty((0, FEATURES), np.float32)
         links = [graph.links + start for graph, start in zip(graphs, starts, strict=True)]
         return cls(features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts)
+
+
+_KIND_OF = {
+    "Conv": "contraction", "Gemm": "contraction", "MatMul": "contraction", "ConvTranspose": "transposed", "MaxPool": "pool", "AveragePool": "pool",
+    "LpPool": "pool", "Softmax": "normalisation", "LogSoftmax": "normalisation", "Hardmax": "normalisation", "LayerNormalization": "normalisation",
+    "RMSNormalization": "normalisation", "LpNormalization": "normalisation", "InstanceNormalization": "normalisation",
+    "GroupNormalization": "normalisation", "MeanVarianceNormalization": "normalisation", "LRN": "normalisation", "Concat": "concat", "Split": "split",
+    "Slice": "split", "Pad": "pad", "Resize": "resize", "Gather": "gather",
+}  # fmt: skip
+
+
+def kind(flow: Dataflow, i: int) -> str:
+    """Which of KINDS an operator is."""
+    row, operands = flow.specs[i], flow.operands[i]
+    if row.elementwise:
+        return "binary" if len({o.map for o in operands}) > 1 else "unary"
+    if row.kind in ("MatMul", "Gemm") and len(operands) > 1:
+        return "product"
+    if row.kind == "Conv" and flow.calls[i].attribute("group", 1) > 1:
+        return "depthwise"
+    if row.tiling is Tiling.FOLD:
+        return "reduction"
+    return "shuffle" if row.mapping is Mapping.SHUFFLE else _KIND_OF.get(row.kind, "other")
 
 
 class Groups:
@@ -111,7 +137,7 @@ class Groups:
         return found
 
     def _ratios(self, i: int) -> list[float]:
-        """Logarithms: channels, rows and elements of a row of the first result over those of the first operand; rows read for a row of the result."""
+        """Logarithms: channels, rows and elements of a row of the result over those of the first operand; rows read for one row of the result."""
         flow, call = self.flow, self.flow.calls[i]
         read = flow.maps[flow.operands[i][0].map].shape if flow.operands[i] else call.result
         ratios = [made / max(size, 1) for made, size in zip(_extents(call.result), _extents(read), strict=True)]
@@ -119,16 +145,15 @@ class Groups:
         return [log2(max(ratio, 2**-16)) / 16 for ratio in ratios]
 
     def _held(self, i: int) -> list[float]:
-        """Bytes of the weights, and for one channel of results; of one row, of all and of a channel of a row of the first operand, and of the results; of the rows that one row of the
-        result reads.
+        """Bytes of the weights, all and per channel of the result; of the first operand, and of all results: one row, all, one channel of one row;
+        of the rows that are read for one row of the result.
         """
         flow, hardware = self.flow, self.hardware
         weights = sum(hardware.constant_bytes(w.elements, bias=w.bias) for w in flow.weights[i] if not w.gathered)
-        channels = max(_extents(flow.calls[i].result)[0], 1)
-        found: list[float] = [weights, weights / channels]
+        found: list[float] = [weights, weights / max(_extents(flow.calls[i].result)[0], 1)]
         for maps in ([o.map for o in flow.operands[i][:1]], flow.results[i]):
             row, whole = self._bytes(maps)
-            found += [row, whole, row / max([_extents(flow.maps[m].shape)[0] for m in maps], default=1)]
+            found += [row, whole, row / max([1, *(_extents(flow.maps[m].shape)[0] for m in maps)])]
         return [*found, sum(o.reads.widest[-1] * hardware.row_bytes(flow.maps[o.map]) for o in flow.operands[i])]
 
     def _bytes(self, maps: Iterable[int]) -> tuple[int, int]:
@@ -187,28 +212,6 @@ class _Reads:
         return np.stack(np.divmod(np.unique(np.concatenate(keys)), max(groups.size, 1)))
 
 
-CLASSES = {
-    "Gemm": "contraction", "Conv": "contraction", "ConvTranspose": "transposed", "MatMul": "contraction", "Concat": "concat", "Split": "split",
-    "Slice": "split", "Pad": "pad", "Resize": "resize", "Gather": "gather", "AveragePool": "pool", "MaxPool": "pool", "LpPool": "pool",
-}  # fmt: skip
-
-
-def kind(flow: Dataflow, i: int) -> str:
-    """Type of an operator as the network sees it: one of KINDS. Types that move data alike are one, so that exports of one network look the same."""
-    row, operands = flow.specs[i], flow.operands[i]
-    if row.elementwise:
-        return "binary" if len({o.map for o in operands}) > 1 else "unary"
-    if row.kind in ("MatMul", "Gemm") and len(operands) > 1:
-        return "product"
-    if row.kind == "Conv" and flow.calls[i].attribute("group", 1) > 1:
-        return "depthwise"
-    if row.tiling is Tiling.FOLD:
-        return "reduction"
-    if row.mapping is Mapping.SHUFFLE:
-        return "shuffle"
-    return CLASSES.get(row.kind, "normalisation" if "Norm" in row.kind or row.kind.endswith("max") else "other")
-
-
 def _members(masks: Sequence[int], operators: int) -> np.ndarray:
     """(groups, operators) bool."""
     width = operators + 7 >> 3
@@ -217,8 +220,19 @@ def _members(masks: Sequence[int], operators: int) -> np.ndarray:
 
 
 def _put_shares(features: np.ndarray, column: int, shares: np.ndarray) -> None:
+    shares = np.maximum(shares, LEAST_SHARE)
     features[:, column - 2 * SHARES] = np.minimum(shares, MOST_SHARE)
-    features[:, column - SHARES] = np.log2(np.maximum(shares, 2**-16)) / 16
+    features[:, column - SHARES] = np.log2(shares) / 16
+
+
+def resized(features: np.ndarray, buffer_bytes: np.ndarray) -> np.ndarray:
+    """Features that were made for a buffer of one byte, as they are for buffers of so many, one per row."""
+    found = features.copy()
+    logarithms = features[:, -SHARES:] * 16 - np.log2(buffer_bytes).astype(np.float32)[:, None]
+    logarithms = np.maximum(logarithms, log2(LEAST_SHARE))
+    found[:, -SHARES:] = logarithms / 16
+    found[:, -2 * SHARES : -SHARES] = np.minimum(np.exp2(logarithms), MOST_SHARE)
+    return found
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
