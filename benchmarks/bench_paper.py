@@ -1,11 +1,15 @@
-"""The unguided searches of arXiv 2501.00636 (tables II to IV) run again: bytes, and the distance to the proven optimum that the paper lacks.
+"""The tables II to V of arXiv 2501.00636 run again: every search with every guidance, with the distance to the proven optimum that the paper lacks.
 
-    python benchmarks/bench_paper.py [--only lbdf|brr] [--budget N] [--seeds 3] [--json FILE]
+    python benchmarks/bench_paper.py [--full] [--budget N] [--seeds N] [--limit SECONDS] [--tables II III IV V] [--networks ...] [--scheme lbdf|brr]
+                                     [--guidance none random analytic pg rg gnne] [--screen] [--jobs N] [--json FILE]
 
 MB are the paper's: 1 MB = 1000 KB, 1 KB = 1024 B; 2 bytes an element. The paper's networks and cost formulas are not published, so its MB stand
 beside ours for their order, not to be met. LBDF: operators whose weights reach the buffer are left out, as in the paper. BRR: Optimus' own formula
 (`lfopt.planning.optimus`, k = 16), all operators counted, for two readings of a 128 KB buffer: 65,536 elements of 2 bytes, and the 131,072 elements
-that Optimus' hardware description of that name holds.
+that Optimus' hardware description of that name holds; the learned explainers are those of the executable BRR, the analytic one asks the formula.
+
+By default every run has 300 plans, at most 60 s, and there are two seeds; `--full` gives the paper's 5,000 (table II) and 2,000 plans, five seeds and
+no time limit. Every run starts knowing nothing. A run that reaches the time limit is marked with the plans that it got to.
 """
 
 from __future__ import annotations
@@ -14,9 +18,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, median
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -24,9 +30,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from explainers.controls import by_need
+from explainers.split import Explain
 from lfopt import zoo
+from lfopt.app.guidance import explainer, predictor, screener, splitter
 from lfopt.frontend import from_model
-from lfopt.ir import Cost, Hardware
+from lfopt.ir import Cost, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.optimus import OptimusCosts
@@ -39,166 +48,310 @@ from search.problem import Problem, Result
 from search.sampling import sample
 
 SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
+GUIDANCE = ("none", "random", "analytic", "gnne", "pg", "rg")
 KB, MB = 1024, 1024 * 1000
 PROOF_SECONDS = 120.0
+PLANS, SEEDS, FULL_SEEDS, LIMIT = 300, 2, 5, 60.0
+MARKS = (100, 300, 1000)  # plans after which the best so far is noted
+NEAR = 1.01  # times the optimum
+
+Figures = dict[str, tuple[float | None, ...]]  # search -> figure without guidance, with GNNE, PG, RG
+
+_EB3: Figures = {"RS": (172.802, 169.928, 164.086, 162.774), "LS": (90.5, 78.007, 73.569, 78.433), "NSGA-II": (77.334, 61.265, 61.792, 61.535)}
+_R152: Figures = {"RS": (113.661, 96.021, 96.413, 94.453), "LS": (80.733, 74.461, 76.421, 75.245), "NSGA-II": (77.205, 68.581, 67.013, 66.621)}
+_DL: Figures = {"RS": (148.153, 143.925, 142.548, 147.022), "LS": (116.644, 114.44, 114.18, 113.942), "NSGA-II": (114.351, 113.602, 113.84, 113.602)}
+_EB3_KB: Figures = {
+    "RS": (251.674, 249.236, 249.236, 249.236),
+    "LS": (248.674, 254.24, 250.361, 254.24),
+    "NSGA-II": (249.236, 254.248, 254.217, 254.218),
+}
+_R152_KB: Figures = {
+    "RS": (207.75, 188.25, 208.75, 213.375),
+    "LS": (253.75, 199.875, 213.375, 213.375),
+    "NSGA-II": (253.375, 199.875, 213.375, 253.375),
+}
+_DL_KB: Figures = {"RS": (235.156, 252.461, 252.461, 236.141), "LS": (252.461,) * 4, "NSGA-II": (252.461,) * 4}
+RECTIFIED = {  # table V: (%, s)
+    ("LS", "gnne"): (83.1, 168), ("LS", "pg"): (59.1, 72), ("LS", "rg"): (94.0, 99),
+    ("RS", "gnne"): (72.1, 106), ("RS", "pg"): (50.7, 32), ("RS", "rg"): (91.4, 42),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Case:
-    """One network of one table."""
+    """One network on one chip."""
 
-    table: str
+    tables: tuple[str, ...]
     network: str  # as the paper calls it
     zoo: str  # the zoo's name for it
     kib: int
     plans: int
-    paper: dict[str, tuple[float | None, float | None]]  # search -> (DRAM MB, largest group KB; BRR: MB with the best explainer), where published
+    paper: Figures  # DRAM MB
+    largest: Figures = field(default_factory=dict)  # KB of the largest group
     elements: int = 0  # BRR: what the buffer holds; 0: LBDF
 
+    @property
+    def scheme(self) -> str:
+        return "brr" if self.elements else "lbdf"
 
-def _two(network: str, zoo_name: str, **paper: tuple[float, float]) -> Case:
-    return Case("II", network, zoo_name, 256, 5_000, {"RS": paper["rs"], "LS": paper["ls"], "NSGA-II": paper["nsga2"]})
-
-
-def _three(network: str, zoo_name: str, *, rs: float, ls: float) -> Case:
-    return Case("III, IV", network, zoo_name, 128, 2_000, {"RS": (rs, None), "LS": (ls, None), "NSGA-II": (None, None)})
-
-
-def _brr(network: str, zoo_name: str, *, rs: tuple[float, float], ls: tuple[float, float]) -> list[Case]:
-    """Unguided, and the best of three explainers; under both readings of the buffer."""
-    return [Case("III, IV", network, zoo_name, 128, 2_000, {"RS": rs, "LS": ls}, elements) for elements in (1 << 16, 1 << 17)]
+    @property
+    def chip(self) -> str:
+        return f"BRR, {self.elements:,} elements" if self.elements else f"LBDF, {self.kib} KiB"
 
 
-LBDF = (
-    _two("EfficientNet-B3", "efficientnet_b3", rs=(172.802, 251.674), ls=(90.500, 248.674), nsga2=(77.334, 249.236)),
-    _two("ResNet-152", "resnet152", rs=(113.661, 207.750), ls=(80.733, 253.750), nsga2=(77.205, 253.375)),
-    _two(
-        "DeepLabV3+MBv3", "deeplabv3_mobilenet_v3_large",
-        rs=(148.153, 235.156), ls=(116.644, 252.461), nsga2=(114.351, 252.461),
+def _three(network: str, zoo_name: str, lbdf: Figures, brr: Figures) -> list[Case]:
+    """Tables III (LS) and IV (RS); BRR under both readings of the buffer."""
+    tables = ("III", "IV", "V") if zoo_name == "mobilenet_v2" else ("III", "IV")
+    return [
+        Case(tables, network, zoo_name, 128, 2_000, lbdf),
+        *(Case(("III", "IV"), network, zoo_name, 128, 2_000, brr, elements=elements) for elements in (1 << 16, 1 << 17)),
+    ]
+
+
+CASES = (
+    Case(("II",), "EfficientNet-B3", "efficientnet_b3", 256, 5_000, _EB3, _EB3_KB),
+    Case(("II",), "ResNet-152", "resnet152", 256, 5_000, _R152, _R152_KB),
+    Case(("II",), "DeepLabV3+MBv3", "deeplabv3_mobilenet_v3_large", 256, 5_000, _DL, _DL_KB),
+    *_three(
+        "MobileNet-V2", "mobilenet_v2",
+        {"RS": (13.209, 11.432, 13.049, 12.890), "LS": (9.803, 8.823, 9.068, 8.823)},
+        {"RS": (16.195, 12.593, 13.307, 12.838), "LS": (15.101, 13.401, 14.609, 13.790)},
     ),
-    _three("MobileNet-V2", "mobilenet_v2", rs=13.209, ls=9.803),
-    _three("VGG-16", "vgg16", rs=6.856, ls=5.973),
-    _three("ResNet-50", "resnet50", rs=39.092, ls=25.764),
-    _three("ResNet-18", "resnet18", rs=6.856, ls=5.974),
-    _three("SqueezeNet 1.1", "squeezenet1_1", rs=10.080, ls=3.839),
+    *_three(
+        "VGG-16", "vgg16",
+        {"RS": (6.856, 6.268, 6.562, 6.464), "LS": (5.973, 5.973, 5.973, 5.973)},
+        {"RS": (29.274, 28.593, 28.124, 28.847), "LS": (27.606, 27.415, 26.975, 27.174)},
+    ),
+    *_three(
+        "ResNet-50", "resnet50",
+        {"RS": (39.092, 35.564, 32.820, 32.036), "LS": (25.764, 24.588, 24.588, 24.196)},
+        {"RS": (91.866, 91.669, 91.763, 92.376), "LS": (83.685, 83.344, 83.493, 83.317)},
+    ),
+    *_three(
+        "ResNet-18", "resnet18",
+        {"RS": (6.856, 6.464, 6.562, 6.464), "LS": (5.974, 5.974, 5.974, 5.974)},
+        {"RS": (28.525, 27.919, 27.599, 28.081), "LS": (27.127, 27.127, 26.975, 27.127)},
+    ),
+    *_three(
+        "SqueezeNet 1.1", "squeezenet1_1",
+        {"RS": (10.080, 7.948, 7.751, 7.333), "LS": (3.839, 3.585, 3.585, 3.585)},
+        {"RS": (10.249, 8.258, 7.817, 7.601), "LS": (8.202, 6.232, 6.790, 7.714)},
+    ),
 )  # fmt: skip
-BRR = (
-    *_brr("MobileNet-V2", "mobilenet_v2", rs=(16.195, 12.593), ls=(15.101, 13.401)),
-    *_brr("VGG-16", "vgg16", rs=(29.274, 28.124), ls=(27.606, 26.975)),
-    *_brr("ResNet-50", "resnet50", rs=(91.866, 91.669), ls=(83.685, 83.317)),
-    *_brr("ResNet-18", "resnet18", rs=(28.525, 27.599), ls=(27.127, 26.975)),
-    *_brr("SqueezeNet 1.1", "squeezenet1_1", rs=(10.249, 7.601), ls=(8.202, 6.232)),
-)
+
+Run = dict[str, Any]  # one search, as it is written to --json
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run."""
+
+    guidance: tuple[str, ...]
+    budget: int | None  # None: the paper's
+    seeds: int
+    limit: float | None  # seconds a run
+    screen: bool  # whether the predictor says which groups are checked
 
 
 def main() -> None:
-    """Run every search on every network, print the tables."""
+    """Run every search with every guidance on every network, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("lbdf", "brr"), help="one buffer model (default: both)")
-    parser.add_argument("--budget", type=int, help="plans per run (default: the paper's 5,000 and 2,000)")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
+    parser.add_argument("--full", action="store_true", help=f"the paper's budgets, {FULL_SEEDS} seeds, no time limit: hours")
+    parser.add_argument("--budget", type=int, help=f"plans per run (default {PLANS})")
+    parser.add_argument("--seeds", type=int, help=f"runs of each search (default {SEEDS})")
+    parser.add_argument("--limit", type=float, help=f"seconds a run (default {LIMIT:g})")
+    parser.add_argument("--tables", nargs="+", choices=("II", "III", "IV", "V"), default=["II", "III", "IV", "V"], help="default: all")
+    parser.add_argument("--networks", nargs="+", choices=sorted({case.zoo for case in CASES}), help="default: all")
+    parser.add_argument("--scheme", choices=("lbdf", "brr"), help="default: both")
+    parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, default=list(GUIDANCE), help="default: all that can be had")
+    parser.add_argument("--screen", action="store_true", help="let the predictor say which groups are worth checking")
+    parser.add_argument("--jobs", type=int, default=1, help="networks at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     options = parser.parse_args()
+    settings = Settings(
+        tuple(options.guidance),
+        options.budget or (None if options.full else PLANS),
+        options.seeds or (FULL_SEEDS if options.full else SEEDS),
+        options.limit or (None if options.full else LIMIT),
+        options.screen,
+    )
+    cases = [
+        case
+        for case in CASES
+        if set(case.tables) & set(options.tables)
+        and options.scheme in (None, case.scheme)
+        and (options.networks is None or case.zoo in options.networks)
+    ]
     console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
-
-    runs: list[dict[str, str | int | float | None]] = []
-    if options.only != "brr":
-        plans = f"{options.budget:,} plans" if options.budget else "5,000 plans at 256 KiB, 2,000 at 128 KiB"
-        title = f"Unguided searches, LBDF, traffic paper: {plans}, {options.seeds} seeds"
-        _table(console, title, ("largest\nKB", "paper\nMB", "paper\nKB"), LBDF, options.budget, options.seeds, runs)
-        console.print("largest: the biggest group that runs whole from the buffer. gap: to the optimum, proven.")
-    if options.only != "lbdf":
-        title = f"Unguided searches, BRR, buffer model paper, 128 KB: {options.budget or 2_000:,} plans, {options.seeds} seeds"
-        _table(console, title, ("paper\nMB", "guided\nMB"), BRR, options.budget, options.seeds, runs)
-        console.print("S: elements that the buffer holds. guided: the paper's best with an explainer. gap: to the optimum, proven.")
-    if options.json:
-        options.json.write_text(json.dumps(runs, indent=1) + "\n")
-
-
-def _table(
-    console: Console,
-    title: str,
-    columns: Sequence[str],
-    cases: Sequence[Case],
-    budget: int | None,
-    seeds: int,
-    runs: list[dict[str, str | int | float | None]],
-) -> None:
-    """Run some cases, add every run to `runs`, print one table."""
     start = time.perf_counter()
-    table = Table(title=title, box=box.SIMPLE_HEAD)
-    table.add_column("network", no_wrap=True)
-    table.add_column("optimum\nMB", justify="right")
-    table.add_column("search", no_wrap=True)
-    for column in ("mean\nMB", "min - max\nMB", "mean\ngap", "worst\ngap", *columns):
-        table.add_column(column, justify="right", no_wrap=True)
-    for case in cases:
-        with console.status(f"{case.network}: proving the optimum"):
-            partitions, best, largest = _solved(case)
-        for place, (name, (paper_mb, other)) in enumerate(case.paper.items()):
-            found: list[Result] = []
-            for seed in range(seeds):
-                with console.status(f"{case.network}: {name}, seed {seed}"):
-                    plans, bound = budget or case.plans, best.lower_bound_bytes
-                    found.append(SEARCHES[name](partitions.problem, budget=plans, seed=seed, lower_bound_bytes=bound, partitions=partitions))
-            buffers = [partitions.buffer_bytes(result.groups) for result in found]
-            runs += [
-                {
-                    "table": case.table, "network": case.network, "operators": len(partitions.flow), "kib": case.kib, "plans": result.evaluations,
-                    "scheme": "brr" if case.elements else "lbdf", "buffer_elements": case.elements or None,
-                    "search": name, "seed": result.seed, "dram_bytes": result.dram_bytes, "gap": result.gap,
-                    "buffer_bytes": None if case.elements else buffer, "optimum_buffer_bytes": None if case.elements else largest,
-                    "optimum_bytes": best.dram_bytes, "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
-                    "seconds": result.seconds, "paper_mb": paper_mb,
-                    "paper_kb": None if case.elements else other, "paper_guided_mb": other if case.elements else None,
-                }
-                for result, buffer in zip(found, buffers, strict=True)
-            ]  # fmt: skip
-            megabytes, gaps = [result.dram_bytes / MB for result in found], [result.gap for result in found]
-            size = f"S = {case.elements:,}" if case.elements else f"{case.kib} KiB"
-            last = (
-                [f"{paper_mb:.3f}", f"{other:.3f}"]
-                if case.elements
-                else [
-                    f"{sum(buffers) / len(found) / KB:.1f}" if other else "",
-                    f"{paper_mb:.3f}" if paper_mb else "-",
-                    f"{other:.1f}" if other else "",
-                ]
-            )
-            table.add_row(
-                (case.network, f"{len(partitions.flow)} ops, {size}", "")[place],
-                _optimum(best) if place == 0 else "",
-                name,
-                f"{sum(megabytes) / len(found):.3f}",
-                f"{min(megabytes):.3f} - {max(megabytes):.3f}",
-                f"{sum(gaps) / len(found):.2%}",
-                f"{max(gaps):.2%}",
-                *last,
-                end_section=place == len(case.paper) - 1,
-            )
-    console.print(table)
+    runs: list[Run] = []
+    for case, found in zip(cases, _all(cases, settings, options.jobs), strict=True):
+        runs += found
+        console.print(_table(case, found, settings))
+        if options.json:
+            options.json.write_text(json.dumps(runs, indent=1) + "\n")
+    if "V" in options.tables and any("V" in run["tables"] for run in runs):
+        console.print(_rectified([run for run in runs if "V" in run["tables"]]))
+    console.print(
+        "gap: to the proven optimum. at N: gap after N plans. to 1%: plans until within 1 % of it (median), and in how many runs. KB: the largest "
+        "group. Guidance random and analytic are not in the paper."
+    )
     console.print(f"{time.perf_counter() - start:.0f} s")
 
 
-def _solved(case: Case) -> tuple[Partitions, Result, int]:
-    """(the network's partitions, the exact search's result, buffer bytes of its largest group)."""
+def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[Run]]:
+    """The runs of each case, as they are done, in order."""
+    if jobs == 1:
+        yield from (run_case(case, settings) for case in cases)
+        return
+    from joblib import Parallel, delayed  # noqa: PLC0415  (optional)
+
+    yield from Parallel(n_jobs=jobs, return_as="generator")(delayed(run_case)(case, settings) for case in cases)
+
+
+def run_case(case: Case, settings: Settings) -> list[Run]:
+    """Every search with every guidance that can be had."""
     flow = Dataflow.of(simplify(from_model(zoo.build(case.zoo, weights=False))))
-    hardware = Hardware(case.kib * 1024)
-    if case.elements:
-        costs = OptimusCosts(flow, hardware, buffer_elements=case.elements)
-    else:
-        costs = GroupCosts(flow, hardware, Traffic.PAPER, epilogue=False)
-    problem = Problem.of(costs)
-    best = solve(problem, time_limit=PROOF_SECONDS)
+    costs = _costs(case, flow)
+    best = solve(Problem.of(costs), time_limit=PROOF_SECONDS)
     prices = [costs.evaluate(group) for group in best.groups]
     largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
-    return Partitions(problem), best, largest
+    runs: list[Run] = []
+    for search in case.paper:
+        for guidance in settings.guidance:
+            for seed in range(settings.seeds):
+                costs = _costs(case, flow)
+                try:
+                    explain = None if guidance == "none" else _explainer(case, costs, guidance, seed)
+                except InvalidConfig:
+                    break
+                partitions = Partitions(Problem.of(costs))
+                budget = settings.budget or case.plans
+                result = SEARCHES[search](
+                    partitions.problem,
+                    budget=budget,
+                    seed=seed,
+                    time_limit=settings.limit,
+                    lower_bound_bytes=best.lower_bound_bytes,
+                    partitions=partitions,
+                    split=splitter(explain, partitions) if explain else None,
+                    screen=screener(bound := _bound(case, costs), predictor(bound)) if settings.screen else None,
+                )
+                runs.append(_run(case, search, guidance, budget, result, best) | {
+                    "operators": len(flow),
+                    "buffer_bytes": None if case.elements else partitions.buffer_bytes(result.groups),
+                    "optimum_buffer_bytes": None if case.elements else largest,
+                })  # fmt: skip
+    return runs
 
 
-def _optimum(best: Result) -> str:
-    if best.proof == "optimal":
-        return f"{best.dram_bytes / MB:.3f}"
-    return f">= {best.lower_bound_bytes / MB:.3f}"
+def _costs(case: Case, flow: Dataflow) -> GroupCosts | OptimusCosts:
+    hardware = Hardware(case.kib * 1024)
+    if case.elements:
+        return OptimusCosts(flow, hardware, buffer_elements=case.elements)
+    return GroupCosts(flow, hardware, Traffic.PAPER, epilogue=False)
+
+
+def _explainer(case: Case, costs: GroupCosts | OptimusCosts, guidance: str, seed: int) -> Explain:
+    if isinstance(costs, OptimusCosts) and guidance == "analytic":
+        return by_need(costs.dataflow, lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62))
+    return explainer(_bound(case, costs), guidance, seed)
+
+
+def _bound(case: Case, costs: GroupCosts | OptimusCosts) -> GroupCosts:
+    """What the learned explainers and the predictor are bound to: under Optimus' formula, the executable BRR on a chip with as large a buffer."""
+    if isinstance(costs, GroupCosts):
+        return costs
+    return GroupCosts(costs.dataflow, Hardware(2 * case.elements), Traffic.ONCE, scheme="brr", epilogue=False)
+
+
+def _run(case: Case, search: str, guidance: str, budget: int, result: Result, best: Result) -> Run:
+    def at(plans: int) -> float | None:
+        found = [size for done, size in result.history if done <= plans]
+        return found[-1] / best.dram_bytes - 1 if found and plans <= result.evaluations else None
+
+    column = ("none", "gnne", "pg", "rg").index(guidance) if guidance in ("none", "gnne", "pg", "rg") else None
+    paper = case.paper[search]
+    largest = case.largest.get(search)
+    repairs = result.repairs
+    return {
+        "tables": list(case.tables), "network": case.network, "scheme": case.scheme, "kib": case.kib, "buffer_elements": case.elements or None,
+        "search": search, "guidance": guidance, "seed": result.seed, "budget": budget, "plans": result.evaluations,
+        "dram_bytes": result.dram_bytes, "optimum_bytes": best.dram_bytes, "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
+        "gap": result.dram_bytes / best.lower_bound_bytes - 1, **{f"gap_at_{plans}": at(plans) for plans in MARKS},
+        "plans_to_1_percent": next((done for done, size in result.history if size <= NEAR * best.lower_bound_bytes), None),
+        "seconds": result.seconds, "guided": repairs.guided, "at_random": repairs.random, "unchecked": repairs.screened,
+        "paper_mb": None if column is None or column >= len(paper) else paper[column],
+        "paper_kb": None if column is None or largest is None else largest[column],
+    }  # fmt: skip
+
+
+def _table(case: Case, runs: list[Run], settings: Settings) -> Table:
+    optimum = f"{runs[0]['optimum_bytes'] / MB:.3f} MB" if runs[0]["proof"] == "optimal" else f">= {runs[0]['lower_bound_bytes'] / MB:.3f} MB"
+    plans = settings.budget or case.plans
+    tables = f"table{'s'[: len(case.tables) - 1]} {', '.join(case.tables)}"
+    title = f"{case.network}, {case.chip} ({tables}): {runs[0]['operators']} operators, {plans:,} plans, {settings.seeds} seeds"
+    marks = [mark for mark in MARKS if mark <= plans]
+    table = Table(title=f"{title}; optimum {optimum}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    late: list[str] = []
+    table.add_column("", no_wrap=True)
+    table.add_column("guidance", no_wrap=True)
+    heads = ["MB", "gap", "worst", *(f"at {mark}" for mark in marks), "to 1%", "s", *(["KB"] if case.largest else []), "paper\nMB"]
+    for head in [*heads, *(["paper\nKB"] if case.largest else [])]:
+        table.add_column(head, justify="right", no_wrap=True)
+    for search in case.paper:
+        names = [name for name in GUIDANCE if any((run["search"], run["guidance"]) == (search, name) for run in runs)]
+        for name in names:
+            found = [run for run in runs if (run["search"], run["guidance"]) == (search, name)]
+            stopped = min(run["plans"] for run in found)
+            if stopped < plans:
+                late.append(f"{search} {name} after {stopped:,} plans")
+            reached = [run["plans_to_1_percent"] for run in found if run["plans_to_1_percent"]]
+            at = [[run[f"gap_at_{mark}"] for run in found] for mark in marks]
+            paper_kb = found[0]["paper_kb"]
+            table.add_row(
+                search if name == names[0] else "",
+                name if stopped == plans else f"{name} *",
+                f"{fmean(run['dram_bytes'] for run in found) / MB:.3f}",
+                f"{fmean(run['gap'] for run in found):.2%}",
+                f"{max(run['gap'] for run in found):.2%}",
+                *("-" if None in gaps else f"{fmean(gaps):.2%}" for gaps in at),
+                f"{median(reached):,.0f} ({len(reached)}/{len(found)})" if reached else "-",
+                f"{fmean(run['seconds'] for run in found):.1f}",
+                *([f"{fmean(run['buffer_bytes'] for run in found) / KB:.0f}"] if case.largest else []),
+                f"{found[0]['paper_mb']:.3f}" if found[0]["paper_mb"] else "",
+                *([f"{paper_kb:.0f}" if paper_kb else ""] if case.largest else []),
+                end_section=name == names[-1],
+            )
+    if late:
+        table.caption = f"* stopped after {settings.limit:g} s: {', '.join(late)}"
+        table.caption_justify = "left"
+    return table
+
+
+def _rectified(runs: list[Run]) -> Table:
+    """Table V: of the groups that a search met and could not run, how many SPLIT broke; and how long the search took."""
+    table = Table(title="MobileNet-V2, LBDF, 128 KiB: table V", box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("", "guidance", "groups", "rectified %", "search s", "plans", "paper %", "paper s"):
+        table.add_column(head, justify="left" if head in ("", "guidance") else "right", no_wrap=True)
+    for search in ("LS", "RS"):
+        for name in GUIDANCE[1:]:
+            found = [run for run in runs if (run["search"], run["guidance"], run["scheme"]) == (search, name, "lbdf")]
+            if not found:
+                continue
+            broken = sum(run["guided"] + run["at_random"] for run in found)
+            rate, seconds = RECTIFIED.get((search, name), ("", ""))
+            table.add_row(
+                search,
+                name,
+                f"{broken // len(found):,}",
+                f"{100 * sum(run['guided'] for run in found) / max(broken, 1):.1f}",
+                f"{fmean(run['seconds'] for run in found):.1f}",
+                f"{fmean(run['plans'] for run in found):,.0f}",
+                str(rate),
+                str(seconds),
+            )
+    return table
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search.partition import Dice, Partitions, Plan, Progress, Split, Tally
+from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
 from search.problem import Problem, Result
 
 TRIES = 20  # edits drawn for one plan before a repeat is accepted
@@ -17,17 +17,19 @@ def improve(
     time_limit: float | None = None,
     progress: Progress | None = None,
     split: Split | None = None,
+    screen: Screen | None = None,
     lower_bound_bytes: int = 0,
     partitions: Partitions | None = None,
 ) -> Result:
     """Start from `keep` random plans; each iteration edits every plan kept once, then keeps the best `keep` of old and new.
 
-    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split at random. An edit that changes
-    nothing, or leads to a plan seen before, is drawn again. Ctrl-C returns the best so far.
+    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split, as `split` says or else at
+    random. An edit that changes nothing, or leads to a plan seen before, is drawn again. Ctrl-C returns the best so far.
     Source: arXiv 2501.00636 (its LS, K = 10).
     """
     partitions = partitions or Partitions(problem)
     dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
+    guide = Guide(split, screen)
     seen: set[frozenset[int]] = set()
     kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
@@ -39,28 +41,28 @@ def improve(
 
     try:
         while tally.left > 0 and len(kept) < keep:
-            plan = partitions.in_order(partitions.draw(dice, split))
+            plan = partitions.in_order(partitions.draw(dice, guide))
             add(plan, partitions.dram_bytes(plan))
         while tally.left > 0:
             for dram_bytes, _, plan in tuple(kept):
                 if tally.left <= 0:
                     break
-                add(*_fresh(partitions, plan, dram_bytes, seen, dice, split))
+                add(*_fresh(partitions, plan, dram_bytes, seen, dice, guide))
             kept.sort()
             del kept[keep:]
     except KeyboardInterrupt:
         pass
-    return tally.result("local", seed, lower_bound_bytes)
+    return tally.result("local", seed, lower_bound_bytes, guide.repairs)
 
 
-def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, split: Split | None) -> tuple[Plan, int]:
+def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, guide: Guide) -> tuple[Plan, int]:
     """A plan one edit away that was not seen before, if a few tries find one, and its DRAM bytes. Only the groups around the edit are priced."""
     edited, change = plan, 0
     for _ in range(TRIES):
         if (found := _edit(partitions, plan, dice)) is None:
             continue
         start, stop, groups = found
-        legal = partitions.fit(groups, dice, split)
+        legal = partitions.fit(groups, dice, guide)
         edited = (*plan[:start], *legal, *plan[stop:])
         change = partitions.dram_bytes(legal) - partitions.dram_bytes(plan[start:stop])
         if frozenset(edited) not in seen:

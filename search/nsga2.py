@@ -23,7 +23,7 @@ from pymoo.core.survival import Survival
 from pymoo.core.termination import NoTermination
 from pymoo.operators.selection.tournament import TournamentSelection
 
-from search.partition import Dice, Partitions, Progress, Split, Tally
+from search.partition import Dice, Guide, Partitions, Progress, Screen, Split, Tally
 from search.problem import Front, Problem, Result
 
 Point = tuple[int, int]  # (DRAM bytes, buffer bytes)
@@ -39,6 +39,7 @@ def evolve(
     time_limit: float | None = None,
     progress: Progress | None = None,
     split: Split | None = None,
+    screen: Screen | None = None,
     lower_bound_bytes: int = 0,
     partitions: Partitions | None = None,
 ) -> Result:
@@ -51,16 +52,17 @@ def evolve(
     """
     partitions = partitions or Partitions(problem)
     dice, tally = Dice((seed, 1)), Tally(partitions, budget, time_limit, progress)  # pymoo draws from default_rng(seed)
+    guide = Guide(split, screen)
     plans: dict[bytes, list[int]] = {}  # of the genomes asked for last
     front: dict[Point, tuple[int, ...]] = {}
 
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
-        "sampling": _Draws(partitions, dice, split),
+        "sampling": _Draws(partitions, dice, guide),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
         "mutation": _Flip(),
         "survival": _RankAndCrowding(),
-        "repair": _Legal(partitions, dice, split, plans),
+        "repair": _Legal(partitions, dice, guide, plans),
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
@@ -87,7 +89,7 @@ def evolve(
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
         pass
-    return tally.result("nsga2", seed, lower_bound_bytes, _ordered(partitions, front))
+    return tally.result("nsga2", seed, lower_bound_bytes, guide.repairs, _ordered(partitions, front))
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
@@ -149,9 +151,9 @@ class _Nsga2(NSGA2):
 class _Draws(Sampling):
     """Random plans to start from."""
 
-    def __init__(self, partitions: Partitions, dice: Dice, split: Split | None) -> None:
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide) -> None:
         super().__init__()
-        self.draw = lambda: partitions.encode(partitions.draw(dice, split))
+        self.draw = lambda: partitions.encode(partitions.draw(dice, guide))
 
     def _do(self, problem: Genomes, n_samples: int, *_: object, **__: object) -> Any:
         return np.stack([np.resize(self.draw(), problem.n_var) for _ in range(n_samples)])
@@ -160,13 +162,13 @@ class _Draws(Sampling):
 class _Legal(Repair):
     """Replaces each genome by that of the legal plan that it decodes to, and remembers the plan."""
 
-    def __init__(self, partitions: Partitions, dice: Dice, split: Split | None, plans: dict[bytes, list[int]]) -> None:
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, plans: dict[bytes, list[int]]) -> None:
         super().__init__()
-        self.partitions, self.dice, self.split, self.plans = partitions, dice, split, plans
+        self.partitions, self.dice, self.guide, self.plans = partitions, dice, guide, plans
 
     def _do(self, problem: Genomes, X: np.ndarray, **_: object) -> np.ndarray:  # noqa: N803 - pymoo's name
         for row, genome in enumerate(X):
-            plan = self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.split)
+            plan = self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)
             X[row] = np.resize(self.partitions.encode(plan), problem.n_var)
             self.plans[X[row].tobytes()] = plan
         return X

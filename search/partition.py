@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from lfopt.ir import Cost
 from lfopt.ops import bits
-from search.problem import Front, Problem, Result
+from search.problem import Front, Problem, Repairs, Result
 
 PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
@@ -26,6 +27,7 @@ KEPT = 200_000  # illegal groups, and groups with their parts, remembered before
 Plan = tuple[int, ...]
 Progress = Callable[[int, int], None]  # (plans evaluated, best DRAM bytes)
 Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
+Screen = Callable[[Sequence[int]], Sequence[bool]]  # groups -> whether each looks legal; one that does not is broken without being checked
 
 
 class Price(NamedTuple):
@@ -34,6 +36,34 @@ class Price(NamedTuple):
     dram_bytes: int
     buffer_bytes: int  # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says nothing of the fusion
     fused: int  # mask of the links inside it
+
+
+@dataclass
+class Guide:
+    """How one search breaks groups that do not fit: where `split` says, at random where it says nothing; and how often it did.
+
+    A group that `screen` takes for illegal is broken unchecked, unless this search has found it legal before. `split` is given illegal groups, and
+    those taken for illegal; the groups that it returns are not screened. Both must answer by the group alone, for a seed to mean one plan.
+    """
+
+    split: Split | None = None
+    screen: Screen | None = None
+    guided: int = 0  # groups broken where `split` said
+    random: int = 0  # at random
+    screened: int = 0  # of both: unchecked
+    legal: set[int] = field(default_factory=set[int])  # groups that this search found legal, if it screens
+
+    @property
+    def repairs(self) -> Repairs:
+        """The counts so far."""
+        return Repairs(self.guided, self.random, self.screened)
+
+    def doubted(self, groups: Iterable[int], anywhere: Callable[[int], bool]) -> set[int]:
+        """Those of the groups that are to be broken unchecked; none that is legal `anywhere`."""
+        if self.screen is None:
+            return set()
+        unsure = [group for group in dict.fromkeys(groups) if group not in self.legal and not anywhere(group)]
+        return {group for group, passes in zip(unsure, self.screen(unsure), strict=True) if not passes} if unsure else set()
 
 
 class Dice:
@@ -164,22 +194,39 @@ class Partitions:
             if first and first != mask:
                 return self.parts(first) + self.parts(mask ^ first)
 
-    def fit(self, groups: Iterable[int], dice: Dice, split: Split | None = None) -> list[int]:
-        """The same groups, with every illegal one broken into legal ones in its place: by `split` if it can, else at random.
+    def fit(self, groups: Iterable[int], dice: Dice, guide: Guide | None = None) -> list[int]:
+        """The same groups, with every illegal one broken into legal ones in its place: as the guide says, else at random.
 
         Convex, connected groups in an executable order stay so. A single operator is always legal, so this ends.
         """
+        guide = guide or Guide()
         legal: list[int] = []
         waiting = list(groups)
+        split, anywhere = guide.split, self.problem.legal_anywhere
+        doubted = guide.doubted(waiting, anywhere) if guide.screen else set[int]()
         waiting.reverse()
         price, known = self.price, self._prices
+        guided = at_random = 0
         while waiting:
             group = waiting.pop()
-            if group in known or price(group):
+            if group in doubted:
+                guide.screened += 1
+            elif group in known or price(group):
                 legal.append(group)
                 continue
-            smaller = (split(group) if split else None) or self.cut(group, dice)
+            smaller = split(group) if split else None
+            if smaller:
+                guided += 1
+            else:
+                at_random += 1
+                smaller = self.cut(group, dice)
+                if guide.screen:
+                    doubted |= guide.doubted(smaller, anywhere)
             waiting.extend(reversed(smaller))
+        guide.guided += guided
+        guide.random += at_random
+        if guide.screen:
+            guide.legal.update(legal)
         return legal
 
     # -- plans ---------------------------------------------------------------------------------------------------------------------------
@@ -255,13 +302,13 @@ class Partitions:
                 above.append(direct | indirect)
         return [group for group in members if group]
 
-    def draw(self, dice: Dice, split: Split | None = None) -> list[int]:
+    def draw(self, dice: Dice, guide: Guide | None = None) -> list[int]:
         """A random legal plan: every link is fused with a probability that is itself drawn, between a half and one.
 
         Below a half, plans are little better than every operator alone; at one, everything is fused and then cut at random.
         """
         genome = (dice.bytes(len(self.links)) <= 127 + dice.below(129)).tobytes()
-        return self.fit(self.decode(genome), dice, split)
+        return self.fit(self.decode(genome), dice, guide)
 
     def executable(self, groups: Iterable[int]) -> Plan | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
@@ -321,14 +368,15 @@ class Tally:
         if self._progress and (better or self.evaluations % 100 == 0 or self.evaluations == self._budget):
             self._progress(self.evaluations, self.history[-1][1])
 
-    def result(self, method: str, seed: int, lower_bound_bytes: int, front: Front = ()) -> Result:
+    def result(self, method: str, seed: int, lower_bound_bytes: int, repairs: Repairs, front: Front = ()) -> Result:
         """The best plan so far; every operator alone if none was evaluated."""
         found = self._best[1] if self._best else self.partitions.fit(self.partitions.singles, Dice(0))
         plan = self.partitions.in_order(found)
         dram_bytes = self.partitions.dram_bytes(plan)
         proof = "none" if not lower_bound_bytes else "optimal" if dram_bytes == lower_bound_bytes else "bound"
         seconds = time.perf_counter() - self._start
-        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, tuple(self.history), front)
+        history = tuple(self.history)
+        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, history, front, repairs=repairs)
 
 
 def _links(problem: Problem) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from lfopt.ir import Cost, DoesNotFit
 from lfopt.ops import Dataflow
@@ -86,6 +86,14 @@ class Problem:
 Front = tuple[tuple[int, int, tuple[int, ...]], ...]  # (DRAM bytes, buffer bytes, groups) per plan, fewest DRAM bytes first
 
 
+class Repairs(NamedTuple):
+    """How often a search broke a group that did not fit, or was taken not to."""
+
+    guided: int = 0  # where the given split said
+    random: int = 0  # at random: no split was given, or it had nothing to say
+    screened: int = 0  # of both: taken for illegal, and never checked
+
+
 @dataclass(frozen=True)
 class Result:
     """What a search found."""
@@ -101,6 +109,7 @@ class Result:
     history: tuple[tuple[int, int], ...] = field(default=())  # (evaluations, best DRAM bytes) at each improvement
     front: Front = field(default=())  # plans that no other plan found beats in both DRAM and buffer bytes, if the search keeps them
     interrupted: bool = False  # the exact search was stopped by Ctrl-C
+    repairs: Repairs = field(default_factory=Repairs)
 
     @cached_property
     def gap(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from search.partition import Dice, Partitions, Progress, Split, Tally
+from search.partition import Dice, Guide, Partitions, Progress, Screen, Split, Tally
 from search.problem import Problem, Result
 
 
@@ -14,6 +14,7 @@ def sample(
     time_limit: float | None = None,
     progress: Progress | None = None,
     split: Split | None = None,
+    screen: Screen | None = None,
     lower_bound_bytes: int = 0,
     partitions: Partitions | None = None,
 ) -> Result:
@@ -23,10 +24,11 @@ def sample(
     """
     partitions = partitions or Partitions(problem)
     dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
+    guide = Guide(split, screen)
     try:
         while tally.left > 0:
-            plan = partitions.draw(dice, split)
+            plan = partitions.draw(dice, guide)
             tally.count(plan, partitions.dram_bytes(plan))
     except KeyboardInterrupt:
         pass
-    return tally.result("random", seed, lower_bound_bytes)
+    return tally.result("random", seed, lower_bound_bytes, guide.repairs)

@@ -21,9 +21,12 @@ COMMANDS = {
     "execute": "Run a plan row by row, count its bytes, and compare the outputs with the reference.",
     "check": "Recount everything that a plan claims, independently of the planner.",
     "report": "Write a plan as one HTML page to look at.",
+    "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.",
     "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
     "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
+    "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
+    "train": "Train the predictor of validity and its explainers from labelled groups.",
     "zoo": "List and export the networks that lfopt builds itself.",
 }
 for _name, _help in COMMANDS.items():

@@ -18,9 +18,11 @@ from lfopt.ir import Hardware, InvalidConfig, Scheme
 Method = Literal["exact", "nsga2", "local", "random"]
 TrafficName = Literal["tiled", "once", "paper"]
 Rules = Literal["default", "none"]
+GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
+LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
 
 
@@ -29,12 +31,17 @@ class SearchConfig:
     """How to search."""
 
     method: Method = "exact"
-    compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan
+    compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan; without guidance and screening
     seed: int = 0
     budget: int = 5000  # plans, of the methods that sample
     time_limit: float | None = None  # seconds for each method; None: until done
+    guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
+    screen: bool = False  # whether the predictor says which groups are worth checking
 
     def __post_init__(self) -> None:
+        if self.method == "exact" and (self.guidance != "none" or self.screen):
+            name, found, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
+            raise InvalidConfig(f"search.{name}: found {found} with method exact, which breaks no groups; accepted: {accepted}, or another method")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
         for name, (value, low) in least.items():
             if value < low:
@@ -56,6 +63,19 @@ class Config:
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
+
+    def __post_init__(self) -> None:
+        if self.scheme in ("lbdf", "brr"):
+            return
+        if self.search.guidance in LEARNED:
+            accepted = "none, random or analytic, or scheme lbdf or brr"
+            raise InvalidConfig(
+                f"search.guidance: found {self.search.guidance} with scheme {self.scheme}, which has no predictor; accepted: {accepted}"
+            )
+        if self.search.screen:
+            raise InvalidConfig(
+                f"search.screen: found true with scheme {self.scheme}, which has no predictor; accepted: false, or scheme lbdf or brr"
+            )
 
 
 def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -> Path:

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from lfopt.app.config import Config, Method
+from lfopt.app.config import Config, GuidanceName, Method
 from lfopt.app.files import sha256, write_plan
 from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
@@ -15,6 +16,7 @@ from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidMode
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
 from lfopt.rewrite import simplify
+from search.partition import Partitions
 from search.problem import Front, Problem, Result
 
 ZOO = "zoo:"
@@ -38,13 +40,24 @@ def load_network(model: str, input_shapes: dict[str, tuple[int, ...]], rules: st
 
 
 def run_search(
-    problem: Problem, method: Method, *, budget: int, seed: int, time_limit: float | None, lower_bound: int, report: Report | None = None
+    costs: GroupCosts,
+    problem: Problem,
+    method: Method,
+    *,
+    budget: int,
+    seed: int,
+    time_limit: float | None,
+    lower_bound: int,
+    report: Report | None = None,
+    guidance: GuidanceName = "none",
+    screen: bool = False,
 ) -> Result:
-    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran."""
+    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. `guidance` and `screen` are for those that sample."""
+    name = method if guidance == "none" else f"{method} guided by {guidance}"
 
     def of_plans(done: int, best: int) -> None:
         if report is not None:
-            report(f"{method}: {done:,} plans, best {best:,} B", done / budget)
+            report(f"{name}: {done:,} plans, best {best:,} B", done / budget)
 
     def of_operators(done: int, total: int, best: int, bound: int) -> None:
         if report is not None:
@@ -56,7 +69,13 @@ def run_search(
         from search.exact import solve  # noqa: PLC0415
 
         return solve(problem, time_limit=time_limit, progress=of_operators)
-    options = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans}
+    options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans}
+    if guidance != "none" or screen:
+        from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
+
+        partitions = Partitions(problem)
+        split, screened = guide(costs, partitions, guidance, screen=screen, seed=seed)
+        options |= {"partitions": partitions, "split": split, "screen": screened}
     if method == "nsga2":
         from search.nsga2 import evolve as run  # noqa: PLC0415
     elif method == "local":
@@ -77,6 +96,7 @@ class Outcome:
     others: tuple[Result, ...]  # methods run for comparison
     folder: Path
     seconds: dict[str, float]  # by stage
+    guidance: GuidanceName = "none"  # of `result`; the others have none
 
 
 def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
@@ -99,23 +119,36 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     problem = Problem.of(costs)
     bound = 0
     results: list[Result] = []
-    for method in dict.fromkeys((config.search.method, *config.search.compare)):
-        options = config.search
+    options = config.search
+    plain: tuple[GuidanceName, bool] = ("none", False)
+    jobs = [(options.method, (options.guidance, options.screen)), *((method, plain) for method in options.compare)]
+    for method, (guidance, screen) in dict.fromkeys(jobs):
         results.append(
-            run_search(problem, method, budget=options.budget, seed=options.seed, time_limit=options.time_limit, lower_bound=bound, report=report)
+            run_search(
+                costs,
+                problem,
+                method,
+                budget=options.budget,
+                seed=options.seed,
+                time_limit=options.time_limit,
+                lower_bound=bound,
+                report=report,
+                guidance=guidance,
+                screen=screen,
+            )
         )
         if method == "exact":
             bound = results[-1].lower_bound_bytes
             if results[-1].interrupted:
                 break  # Ctrl-C stops the job, not just one of its methods
-        lap(method)
+        lap(method if guidance == "none" else f"{method} guided by {guidance}")
     front = next((result.front for result in results if result.front), ())
-    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder, front)
+    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder, front, options.guidance)
     lap("write")
-    return Outcome(graph, costs, plan, results[0], tuple(results[1:]), folder, seconds)
+    return Outcome(graph, costs, plan, results[0], tuple(results[1:]), folder, seconds, options.guidance)
 
 
-def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path, front: Front = ()) -> Plan:
+def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path, front: Front = (), guidance: str = "none") -> Plan:
     """Plan the groups that a search found, check them, and write simplified.onnx and plan.json, with the front of a search that keeps one."""
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = check(graph, scheme)
@@ -147,7 +180,9 @@ def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, fo
         memory=memory_map(costs, groups),
         groups=groups,
         totals=totals,
-        search=SearchRecord(result.method, result.seed, result.evaluations, round(result.seconds, 3), tuple((dram, need) for dram, need, _ in front)),
+        search=SearchRecord(
+            result.method, result.seed, result.evaluations, round(result.seconds, 3), tuple((dram, need) for dram, need, _ in front), guidance
+        ),
     )
     write_plan(plan, folder / "plan.json")
     return plan

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -63,3 +64,22 @@ def progress_line() -> Iterator[Report]:
             bar.update(task, description=what, completed=done)
 
         yield report
+
+
+def spread(names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequence[int] = (0,), bold: Collection[int] = ()) -> Table:
+    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`, whose texts are shortened.
+
+    Columns of names are on the left; `bold` are rows to stand out.
+    """
+    needs = [max([len(name), *(len(row[k]) for row in rows)]) for k, name in enumerate(names)]
+    left = out.width - sum(need for k, need in enumerate(needs) if k not in stretch) - 2 * (len(names) - 1)
+    widths: dict[int, int] = {}
+    for at, k in enumerate(sorted(stretch, key=needs.__getitem__)):  # the narrowest takes no more than it needs
+        widths[k] = min(needs[k], max((left - sum(widths.values())) // (len(stretch) - at), 12))
+    made = table(*names)
+    for k in stretch:
+        made.columns[k].justify = "left"
+    for number, row in enumerate(rows):
+        cells = (escape(shorten(cell, widths.get(k, len(cell)))) for k, cell in enumerate(row))
+        made.add_row(*cells, style="bold" if number in bold else None)
+    return made

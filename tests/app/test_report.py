@@ -17,18 +17,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from explainers.graph import links
 from lfopt.app.commands.report import page_of
 from lfopt.app.config import Config
+from lfopt.app.explain import explainers
 from lfopt.app.files import read_plan
 from lfopt.app.pipeline import run
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import cuts
 from lfopt.app.report.layout import BEND, LANE, WIDTH, draw
+from lfopt.app.report.pictures import pictures
 from lfopt.app.report.sweep import own_stair, sweep
 from lfopt.frontend import load
 from lfopt.ir import Compute, DramBytes, Graph, Hardware, Loop, Operator, Place, PlannedGroup, Tensor, Transfer, step_count, unfold
-from lfopt.ops import Dataflow
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.problem import Problem
@@ -182,6 +185,7 @@ def test_wrong_input_to_report_is_one_line_and_leaves_nothing(squeezenet, lfopt,
         ("report", squeezenet.folder, "-o", tmp_path): "a file name in a folder that exists",
         ("report", squeezenet.folder, "-o", "no/such/folder/r.html"): "a file name in a folder that exists",
         ("report", squeezenet.folder, "--sweep-seconds", "-1"): "--sweep-seconds: found -1",
+        ("report", squeezenet.folder, "--explain-seconds", "-1"): "--explain-seconds: found -1",
         ("report", other): "the plan was made for 0000000000000000",
     }
     for arguments, said in cases.items():
@@ -278,6 +282,67 @@ def test_a_plan_with_a_cut_too_many_says_what_it_would_gain(squeezenet):
     found = {(cut.before, cut.after): cut for cut in cuts(squeezenet.costs, masks, ("lbdf",) * len(masks))}
     assert found[whole, whole + 1].verdict == "gain"
     assert "would move" in found[whole, whole + 1].why
+
+
+# -- pictures of what does not fit ------------------------------------------------------------------------------------------------------------
+
+
+def drawn(plan: SimpleNamespace, *names: str, optimal: bool = True, masks: tuple[int, ...] = ()) -> tuple[list, list]:
+    masks = masks or plan.masks
+    found = cuts(plan.costs, masks, ("lbdf",) * len(masks))
+    return found, pictures(plan.costs, masks, found, explainers(plan.costs, names, 0), optimal=optimal, seconds=60)
+
+
+def test_every_pair_that_does_not_fit_is_drawn_with_scores_on_its_links(squeezenet):
+    found, shown = drawn(squeezenet, "analytic", "random")
+    assert sorted(picture["cut"] for picture in shown) == [k for k, cut in enumerate(found) if cut.verdict == "overflows"]
+    assert [found[picture["cut"]].saves for picture in shown] == sorted((found[picture["cut"]].saves for picture in shown), reverse=True)
+    for picture in shown:
+        cut, count = found[picture["cut"]], len(picture["links"]) // 2
+        pair = squeezenet.masks[cut.before], squeezenet.masks[cut.after]
+        assert picture["ops"] == list(bits(pair[0] | pair[1]))
+        assert links(squeezenet.costs.dataflow, pair[0] | pair[1]).T.ravel().tolist() == picture["links"]
+        assert len(picture["routes"]) == count
+        assert len(picture["nodes"]) == 2 * len(picture["ops"])
+        for x, y in zip(picture["nodes"][::2], picture["nodes"][1::2], strict=True):
+            assert 0 < x < picture["size"][0]
+            assert 0 < y < picture["size"][1]
+        assert list(picture["by"]) == ["analytic", "random"]
+        assert all(len(said["scores"]) == count for said in picture["by"].values())
+        assert picture["best"]["bytes"] == sum(squeezenet.costs.dram(group).total for group in pair)
+
+
+def test_where_the_plan_is_not_proven_the_best_cut_of_a_pair_is_searched(squeezenet):
+    costs, masks = squeezenet.costs, [*squeezenet.masks]
+    merges = [(cut.before, cut.after) for cut in cuts(costs, squeezenet.masks, ("lbdf",) * len(masks)) if cut.verdict == "overflows"]
+    moves = [(a, b, masks[b] & -masks[b]) for a, b in merges if masks[b].bit_count() > 1]
+    worse = [(a, b, op) for a, b, op in moves if costs.price(masks[a] | op) and costs.price(masks[b] ^ op)]
+    a, b, op = next(
+        (a, b, op) for a, b, op in worse if costs.dram(masks[a] | op).total + costs.dram(masks[b] ^ op).total > sum_of(costs, masks, a, b)
+    )
+    best_bytes = sum_of(costs, masks, a, b)
+    masks[a], masks[b] = masks[a] | op, masks[b] ^ op  # cut in the wrong place
+    found, shown = drawn(squeezenet, "analytic", optimal=False, masks=tuple(masks))
+    for picture in shown:
+        cut, best = found[picture["cut"]], picture["best"]
+        groups = [sum(1 << i for i, part in zip(picture["ops"], best["parts"], strict=True) if part == k) for k in range(max(best["parts"]) + 1)]
+        assert best["bytes"] == sum(costs.price(group).dram_bytes for group in groups) <= sum_of(costs, masks, cut.before, cut.after)
+        if (cut.before, cut.after) == (a, b):
+            assert best["bytes"] == best_bytes < sum_of(costs, masks, a, b)
+            break
+    else:
+        pytest.fail("the pair has no picture")
+
+
+def sum_of(costs: GroupCosts, masks, a: int, b: int) -> int:
+    return costs.dram(masks[a]).total + costs.dram(masks[b]).total
+
+
+def test_pictures_can_be_left_out(squeezenet):
+    text = page_of(squeezenet.plan, squeezenet.graph, 0, explain_seconds=0)
+    assert json.loads(Tags(text).scripts[0])["pictures"] == []
+    assert 'href="#grown"' not in text
+    assert len(text) < len(page_of(squeezenet.plan, squeezenet.graph, 0))
 
 
 # -- the staircase -------------------------------------------------------------------------------------------------------------------------

@@ -230,3 +230,51 @@ def test_hostile_names_do_nothing_but_stand_there(browser, tmp_path):
     assert browser.run("window.hacked") is None
     assert browser.complaints() == []
     assert browser.requests() == [(tmp_path / "report.html").resolve().as_uri()]
+
+
+# -- pictures of what does not fit -----------------------------------------------------------------------------------------------------------
+
+PICTURES = "JSON.parse(document.getElementById('data').textContent).pictures"
+
+
+def shown_pair(browser: Browser) -> list[int]:
+    return browser.run("document.querySelector('#grown-title').textContent.match(/\\d+/g).map(Number)")
+
+
+def test_the_selected_group_is_drawn_with_a_neighbour_that_does_not_fit(opened):
+    assert int(selected(opened)["panel"]) in shown_pair(opened)
+    picture = f"{PICTURES}.find((p) => String(D1.cuts[p.cut].pair) === '{','.join(map(str, shown_pair(opened)))}')"
+    opened.run("void Object.defineProperty(window, 'D1', { value: JSON.parse(document.getElementById('data').textContent) })")
+    assert opened.run("document.querySelectorAll('#grown figure').length") == opened.run(f"Object.keys({picture}.by).length") > 0
+    assert opened.run("document.querySelectorAll('#grown figure:first-child .node').length") == opened.run(f"{picture}.ops.length")
+    assert opened.run("document.querySelectorAll('#grown figure:first-child .link').length") == opened.run(f"{picture}.links.length / 2")
+    cut = (
+        f"{picture}.routes.filter((_, k) => {picture}.best.parts[{picture}.links[2 * k]] !== {picture}.best.parts[{picture}.links[2 * k + 1]]).length"
+    )
+    assert opened.run("document.querySelectorAll('#grown figure:first-child .drawn .tick').length") == opened.run(cut) > 0
+
+
+def test_another_pair_is_drawn_by_its_tab_its_row_and_its_group(opened):
+    before = shown_pair(opened)
+    opened.run("document.querySelector('#grown-tabs [aria-pressed=false]').click()")
+    assert shown_pair(opened) != before
+    opened.run("document.querySelector('#cut-list button.picture').click()")
+    pair = opened.run(
+        "[...document.querySelector('#cut-list button.picture').closest('.cut').querySelectorAll('.chip')].map((c) => Number(c.textContent))"
+    )
+    assert shown_pair(opened) == pair
+    other = opened.run(f"Math.max(...{PICTURES}.map((p) => JSON.parse(document.getElementById('data').textContent).cuts[p.cut].pair[1]))")
+    opened.run(f"[...document.querySelectorAll('#groups .chip')].find((c) => c.textContent === '{other}').click()")
+    assert other in shown_pair(opened)
+    assert opened.complaints() == []
+
+
+def test_hovering_over_a_link_says_its_score(opened):
+    opened.run("document.getElementById('grown').scrollIntoView({behavior: 'instant'})")
+    opened.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    box = "document.querySelector('#grown .ring').getBoundingClientRect()"
+    opened.mouse("mouseMoved", *opened.run(f"[{box}.x + {box}.width / 2, {box}.y + {box}.height / 2]"))
+    opened.wait("!document.getElementById('tip').hidden")
+    text = opened.run("document.getElementById('tip').textContent")
+    assert "rank" in text
+    assert "cheapest cut" in text or "SPLIT" in text

@@ -7,16 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.config import MAX_SECONDS
+from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.files import read_plan, sha256, write_text
 from lfopt.app.report.content import content
-from lfopt.app.report.cuts import cuts
+from lfopt.app.report.cuts import Cut, cuts
 from lfopt.app.report.page import Figure, Summary, render
+from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import Stair, own_stair, sweep
 from lfopt.app.screen import mib, note, out
 from lfopt.app.sizes import format_size
@@ -29,7 +31,14 @@ from simulator.simulate import simulate
 WARNINGS = 5  # disagreements that are written out
 
 
-def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None, sweep_seconds: float = 4.0) -> None:
+def report(
+    plan: Path,
+    *,
+    out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    sweep_seconds: float = 4.0,
+    explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
+    explain_seconds: float = 3.0,
+) -> None:
     """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run, and why no group is larger.
 
     Parameters
@@ -40,10 +49,16 @@ def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--ou
         The page; report.html beside the plan if not given.
     sweep_seconds
         Seconds to spend on other buffer sizes; 0 leaves the staircase at the plan's own.
+    explainer
+        Whose scores shade the pictures of what does not fit; analytic, and rg and pg where there are weights for the scheme, if not given.
+    explain_seconds
+        Seconds to spend on those pictures; 0 draws none.
     """
     clock = time.perf_counter()
     if not 0 <= sweep_seconds < MAX_SECONDS:
         raise InvalidConfig(f"--sweep-seconds: found {sweep_seconds}; accepted: seconds from 0")
+    if not 0 <= explain_seconds < MAX_SECONDS:
+        raise InvalidConfig(f"--explain-seconds: found {explain_seconds}; accepted: seconds from 0")
     file = plan / "plan.json" if plan.is_dir() else plan
     page = file.parent / "report.html" if out_file is None else out_file
     if page.is_dir() or not page.parent.is_dir():
@@ -51,7 +66,7 @@ def report(plan: Path, *, out_file: Annotated[Path | None, Parameter(name=["--ou
     claimed = read_plan(file)
     graph = _network(claimed, file)
     note(graph)
-    write_text(page, page_of(claimed, graph, sweep_seconds))
+    write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
     size, seconds = page.stat().st_size, time.perf_counter() - clock
     out.print(f"[dim]wrote[/] {escape(str(page))}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
 
@@ -67,7 +82,7 @@ def _network(plan: Plan, file: Path) -> Graph:
     return graph
 
 
-def page_of(plan: Plan, graph: Graph, sweep_seconds: float) -> str:
+def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: float = 3.0, explainer: tuple[ExplainerName, ...] = ()) -> str:
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
     simulated = simulate(plan, graph)
     flow = Dataflow.of(graph)
@@ -75,12 +90,22 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float) -> str:
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
     found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
+    drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
     stairs = sweep(costs, own_stair(plan), sweep_seconds)
-    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front)
-    return render(_summary(plan, graph, simulated, stairs, len(found), sweep_seconds), data)
+    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front, drawn)
+    return render(_summary(plan, graph, simulated, stairs, found, len(drawn), sweep_seconds), data)
 
 
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], cut: int, sweep_seconds: float) -> Summary:
+def _pictures(
+    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], found: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
+) -> list[dict[str, Any]]:
+    if not seconds or not any(cut.verdict in PICTURED for cut in found):
+        return []
+    by = explainers(costs, names, seed=0)
+    return pictures(costs, masks, found, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
+
+
+def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], found: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
     hardware, search = plan.hardware, plan.search
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
@@ -101,8 +126,9 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         accounting=_accounting(plan, simulated),
         warnings=_warnings(simulated),
         notes=_notes(plan, graph),
-        counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {cut:,} cuts between them.",
+        counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {len(found):,} cuts between them.",
         sweep=_sweep_note(plan, stairs, sweep_seconds),
+        grown=_grown_note(found, drawn),
         colophon=(
             f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s",
             f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}",
@@ -110,6 +136,19 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         ),
         version=version("lfopt"),
     )
+
+
+def _grown_note(found: Sequence[Cut], drawn: int) -> str:
+    """Which pictures there are; nothing where there are none."""
+    pairs = sum(cut.verdict in PICTURED for cut in found)
+    if not drawn:
+        return ""
+    which = (
+        f"All {pairs:,} pairs of groups that do not fit as one have a picture."
+        if drawn == pairs
+        else (f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most bytes have a picture.")
+    )
+    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {which}"
 
 
 def _figures(plan: Plan) -> tuple[Figure, ...]:

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import Config, Method, Rules, Scheme, TrafficName, find_config, load_config, validate
+from lfopt.app.config import Config, GuidanceName, Method, Rules, Scheme, TrafficName, find_config, load_config, validate
 from lfopt.app.pipeline import ZOO, Outcome, run
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, table
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
@@ -36,6 +36,8 @@ def search(
     seed: int | None = None,
     budget: int | None = None,
     time_limit: float | None = None,
+    guidance: GuidanceName | None = None,
+    screen: Literal["on", "off"] | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
@@ -73,6 +75,11 @@ def search(
         Plans that a method that samples may evaluate.
     time_limit
         Seconds for each method; then the best plan so far and its bound are taken.
+    guidance
+        Whose explanations say where a method that samples splits groups that do not fit: those of a network (rg, pg, gnne), bytes from the row
+        schedule (analytic), links at random (random), or none.
+    screen
+        Whether the predictor says which groups are worth checking.
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
@@ -84,10 +91,14 @@ def search(
     if shapes := parse_shapes(input_shape):
         given["input_shapes"] = shapes
     job = _job(config, {name: value for name, value in given.items() if value is not None}, hardware, buffer, element_bytes)
-    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit}
-    picked = {name: value for name, value in chosen.items() if value is not None}
+    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance}
+    picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    if screen is not None:
+        picked["screen"] = screen == "on"
     if method is not None:
         picked["compare"] = ()  # asked for one method: run that one
+    if method == "exact":
+        picked = {"guidance": "none", "screen": False, **picked}  # whatever the file says: that was for another method
     job = replace(job, search=replace(job.search, **picked))
     folder = Path(job.out or f"runs/{job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem}")
     with progress_line() as report:
@@ -115,6 +126,11 @@ def _print(outcome: Outcome) -> None:
     out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {flow.weight_elements / 1e6:.2f} M weights, {sum(flow.macs) / 1e9:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
+    if outcome.guidance != "none":
+        repairs = outcome.result.repairs
+        out.print(
+            f"[dim]groups split: {repairs.guided:,} where {outcome.guidance} said, {repairs.random:,} at random; {repairs.screened:,} unchecked[/]"
+        )
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
@@ -144,10 +160,12 @@ def _totals(outcome: Outcome) -> Table:
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
     proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
-    add(f"this plan, {outcome.result.method}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
+    guided = "" if outcome.guidance == "none" else f"+{outcome.guidance}"
+    add(f"this plan, {outcome.result.method}{guided}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
     for other in outcome.others:
         count = f"{other.evaluations:,} {'groups' if other.method == 'exact' else 'plans'}"
-        add(f"  {other.method}, seed {other.seed}" if other.seed is not None else f"  {other.method}", other.dram_bytes, count)
+        name = f"{other.method} unguided" if guided and other.method == outcome.result.method else other.method
+        add(f"  {name}, seed {other.seed}" if other.seed is not None else f"  {name}", other.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     add("compulsory", totals.compulsory_bytes)
     return rows

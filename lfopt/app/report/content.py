@@ -31,6 +31,7 @@ def content(
     cuts: Sequence[Cut],
     stairs: Sequence[Stair],
     front: Sequence[tuple[int, int]],
+    pictures: Sequence[Data] = (),
 ) -> Data:
     """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes)."""
     return {
@@ -45,6 +46,7 @@ def content(
         "cuts": [_cut(cut, costs) for cut in cuts],
         "stairs": [list(stair) for stair in stairs],
         "front": [list(point) for point in front],
+        "pictures": list(pictures),
     }
 
 
@@ -212,6 +214,7 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
 def _cut(cut: Cut, costs: GroupCosts) -> Data:
     sizes = [costs.hardware.dram_bytes(costs.dataflow.maps[m]) for m in cut.maps]
     found: Data = {"pair": [cut.before, cut.after], "maps": list(cut.maps), "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
+    found |= {"saves": cut.saves, "enough": cut.enough}
     if cut.needed:
         found |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}
         found["largest"] = [[part.what, part.rows, part.bytes] for part in cut.largest]

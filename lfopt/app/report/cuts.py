@@ -1,25 +1,19 @@
-"""Why groups end where they end: for each pair of groups with a map between them, what would happen if they were one."""
+"""Why groups end where they end: what would happen if two groups were one, or if a group took an operator from another."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.ir import Cost, DoesNotFit
+from explainers.split import connected_parts
+from lfopt.app.explain import ENOUGH, Need, Use, need_of
+from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
 from lfopt.planning import GroupCosts
 
-Verdict = Literal["overflows", "cycle", "alone", "no gain", "gain"]
+Verdict = Literal["overflows", "never", "cycle", "alone", "no gain", "gain"]
 PARTS = 4  # of what overflows, named one by one
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Something that takes space in the buffer."""
-
-    what: str  # the ring of a map, or an operator's weights
-    rows: int  # of a ring; 0 for weights
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,75 +28,145 @@ class Cut:
     needed: int = 0  # bytes of buffer, merged; 0 where merging them is not legal at all
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
-    largest: tuple[Part, ...] = ()  # the largest first
+    largest: tuple[Use, ...] = ()  # the largest first
+    saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
+    enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a group could take from a neighbour, and what would come of it."""
+
+    group: int  # the neighbour's position
+    operators: int  # mask of those taken: the whole neighbour, or one of its operators
+    whole: bool
+    cut: Cut
 
 
 def cuts(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...]) -> list[Cut]:
     """Every pair of groups with a map that one writes and the other reads, in order. Groups are masks, in an executable order."""
+    merging = _Merging(costs, groups, modes)
+    return [merging.cut(a, b) for a, b in sorted(merging.between)]
+
+
+def growths(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], group: int) -> list[Growth]:
+    """All that one group could take: every group that it touches, or reads a map with, and every operator of theirs next to it.
+
+    Those that would save the most bytes first. An operator whose group could not do without it is left out.
+    """
+    flow, merging = costs.dataflow, _Merging(costs, groups, modes)
+    beside = 0
+    for i in bits(groups[group]):
+        beside |= flow.neighbours[i]
+    found: list[Growth] = []
+    for other, mask in enumerate(groups):
+        if other == group or not mask & beside:
+            continue
+        found.append(Growth(other, mask, whole=True, cut=merging.cut(*sorted((group, other)))))
+        for i in bits(mask & beside) if mask & (mask - 1) else ():
+            if (parts := _without(costs, mask, i)) is not None:
+                found.append(Growth(other, 1 << i, whole=False, cut=_taken(costs, groups, modes, (group, other), parts, 1 << i)))
+    return sorted(found, key=lambda growth: -growth.cut.saves)
+
+
+def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
+    """What a group falls into without one of its operators, and that operator, in an executable order; None if that is not legal."""
     flow = costs.dataflow
-    owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
-    between: dict[tuple[int, int], list[int]] = {}
-    for m, producer in enumerate(flow.producer):
-        for g in sorted({owner[reader] for reader in bits(flow.readers[m])}) if producer >= 0 else ():
-            if g != owner[producer]:
-                between.setdefault((owner[producer], g), []).append(m)
-    next_to = [0] * len(groups)  # masks of groups
-    for a, b in between:
-        next_to[a] |= 1 << b
-    reach = list(next_to)
-    for g in reversed(range(len(groups))):
-        for after in bits(next_to[g]):
-            reach[g] |= reach[after]
-    found: list[Cut] = []
-    for (a, b), maps in sorted(between.items()):
-        detour = next((c for c in bits(next_to[a]) if reach[c] >> b & 1), None)
-        found.append(_cut(costs, groups, modes, (a, b), tuple(maps), detour))
-    return found
+    before: list[int] = []
+    behind: list[int] = []
+    for part in connected_parts(flow, group & ~(1 << op)):
+        (before if part & flow.ancestors[op] else behind).append(part)
+        if part & flow.ancestors[op] and part & flow.descendants[op] or costs.price(part) is None:
+            return None
+    return [*before, 1 << op, *behind]
 
 
-def _cut(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], maps: tuple[int, ...], detour: int | None) -> Cut:
-    flow, (a, b) = costs.dataflow, pair
-    for g in pair:
-        first = flow.operators[next(bits(groups[g]))]
-        if modes[g] == "excluded":
-            return Cut(a, b, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out.")
-        if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
-            return Cut(a, b, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
-    if detour is not None:
-        why = f"Group {detour} reads from group {a} and feeds group {b}, directly or through others: it would have to run in the middle of the two."
-        return Cut(a, b, maps, "cycle", why)
-    merged = costs.evaluate(groups[a] | groups[b])
-    if isinstance(merged, DoesNotFit):
-        return _overflow(pair, maps, merged)
-    return _fits(costs, groups, pair, maps, merged)
+def _taken(costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], pair: tuple[int, int], parts: list[int], taken: int) -> Cut:
+    """What would happen if the first group took an operator from the second, which falls into these parts."""
+    group, other = pair
+    divided = (*groups[:other], *parts, *groups[other + 1 :])
+    named = (*range(other), *([other] * len(parts)), *range(other + 1, len(groups)))
+    merging = _Merging(costs, divided, tuple(modes[g] for g in named), named)
+    a, b = sorted((divided.index(groups[group]), divided.index(taken)))
+    kept = sum(costs.dram(part).total for part in parts if part != taken)
+    return merging.cut(a, b, apart=sum(costs.dram(groups[g]).total for g in pair) - kept)
 
 
-def _overflow(pair: tuple[int, int], maps: tuple[int, ...], merged: DoesNotFit) -> Cut:
-    rings = [Part(need.tensor, need.rows, need.buffer_bytes) for need in merged.per_tensor]
-    weights = [Part(operator, 0, size) for operator, size in merged.per_weight if size]
-    ring_bytes, weight_bytes = sum(r.bytes for r in rings), merged.needed - sum(r.bytes for r in rings)
-    largest = sorted(rings + weights, key=lambda part: -part.bytes)[:PARTS]
-    over = merged.needed - merged.available + 1
+class _Merging:
+    """Groups in an executable order, and what happens if two of them become one."""
+
+    def __init__(self, costs: GroupCosts, groups: tuple[int, ...], modes: tuple[str, ...], named: Sequence[int] | None = None) -> None:
+        flow = costs.dataflow
+        self.costs, self.groups, self.modes = costs, groups, modes
+        self.named = named if named is not None else range(len(groups))  # how each is called
+        self.roomy = costs.at(ENOUGH)
+        owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
+        self.between: dict[tuple[int, int], list[int]] = {}  # maps, by the group that writes and one that reads
+        for m, producer in enumerate(flow.producer):
+            for g in sorted({owner[reader] for reader in bits(flow.readers[m])}) if producer >= 0 else ():
+                if g != owner[producer]:
+                    self.between.setdefault((owner[producer], g), []).append(m)
+        self.next_to = [0] * len(groups)  # masks of groups
+        for a, b in self.between:
+            self.next_to[a] |= 1 << b
+        self.reach = list(self.next_to)
+        for g in reversed(range(len(groups))):
+            for after in bits(self.next_to[g]):
+                self.reach[g] |= self.reach[after]
+
+    def cut(self, a: int, b: int, apart: int | None = None) -> Cut:
+        """Two groups as one, the earlier first. `apart`: what they move now, if that is not what the two move as they are."""
+        costs, flow, groups = self.costs, self.costs.dataflow, self.groups
+        maps = tuple(self.between.get((a, b), ()))
+        a_name, b_name = self.named[a], self.named[b]
+        for g in (a, b):
+            first = flow.operators[next(bits(groups[g]))]
+            if self.modes[g] == "excluded":
+                return Cut(a_name, b_name, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out.")
+            if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
+                return Cut(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
+        merged = groups[a] | groups[b]
+        if apart is None:
+            apart = sum(costs.dram(groups[g]).total for g in (a, b))
+        detour = next((self.named[c] for c in bits(self.next_to[a]) if self.reach[c] >> b & 1), None)
+        if detour is not None:
+            who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
+            why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
+            why += ": it would have to run in the middle of the two."
+            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.roomy.dram(merged).total)
+        if (price := costs.price(merged)) is not None:
+            return _fits(costs, (a_name, b_name), maps, merged, price, apart)
+        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.roomy.dram(merged).total)
+
+
+def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: Need, saves: int) -> Cut:
+    if need.never:
+        return Cut(*pair, maps, "never", f"No buffer is large enough: {need.never}.", saves=saves)
+    rings = [use for use in need.uses if use.role != "weights"]
+    ring_bytes = sum(use.bytes for use in rings)
+    weight_bytes = need.bytes - ring_bytes
     shares = sorted(((weight_bytes, f"weights {_b(weight_bytes)}"), (ring_bytes, f"rows of {len(rings)} maps {_b(ring_bytes)}")), reverse=True)
-    head = f"Together they need {_b(merged.needed)}, {_b(over)} more than fits: " + ", ".join(text for size, text in shares if size)
-    what = largest[0] if largest else None
-    most = f"; the most for {_named(what)}, {_b(what.bytes)}" if what else ""
-    return Cut(*pair, maps, "overflows", f"{head}{most}.", merged.needed, ring_bytes, weight_bytes, tuple(largest))
+    head = f"Together they need {_b(need.bytes)}, {_b(need.over)} more than fits: " + ", ".join(text for size, text in shares if size)
+    most = f"; the most for {named(need.uses[0])}, {_b(need.uses[0].bytes)}" if need.uses else ""
+    return Cut(*pair, maps, "overflows", f"{head}{most}.", need.bytes, ring_bytes, weight_bytes, need.uses[:PARTS], saves, need.enough)
 
 
-def _fits(costs: GroupCosts, groups: tuple[int, ...], pair: tuple[int, int], maps: tuple[int, ...], merged: Cost) -> Cut:
-    apart = sum(costs.dram(groups[g]).total for g in pair)
-    gain = apart - merged.dram_bytes
-    room = f"They fit together in {_b(merged.buffer_bytes)}"
+def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merged: int, price: Cost, apart: int) -> Cut:
+    gain = apart - price.dram_bytes
+    room = f"They fit together in {_b(price.buffer_bytes)}"
+    need = need_of(costs, merged)
+    found = {"largest": need.uses[:PARTS], "enough": need.enough}
     if gain > 0:
-        return Cut(*pair, maps, "gain", f"{room} and would move {_b(gain)} less: the search that made this plan missed it.", merged.buffer_bytes)
+        why = f"{room} and would move {_b(gain)} less: the search that made this plan missed it."
+        return Cut(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **found)
     how = f"move {_b(-gain)} more" if gain else "move as many bytes"
-    tiled = ", because they would have to be tiled" if merged.mode == "tiled" else ""
-    return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", merged.buffer_bytes)
+    tiled = ", because they would have to be tiled" if price.mode == "tiled" else ""
+    return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **found)
 
 
-def _named(part: Part) -> str:
-    return f"{part.rows} row{'s' * (part.rows > 1)} of {part.what}" if part.rows else f"the weights of {part.what}"
+def named(use: Use) -> str:
+    """What takes space, in words."""
+    return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
 
 
 def _b(size: int) -> str:

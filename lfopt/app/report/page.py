@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("base", "network", "charts", "group", "tables", "start")  # in the order in which they build on one another
+SCRIPTS = ("base", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,7 @@ class Summary:
     notes: tuple[str, ...]
     counts: str
     sweep: str  # how the staircase was found
+    grown: str  # which pictures there are
     colophon: tuple[str, ...]
     version: str
 

@@ -5,7 +5,7 @@ D.cuts.forEach((cut, k) => cut.pair.forEach((g) => cutsOf[g].push(k)));
 
 const CUTS_SHOWN = 5; // beside the drawing: those that most bytes cross
 const VERDICTS = {
-  overflows: "overflows", cycle: "closes a cycle", alone: "runs alone", "no gain": "gains nothing", gain: "would gain",
+  overflows: "overflows", cycle: "closes a cycle", alone: "runs alone", "no gain": "gains nothing", never: "cannot run so", gain: "would gain",
 };
 
 function inspect(g) {
@@ -32,7 +32,7 @@ function inspect(g) {
     cutsOf[g].length ? el("h4", {}, "Why it is not larger") : null,
     ...cutsOf[g].slice().sort((a, b) => D.cuts[b].bytes - D.cuts[a].bytes).slice(0, CUTS_SHOWN).map((k) => {
       const cut = D.cuts[k], other = cut.pair[0] === g ? cut.pair[1] : cut.pair[0];
-      return el("div", { class: "neighbour" }, el("div", {}, chip(other), el("span", { class: "muted" }, ` ${cut.pair[0] === g ? "after" : "before"} it: ${VERDICTS[cut.verdict]}`)),
+      return el("div", { class: "neighbour" }, el("div", {}, chip(other), el("span", { class: "muted" }, ` ${cut.pair[0] === g ? "after" : "before"} it: ${VERDICTS[cut.verdict]} `), pictureButton(k)),
         cut.needed ? needBar(cut) : null, el("p", {}, cut.why));
     }),
     cutsOf[g].length > CUTS_SHOWN ? el("p", { class: "muted" }, `and ${count(cutsOf[g].length - CUTS_SHOWN)} more cuts in the list at the end`) : null,

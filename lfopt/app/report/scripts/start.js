@@ -100,5 +100,6 @@ addEventListener("resize", () => {
   bars();
   staircase();
   if (selected >= 0) fillChart(selected);
+  if (pictured >= 0) showPicture(pictured);
 });
 document.documentElement.dataset.ready = "yes";

@@ -57,25 +57,27 @@ watchers.push((group) => {
 
 const ORDERS = {
   "bytes crossing": (a, b) => b.bytes - a.bytes,
+  "bytes saved": (a, b) => b.saves - a.saves,
   "least overflow": (a, b) => (a.needed || Infinity) - (b.needed || Infinity),
   "execution": (a, b) => a.pair[0] - b.pair[0] || a.pair[1] - b.pair[1],
 };
 let shownVerdict = "", onlyOwn = false, cutOrder = "bytes crossing";
 
-function cutRow(cut) {
+function cutRow(k) {
+  const cut = D.cuts[k];
   const names = cut.maps.map((m) => D.maps.name[m]);
   return el("div", { class: "cut" },
     el("div", { class: "pair" }, chip(cut.pair[0]), el("span", { class: "arrow", "aria-label": "to" }, "→"), chip(cut.pair[1]), el("div", { class: `verdict ${cut.verdict}` }, VERDICTS[cut.verdict])),
     el("div", { class: "num" }, bytes(cut.bytes), el("div", { class: "via", title: names.join("\n") }, names.length > 1 ? `${names.length} maps` : shape(D.maps.shape[cut.maps[0]]))),
     el("div", { class: "bar-cell" }, cut.needed ? [needBar(cut), el("div", { class: "need-text" }, `${count(cut.needed)} of ${bytes(D.buffer)}`)] : null),
-    el("div", { class: "text" }, el("p", {}, cut.why), el("div", { class: "via mono" }, `via ${shorten(names[0], 60)}`)),
+    el("div", { class: "text" }, el("p", {}, cut.why), el("div", { class: "via mono" }, `via ${shorten(names[0], 60)}`, " ", pictureButton(k))),
   );
 }
 
 function cutList() {
-  const found = D.cuts.filter((cut) => (!shownVerdict || cut.verdict === shownVerdict) && (!onlyOwn || cut.pair.includes(selected))).sort(ORDERS[cutOrder]);
+  const found = D.cuts.map((cut, k) => [cut, k]).filter(([cut]) => (!shownVerdict || cut.verdict === shownVerdict) && (!onlyOwn || cut.pair.includes(selected))).sort((a, b) => ORDERS[cutOrder](a[0], b[0]));
   const none = D.cuts.length ? "No cut of this kind." : "No map passes from one group to another.";
-  put($("cut-list"), ...(found.length ? found.map(cutRow) : [el("p", { class: "empty" }, none)]));
+  put($("cut-list"), ...(found.length ? found.map(([, k]) => cutRow(k)) : [el("p", { class: "empty" }, none)]));
 }
 
 function cutFilters() {

@@ -1,0 +1,232 @@
+"""Rectify rate (arXiv 2501.00636, table V): how often explanations break a group that does not fit into groups that do, and at what price.
+
+    python benchmarks/bench_rectify.py [--kib 128 256] [--groups 40] [--seeds 5] [--links 1 8] [--explainers random analytic ...] [--json FILE]
+
+MobileNet-V2, LBDF. Groups are those that random search (100 plans) and local search (300 plans) meet and cannot run, a sample from each. Valid is
+strict: F_beta < beta; a single operator counts like any other. As in the paper, operators that do not fit by themselves are taken out first: what is
+left of a group without them is what must be rectified. F_D of what comes out is compared with the best split that there is, found by the exact search
+on the group alone. Mean and standard deviation over seeds.
+
+Columns: k, links of an explanation that are tried; rectified, groups broken into valid ones; one cut, by a single cut; best, splits that move as few
+bytes as the best there is; pieces, valid groups a group; explanations and checks (of F_beta) a group. Since every part is explained anew and every
+link is completed to a cut, a group without unfit operators is always rectified: what tells explainers apart is F_D, and how much work it takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from explainers.controls import brute
+from explainers.split import LINKS, Explain, Splitter, without
+from lfopt import zoo
+from lfopt.app.guidance import explainer
+from lfopt.frontend import from_model
+from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.rewrite import simplify
+from search.exact import solve
+from search.local import improve
+from search.problem import Problem, Result
+from search.sampling import sample
+
+SEARCHES: dict[str, tuple[Callable[..., Result], int]] = {"RS": (sample, 100), "LS": (improve, 300)}
+EXPLAINERS = ("random", "every link", "analytic", "brute", "gnne", "pg", "rg")
+FEWER = {"gnne": 5, "brute": 2}  # of so many groups, one is given to a slow explainer
+PAPER = {("RS", "gnne"): 72.1, ("RS", "pg"): 50.7, ("RS", "rg"): 91.4, ("LS", "gnne"): 83.1, ("LS", "pg"): 59.1, ("LS", "rg"): 94.0}  # table V, %
+BRUTE = 24  # operators of a group that brute force takes
+
+
+class Outcome(NamedTuple):
+    """What one explainer did with the groups of one seed."""
+
+    groups: int
+    rectified: float  # share of the groups
+    at_once: float  # share broken by one cut into two valid groups
+    ratio: float  # F_D over F_D of the best split, of those rectified
+    best: float  # share of those rectified whose split is the best there is
+    pieces: float  # groups that a group is broken into
+    explained: float  # explanations asked for, per group
+    checked: float  # groups checked, per group
+    seconds: float  # per group
+
+
+def main() -> None:
+    """Collect groups, split them by every explainer, print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--network", default="mobilenet_v2", help="a network of the zoo (default %(default)s)")
+    parser.add_argument("--kib", type=int, nargs="+", default=[128, 256], help="buffers (default %(default)s)")
+    parser.add_argument("--groups", type=int, default=40, help="groups of each search and seed (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=5, help="default %(default)s")
+    parser.add_argument("--links", type=int, nargs="+", default=[1, LINKS], help="links of an explanation that are tried (default %(default)s)")
+    parser.add_argument("--explainers", nargs="+", choices=EXPLAINERS, default=list(EXPLAINERS), help="default: all that are there")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
+    flow = Dataflow.of(simplify(from_model(zoo.build(options.network, weights=False))))
+    rows: list[dict[str, object]] = []
+    for kib in options.kib:
+        costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
+        unfit = sum(1 << i for i in range(len(flow)) if costs.buffer_bytes(1 << i) >= kib * 1024)
+        console.print(f"{options.network}, LBDF, {kib} KiB: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
+        groups = {(name, seed): collect(costs, unfit, name, seed, options.groups) for name in SEARCHES for seed in range(options.seeds)}
+        best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
+        table = _table(f"{options.network}, {kib} KiB: up to {options.groups} groups of each search, {options.seeds} seeds")
+        for search in SEARCHES:
+            for links in options.links:
+                for name in options.explainers:
+                    with console.status(f"{search}, {name}, {links} links"):
+                        found = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
+                    if found and not (name == "every link" and links != options.links[-1]):
+                        rows += [
+                            {"kib": kib, "search": search, "explainer": name, "links": links, "seed": k, **each._asdict()}
+                            for k, each in enumerate(found)
+                        ]
+                        table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(found), _paper(search, name, links))
+            table.add_section()
+        console.print(table)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> list[int]:
+    """Groups that do not fit, of those that a search meets, without the operators that do not fit by themselves."""
+    flow, beta = costs.dataflow, costs.hardware.buffer_bytes
+    met: set[int] = set()
+
+    def note(group: int) -> None:
+        parts = without(flow, group, unfit)
+        met.update(part for part in parts if part & (part - 1) and costs.buffer_bytes(part) >= beta)
+
+    search, budget = SEARCHES[name]
+    search(Problem.of(costs), budget=budget, seed=seed, split=note)
+    groups = sorted(met)
+    order = np.random.default_rng(seed).permutation(len(groups))[:most]
+    return [groups[k] for k in order]
+
+
+def best_bytes(costs: GroupCosts, group: int) -> int:
+    """F_D of the best split of a group, proven."""
+    found = solve(Problem.of(GroupCosts(within(costs.dataflow, group), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False)))
+    assert found.proof == "optimal"
+    return found.dram_bytes
+
+
+def within(flow: Dataflow, mask: int) -> Dataflow:
+    """A group as a dataflow of its own: maps from outside are its inputs, maps needed outside its outputs."""
+    operators = [*bits(mask)]
+    maps = sorted({m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]})
+    place, order = {m: k for k, m in enumerate(maps)}, {i: k for k, i in enumerate(operators)}
+    return replace(
+        flow,
+        operators=tuple(flow.operators[i] for i in operators),
+        calls=tuple(flow.calls[i] for i in operators),
+        specs=tuple(flow.specs[i] for i in operators),
+        maps=tuple(flow.maps[m] for m in maps),
+        producer=tuple(order.get(flow.producer[m], -1) for m in maps),
+        is_output=tuple(flow.producer[m] in order and (flow.is_output[m] or bool(flow.readers[m] & ~mask)) for m in maps),
+        operands=tuple(tuple(replace(o, map=place[o.map]) for o in flow.operands[i]) for i in operators),
+        results=tuple(tuple(place[m] for m in flow.results[i]) for i in operators),
+        weights=tuple(flow.weights[i] for i in operators),
+    )
+
+
+def _outcomes(costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int) -> Iterator[Outcome]:
+    """One outcome a seed; none if the explainer cannot be had."""
+    for seed, sample_ in enumerate(samples):
+        groups = [group for group in sample_[:: FEWER.get(name, 1)] if name != "brute" or group.bit_count() <= BRUTE]
+        try:
+            explain = _explainer(costs, name, seed)
+        except InvalidConfig:
+            return
+        if groups:
+            yield _split_all(costs, explain, groups, best, 1 << 30 if name == "every link" else links)
+
+
+def _explainer(costs: GroupCosts, name: str, seed: int) -> Explain:
+    if name == "brute":
+        return brute(costs)
+    return explainer(costs, "random" if name == "every link" else name, seed)
+
+
+def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dict[int, int], links: int) -> Outcome:
+    beta = costs.hardware.buffer_bytes
+    judged: dict[int, bool] = {}
+
+    def valid(mask: int) -> bool:
+        if mask not in judged:
+            judged[mask] = costs.buffer_bytes(mask) < beta
+        return judged[mask]
+
+    def dram_bytes(mask: int) -> int:
+        return costs.dram(mask).total
+
+    split = Splitter(costs.dataflow, explain, valid, dram_bytes, links=links)
+    start = time.perf_counter()
+    found = [split(group) for group in groups]
+    seconds = time.perf_counter() - start
+    done = [(group, parts) for group, parts in zip(groups, found, strict=True) if parts is not None]
+    assert all(valid(part) for _, parts in done for part in parts)
+    ratios = [sum(map(dram_bytes, parts)) / best[group] for group, parts in done]
+    count = len(groups)
+    return Outcome(
+        count,
+        len(done) / count,
+        sum(len(parts) == 2 for _, parts in done) / count,
+        fmean(ratios) if ratios else float("nan"),
+        fmean(ratio == 1 for ratio in ratios) if ratios else float("nan"),
+        fmean(len(parts) for _, parts in done) if done else float("nan"),
+        split.explained / count,
+        len(judged) / count,
+        seconds / count,
+    )
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("", "explainer"):
+        table.add_column(column, no_wrap=True)
+    heads = ("k", "groups", "rectified %", "one cut\n%", "F_D / best", "best\n%", "pieces", "expla-\nnations", "checks", "ms", "paper\n%")
+    for column in heads:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _cells(found: list[Outcome]) -> list[str]:
+    def spread(values: list[float], digits: int, scale: float = 1) -> str:
+        more = f" ± {scale * stdev(values):.{digits}f}" if len(values) > 1 else ""
+        return f"{scale * fmean(values):.{digits}f}{more}"
+
+    return [
+        str(sum(each.groups for each in found)),
+        spread([each.rectified for each in found], 1, 100),
+        f"{100 * fmean(each.at_once for each in found):.0f}",
+        spread([each.ratio for each in found], 3),
+        f"{100 * fmean(each.best for each in found):.0f}",
+        *(f"{fmean(values):.1f}" for values in zip(*((each.pieces, each.explained, each.checked) for each in found), strict=True)),
+        f"{1000 * fmean(each.seconds for each in found):.1f}",
+    ]
+
+
+def _paper(search: str, name: str, links: int) -> str:
+    figure = PAPER.get((search, name))
+    return f"{figure}" if figure and links == LINKS else ""
+
+
+if __name__ == "__main__":
+    main()

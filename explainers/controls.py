@@ -1,0 +1,131 @@
+"""Explanations without a network, to measure the learned ones against: links at random, bytes from the row schedule, and the truth by brute force.
+
+Each gives one number per link of a group (see `explainers.graph.links`), the higher, the better a place to cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from explainers.cuts import Cut, GroupCuts
+from explainers.graph import links
+from explainers.split import Explain
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+
+MOST_GROUPS = 20_000  # groups that brute force looks at
+NEVER = 1 << 60  # bytes: more than any buffer
+
+
+def random_links(flow: Dataflow, seed: int) -> Explain:
+    """Every link a number from [0, 1), the same whenever the group is asked for."""
+
+    def explain(mask: int) -> np.ndarray:
+        words = [mask >> low & 0xFFFFFFFF for low in range(0, mask.bit_length(), 32)]
+        return np.random.default_rng([seed, *words]).random(links(flow, mask).shape[1])
+
+    return explain
+
+
+def analytic(costs: GroupCosts) -> Explain:
+    """Bytes of buffer that cutting the group at each link frees.
+
+    Scheme lbdf: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the one that moves the fewest elements) keep
+    their weights and the rings of the maps that they read, and one row of each map that they only make; what the larger of them takes less than the
+    whole is freed. What rings shrink by once a skip is cut is left out: measured, to schedule every half takes ten times as long and splits no
+    better. Other schemes: see `by_need`.
+    """
+    if costs.scheme != "lbdf":
+        return by_need(costs.dataflow, lambda mask: costs.least_need(mask)[1])
+    flow, rows = costs.dataflow, [costs.hardware.row_bytes(m) for m in costs.dataflow.maps]
+    weights = [costs.weight_bytes(1 << i)[1] for i in range(len(flow))]
+
+    def explain(mask: int) -> np.ndarray:
+        held = [(1 << i, weights[i]) for i in bits(mask) if weights[i]]  # (operators that need it, bytes)
+        made: list[tuple[int, int, int]] = []  # (operator that makes it, operators that read it, bytes of a row)
+        for m, count in costs.line_buffers.ring_rows(mask).items():
+            maker = (1 << flow.producer[m]) & mask if flow.producer[m] >= 0 else 0
+            readers = flow.readers[m] & mask
+            held.append((readers or maker, count * rows[m]))
+            if maker and readers:
+                made.append((maker, readers, rows[m]))
+        total = sum(size for _, size in held)
+
+        def taken(half: int) -> int:
+            stored = sum([row for maker, readers, row in made if maker & half and not readers & half])
+            return stored + sum([size for users, size in held if users & half])
+
+        return _scored(flow, mask, lambda cut: total - max(taken(cut.first), taken(cut.second)))
+
+    return explain
+
+
+def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
+    """Bytes that the larger half of each link's cut needs less than the group does; `need` is asked for every half.
+
+    A group that needs more than NEVER bytes cannot run, whatever the buffer. It counts with all its maps and weights whole, as elements of 4 bytes:
+    more than any group that can run, and the more, the larger the group.
+    """
+
+    def counted(mask: int) -> int:
+        found = need(mask)
+        return found if found < NEVER else _whole(flow, mask)
+
+    def explain(mask: int) -> np.ndarray:
+        total = counted(mask)
+        return _scored(flow, mask, lambda cut: total - max(counted(cut.first), counted(cut.second)))
+
+    return explain
+
+
+def brute(costs: GroupCosts) -> Explain:
+    """The fewest DRAM bytes that any way of splitting the group further and further moves if its first cut holds the link, negated; for small groups.
+
+    -inf where no such way ends in legal groups. Raises ValueError where there are more than MOST_GROUPS groups to look at.
+    """
+    flow = costs.dataflow
+    found: dict[int, float] = {}
+
+    def best(mask: int) -> float:
+        """Fewest bytes of any split of the group, or of the group as it is."""
+        if mask not in found:
+            if len(found) >= MOST_GROUPS:
+                raise ValueError(f"brute force: found a group with more than {MOST_GROUPS:,} groups in it")
+            price = costs.price(mask)
+            least = price.dram_bytes if price is not None else np.inf
+            if price is None or price.mode not in ("lbdf", "resident"):  # in these every tensor moves once: no split moves less
+                least = min([least, *(best(cut.first) + best(cut.second) for cut in _every_cut(flow, mask))])
+            found[mask] = least
+        return found[mask]
+
+    def explain(mask: int) -> np.ndarray:
+        where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)
+        cuts = ([*through.through(operators[u], operators[v], MOST_GROUPS)] for u, v in where.T)
+        return np.array([-min(best(cut.first) + best(cut.second) for cut in each) for each in cuts], np.float64)
+
+    return explain
+
+
+def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
+    operators, through = [*bits(mask)], GroupCuts(flow, mask)
+    return {cut for u, v in links(flow, mask).T for cut in through.through(operators[u], operators[v], MOST_GROUPS)}
+
+
+def _scored(flow: Dataflow, mask: int, freed: Callable[[Cut], int]) -> np.ndarray:
+    """What the cheapest cut of every link frees."""
+    where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)
+    known: dict[Cut, int] = {}
+    scores = np.zeros(where.shape[1])
+    for k, (u, v) in enumerate(where.T.tolist()):
+        cut = through.through(operators[u], operators[v], 1)[0]
+        if cut not in known:
+            known[cut] = freed(cut)
+        scores[k] = known[cut]
+    return scores
+
+
+def _whole(flow: Dataflow, mask: int) -> int:
+    touched = {m for i in bits(mask) for m in flow.results[i]} | {o.map for i in bits(mask) for o in flow.operands[i]}
+    return 4 * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in bits(mask) for w in flow.weights[i]))

@@ -1,0 +1,49 @@
+"""How well explanations stand for the predictor's verdict: the library's metrics on the links that an explainer blames most.
+
+* fidelity+ : share of groups whose verdict changes when the blamed links are removed (1 is best); fidelity- : when only they are kept (0 is best).
+* unfaithfulness: 1 - exp(-KL) between the verdict on the whole group and on the blamed links alone (0 is best).
+* sparsity: share of the links that are not blamed.
+
+Links are removed, operators stay: their own sizes, which say most, are seen in any case.
+Source: torch_geometric.explain.metric, after GraphFramEx (arXiv 2206.09677) and Agarwal et al. (arXiv 2208.09339).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric.explain import DummyExplainer, Explainer, Explanation
+from torch_geometric.explain.config import ExplanationType, MaskType
+from torch_geometric.explain.metric import fidelity, unfaithfulness
+
+from explainers.gnn_explainer import VERDICT
+from explainers.graph import GroupGraph
+from explainers.model import Network, Verdict
+from explainers.predictor import Predictor
+from explainers.split import LINKS
+
+
+def measures(explained: Iterable[tuple[GroupGraph, np.ndarray]], model: Predictor | nn.Module, kept: int = LINKS) -> dict[str, float]:
+    """Means over groups with their scores, of those that have more links than are `kept`: the most that an explanation has.
+
+    `model`: a predictor, or what stands for one as `explainers.model.Verdict` does.
+    """
+    verdict = Verdict(Network.of(model.weights)).eval() if isinstance(model, Predictor) else model
+    explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
+    found: list[tuple[float, float, float, float]] = []
+    for graph, scores in explained:
+        if scores.size <= kept:
+            continue
+        blamed = np.zeros(scores.size, np.float32)
+        blamed[np.argsort(-scores, kind="stable")[:kept]] = 1
+        blamed[scores == -np.inf] = 0
+        explanation = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links))
+        assert isinstance(explanation, Explanation)
+        explanation.edge_mask = torch.from_numpy(blamed)  # in place of the library's random one
+        found.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))
+    means = np.mean(found, 0).tolist() if found else [math.nan] * 4
+    return dict(zip(("fidelity_plus", "fidelity_minus", "unfaithfulness", "sparsity"), means, strict=True)) | {"groups": len(found)}

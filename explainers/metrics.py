@@ -1,0 +1,79 @@
+"""How good predicted probabilities are, and what kinds of mistakes they make. The positive class is *invalid*: the group does not run whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+BINS = 15  # of the expected calibration error, equally wide
+
+
+def confusion(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
+    """Counts and ratios at a threshold of one half; a ratio of nothing is NaN.
+
+    >>> confusion(np.array([0.9, 0.2, 0.7, 0.1]), np.array([True, True, False, False]))["valid_called_invalid"]
+    0.5
+    """
+    called = probability > 0.5
+    hits, misses = int((called & invalid).sum()), int((~called & invalid).sum())
+    alarms, rest = int((called & ~invalid).sum()), int((~called & ~invalid).sum())
+    return {
+        "samples": invalid.size,
+        "invalid": hits + misses,
+        "accuracy": _ratio(hits + rest, invalid.size),
+        "precision": _ratio(hits, hits + alarms),
+        "recall": _ratio(hits, hits + misses),
+        "f1": _ratio(2 * hits, 2 * hits + alarms + misses),
+        "f1_valid": _ratio(2 * rest, 2 * rest + alarms + misses),
+        "valid_called_invalid": _ratio(alarms, alarms + rest),  # a screen loses these plans
+        "invalid_called_valid": _ratio(misses, hits + misses),  # the exact checker finds these
+    }
+
+
+def measured(probability: np.ndarray, invalid: np.ndarray) -> dict[str, Any]:
+    """As `confusion`, with the log loss, the area under the ROC curve, and the expected calibration error."""
+    return {
+        **confusion(probability, invalid),
+        "log_loss": log_loss(probability, invalid),
+        "auroc": auroc(probability, invalid),
+        "ece": calibration_error(probability, invalid),
+    }
+
+
+def by(labels: Sequence[Any] | np.ndarray, probability: np.ndarray, invalid: np.ndarray) -> dict[str, dict[str, Any]]:
+    """`confusion` of the samples of each label."""
+    found = np.asarray(labels)
+    return {str(label): confusion(probability[found == label], invalid[found == label]) for label in np.unique(found).tolist()}
+
+
+def log_loss(probability: np.ndarray, invalid: np.ndarray) -> float:
+    """Mean negative logarithm of the probability given to what is true."""
+    given = np.clip(np.where(invalid, probability, 1 - probability), 1e-12, 1)
+    return float(-np.log(given).mean()) if given.size else math.nan
+
+
+def auroc(probability: np.ndarray, invalid: np.ndarray) -> float:
+    """Chance that an invalid group is given a higher probability than a valid one; NaN if there is but one kind.
+
+    >>> auroc(np.array([0.1, 0.4, 0.4, 0.8]), np.array([False, False, True, True]))
+    0.875
+    """
+    positives, negatives = np.sort(probability[invalid]), probability[~invalid]
+    if not positives.size or not negatives.size:
+        return math.nan
+    below, upto = (np.searchsorted(positives, negatives, side) for side in ("left", "right"))
+    return float((positives.size - (below + upto) / 2).mean() / positives.size)
+
+
+def calibration_error(probability: np.ndarray, invalid: np.ndarray) -> float:
+    """Expected calibration error: how far, on average, the probability given is from the share that is invalid. Source: Guo et al., ICML 2017."""
+    where = np.minimum((probability * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(where, probability, BINS) - np.bincount(where, invalid, BINS)
+    return float(np.abs(gaps).sum() / max(invalid.size, 1))
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else math.nan

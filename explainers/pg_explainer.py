@@ -1,0 +1,49 @@
+"""PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends. In NumPy; `explainers.train_pg` trains it.
+
+Source: Luo et al., NeurIPS 2020, as PyTorch Geometric implements it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from explainers.graph import Groups
+from explainers.predictor import Predictor, read_weights, sigmoid
+from explainers.split import Explain
+from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ops import Dataflow
+
+NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
+
+
+class LinkScores:
+    """The perceptron."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        """By the names that PyTorch Geometric gives them."""
+        self._hidden, self._bias, self._out, self._shift = (weights[name].astype(np.float32) for name in NAMES)
+
+    def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:
+        """(links,) float64: the mask over links (2, links), given the embeddings of operators (operators, 128)."""
+        hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
+        return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
+
+
+def pg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0) -> Explain:
+    """Bound to one dataflow and chip. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used."""
+    groups, scores = Groups(flow, hardware), LinkScores(beside(predictor, "pg", NAMES))
+
+    def explain(mask: int) -> np.ndarray:
+        graph = groups.graph(mask)
+        return scores(predictor.embed(graph), graph.links)
+
+    return explain
+
+
+def beside(predictor: Predictor, name: str, arrays: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Weights of an explainer that was trained for a predictor. Raises InvalidConfig."""
+    if predictor.path is None:
+        raise InvalidConfig(f"explainer {name}: found a predictor that is in no file; accepted: one that was loaded, with {name} weights beside it")
+    return read_weights(predictor.path.with_name(f"{predictor.path.stem}_{name}.safetensors"), *arrays)

@@ -1,0 +1,98 @@
+"""RG-Explainer: an agent that starts at one operator and adds neighbour after neighbour until it stops. In NumPy; `explainers.train_rg` trains it.
+
+Three perceptrons see the predictor's embeddings, scaled. One locates the seed: it scores every operator beside the mean of the group. One scores all
+neighbours of what has been chosen, beside the mean of the chosen and that of the group. One scores stopping, from these two means. The highest score
+is taken; so what is chosen hangs together, and the links in it are the explanation.
+
+Source: Shan et al., NeurIPS 2021, as arXiv 2501.00636 uses it (seed locator, agent, STOP). Details are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from explainers.graph import Groups
+from explainers.pg_explainer import beside
+from explainers.predictor import Predictor
+from explainers.split import Explain
+from lfopt.ir import Hardware
+from lfopt.ops import Dataflow
+
+PARTS = {"seed": 2, "grow": 3, "stop": 2}  # perceptrons, and how many embeddings each sees
+NAMES = ("scale", *(f"{part}.{name}" for part in PARTS for name in ("0.weight", "0.bias", "2.weight", "2.bias")))
+
+
+class Agent:
+    """The trained agent."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
+        self._weights = {name: weights[name].astype(np.float32) for name in NAMES}
+
+    def order(self, embedded: np.ndarray, links: np.ndarray) -> tuple[list[int], int]:
+        """(operators in the order in which they are chosen, how many of them are the explanation).
+
+        It goes on after the stop, so that what is left has an order too; what cannot be reached from the seed is missing.
+        """
+        scaled = embedded / self._weights["scale"]
+        size, group = len(scaled), scaled.mean(0)
+        beside: list[set[int]] = [set() for _ in range(size)]
+        for u, v in links.T.tolist():
+            beside[u].add(v)
+            beside[v].add(u)
+        seed = int(np.argmax(self._score("seed", scaled, group)))
+        chosen, border, stopped = [seed], set(beside[seed]), 0
+        single = self._of_operator("grow", scaled)
+        total = scaled[seed].copy()
+        while border:
+            mean = total / len(chosen)
+            candidates = sorted(border)
+            scores = self._finish("grow", single[candidates] + self._of_rest("grow", mean, group))
+            best = int(np.argmax(scores))
+            if not stopped and self._score("stop", mean, group) > scores[best]:
+                stopped = len(chosen)
+            chosen.append(candidates[best])
+            total += scaled[candidates[best]]
+            border = (border | beside[candidates[best]]).difference(chosen)
+        return chosen, stopped or len(chosen)
+
+    def _score(self, part: str, first: np.ndarray, *rest: np.ndarray) -> np.ndarray:
+        return self._finish(part, self._of_operator(part, first) + self._of_rest(part, *rest))
+
+    def _of_operator(self, part: str, first: np.ndarray) -> np.ndarray:
+        """What the first of the embeddings adds to the hidden layer."""
+        return first @ self._weights[f"{part}.0.weight"][:, : first.shape[-1]].T
+
+    def _of_rest(self, part: str, *rest: np.ndarray) -> np.ndarray:
+        joined = np.concatenate(rest)
+        return joined @ self._weights[f"{part}.0.weight"][:, -joined.size :].T + self._weights[f"{part}.0.bias"]
+
+    def _finish(self, part: str, hidden: np.ndarray) -> np.ndarray:
+        return np.maximum(hidden, 0) @ self._weights[f"{part}.2.weight"][0] + self._weights[f"{part}.2.bias"][0]
+
+
+def rg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0) -> Explain:
+    """Bound to one dataflow and chip. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+
+    Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier both ends were chosen, the higher.
+    """
+    groups, agent = Groups(flow, hardware), Agent(beside(predictor, "rg", NAMES))
+
+    def explain(mask: int) -> np.ndarray:
+        graph = groups.graph(mask)
+        return link_scores(*agent.order(predictor.embed(graph), graph.links), graph.links, len(graph))
+
+    return explain
+
+
+def link_scores(order: list[int], explained: int, links: np.ndarray, size: int) -> np.ndarray:
+    """(links,) float64 from the order in which operators were chosen; `explained` of them are the explanation.
+
+    >>> link_scores([1, 0, 2], 2, np.array([[0, 1], [1, 2]]), 3)
+    array([1.66666667, 0.25      ])
+    """
+    place = np.full(size, size, np.float64)
+    place[order] = np.arange(len(order))
+    earlier, later = np.sort(place[links], 0)
+    return 1 - (later + earlier / (size + 1)) / (size + 1) + (later < explained)

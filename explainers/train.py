@@ -1,0 +1,304 @@
+"""Train the network that predicts validity; measure what it will be used as: the stored weights, in NumPy.
+
+A group's label at a buffer size follows from its F_beta, so besides the five sizes of the data set, groups are also shown at sizes near their F_beta:
+what is learnt is where the border lies, not which sizes are common.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from explainers import train_pg, train_rg
+from explainers.dataset import By, Dataset, Split, splits
+from explainers.fidelity import measures
+from explainers.graph import Batch, GroupGraph, resized
+from explainers.metrics import by as by_label
+from explainers.metrics import log_loss, measured
+from explainers.model import HIDDEN, LAYERS, Network, neighbours
+from explainers.pg_explainer import LinkScores
+from explainers.predictor import Predictor, sigmoid
+from explainers.rg_explainer import Agent, link_scores
+from explainers.sampling import BETAS
+from explainers.split import LINKS
+from lfopt.ir import InvalidConfig
+
+SCHEMA = "lfopt.card/1"
+AT_ONCE = 20_000  # operators that are measured together
+MEASURED = 300  # samples that explainers are measured on
+SPREAD = 0.7  # doublings: standard deviation of buffer sizes near F_beta
+SMALLEST, LARGEST = 1 << 15, 1 << 23  # bytes: buffer sizes that are shown
+
+Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train."""
+
+    epochs: int = 50  # at most
+    patience: int = 12  # epochs without a smaller loss on the validation part before training ends
+    seed: int = 0
+    threads: int = 1
+    rate: float = 2e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
+    operators: int = 3000  # per step
+    near: float = 0.5  # share of groups that are shown at a buffer size near their F_beta
+
+
+@dataclass(frozen=True, eq=False)
+class Minibatch:
+    """Groups that go through the network together, for a buffer of one byte."""
+
+    features: np.ndarray  # (operators, FEATURES)
+    adjacent: Tensor  # (operators, operators) sparse
+    group: np.ndarray  # (operators,) of the minibatch
+    needs: np.ndarray  # (groups,) float64: F_beta
+
+    def at(self, buffers: np.ndarray) -> tuple[Tensor, Tensor, Tensor, int]:
+        """What the network takes, with one buffer size per group."""
+        features = resized(self.features, buffers[self.group])
+        return torch.from_numpy(features), self.adjacent, torch.from_numpy(self.group), len(self.needs)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Weights as they are stored, and what is said of them."""
+
+    weights: dict[str, np.ndarray]
+    card: dict[str, Any]
+
+
+def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report) -> Trained:
+    """A predictor for the scheme of the data set."""
+    torch.set_num_threads(settings.threads)
+    start = time.perf_counter()
+    parts = splits(dataset, by, settings.seed)
+    network, history = _fit(dataset, parts, settings, report)
+    weights = {name: value.detach().numpy() for name, value in network.state_dict().items()}
+    temperature = _temperature(*_verdicts(weights, dataset, parts.validation)[:2])
+    for name in ("head.weight", "head.bias"):
+        weights[name] = weights[name] / temperature
+    stored = _stored(weights)
+    seconds = time.perf_counter() - start
+    figures = {name: _figures(stored, dataset, getattr(parts, name)) for name in ("validation", "test")}
+    return Trained(
+        stored,
+        {
+            "schema": SCHEMA,
+            "what": f"probability that a fusion group does not run whole from the buffer, scheme {dataset.scheme}",
+            "network": f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation, sum of operators, one logit (arXiv 2501.00636, section IV-A)",
+            "data": described(dataset, parts, by),
+            "settings": {**asdict(settings), "split": by, "betas": list(BETAS)},
+            "epochs": len(history),
+            "best_epoch": 1 + int(np.argmin([loss for _, loss in history])),
+            "losses": [[round(a, 5), round(b, 5)] for a, b in history],
+            "temperature": round(temperature, 4),
+            "seconds": round(seconds, 1),
+            "parameters": sum(value.size for value in stored.values()),
+            "versions": _versions(),
+            "metrics": figures,
+        },
+    )
+
+
+def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings, count: int, report: Report) -> dict[str, Trained]:
+    """PGExplainer and RG-Explainer for a predictor, by the names pg and rg.
+
+    They learn from `count` samples (a group at a buffer size) of the training part of the random split, which the predictor calls invalid, and are
+    measured on up to MEASURED others of the test part.
+    """
+    torch.set_num_threads(settings.threads)
+    parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
+    graphs, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, MEASURED)))
+    if not graphs:
+        raise InvalidConfig(
+            f"scheme {dataset.scheme}: the predictor calls no group of more than one operator invalid; explainers have nothing to learn from"
+        )
+    embedded = [predictor.embed(graph) for graph in tests]
+    chance = measures([(graph, rng.random(graph.links.shape[1])) for graph in tests], predictor)
+
+    def made(what: str, details: Any, trained: tuple[dict[str, np.ndarray], list[Any]], seconds: float, scores: Callable[..., Any]) -> Trained:
+        card = {
+            "schema": SCHEMA,
+            "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
+            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(graphs), "measured_on": len(tests)},
+            "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
+            "seconds": round(seconds, 1),
+            "epochs": rounded(trained[1]),
+            "parameters": sum(value.size for value in trained[0].values()),
+            "versions": _versions(),
+            "metrics": rounded({"links_blamed": LINKS, **scores(trained[0]), "random_links": chance}),
+        }
+        return Trained(trained[0], card)
+
+    def of_pg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
+        given = LinkScores(weights)
+        return measures([(graph, given(rows, graph.links)) for graph, rows in zip(tests, embedded, strict=True)], predictor)
+
+    def of_rg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
+        agent = Agent(weights)
+        orders = [agent.order(rows, graph.links) for graph, rows in zip(tests, embedded, strict=True)]
+        parts = [train_rg.part_of(graph, np.isin(np.arange(len(graph)), order[:end])) for graph, (order, end) in zip(tests, orders, strict=True)]
+        scores = [link_scores(*order, graph.links, len(graph)) for graph, order in zip(tests, orders, strict=True)]
+        own = {
+            "share_of_operators": float(np.mean([end / len(graph) for graph, (_, end) in zip(tests, orders, strict=True)])),
+            "invalid_alone": float((predictor.invalid(parts) > 0.5).mean()),
+        }
+        return {**measures(list(zip(tests, scores, strict=True)), predictor), **own}
+
+    pg, rg = train_pg.Settings(), train_rg.Settings()
+    start = time.perf_counter()
+    by_pg = train_pg.train(predictor, graphs, pg, settings.seed, report)
+    middle = time.perf_counter()
+    by_rg = train_rg.train(predictor, graphs, rg, settings.seed, report)
+    end = time.perf_counter()
+    return {
+        "pg": made("PGExplainer", pg, (_stored(by_pg[0]), by_pg[1]), middle - start, of_pg),
+        "rg": made("RG-Explainer", rg, (_stored(by_rg[0]), by_rg[1]), end - middle, of_rg),
+    }
+
+
+def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[GroupGraph]:
+    """Up to `count` graphs of these groups at some buffer size, of those that the predictor calls invalid and that have links."""
+    found: list[GroupGraph] = []
+    for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
+        graphs = dataset.examples(few).graphs
+        invalid = predictor.invalid(graphs) > 0.5
+        found += [graph for graph, wrong in zip(graphs, invalid, strict=True) if wrong and graph.links.shape[1]]
+        if len(found) >= 3 * count:
+            break
+    return [found[k] for k in rng.permutation(len(found))[:count].tolist()]
+
+
+def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value.astype(np.float16) for name, value in weights.items()}
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
+
+
+def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
+    """What of the data set is in which part, network by network."""
+    names = ("train", "validation", "test")
+    counts = {name: np.bincount(dataset.network[getattr(parts, name)], minlength=len(dataset.networks)) for name in names}
+    networks = {source.stem: {"family": source.family, **{name: int(counts[name][n]) for name in names}} for n, source in enumerate(dataset.networks)}
+    total = {name: int(counts[name].sum()) for name in names}
+    return {"sha256": dataset.sha256, "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
+
+
+def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> tuple[Network, list[tuple[float, float]]]:
+    """The network of the epoch with the smallest loss on the validation part, and (training loss, validation loss) of every epoch."""
+    if not len(parts.train) or not len(parts.validation):
+        raise InvalidConfig(
+            f"scheme {dataset.scheme}: found {len(parts.train)} groups to train with, {len(parts.validation)} to validate with; needs both"
+        )
+    torch.manual_seed(settings.seed)
+    rng = np.random.default_rng(settings.seed)
+    batches = collate(dataset, parts.train, settings.operators, rng)
+    checks = collate(dataset, parts.validation, AT_ONCE, rng)
+    network = Network()
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
+    steps = settings.epochs * len(batches) * len(BETAS)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=steps, pct_start=0.1)
+    history: list[tuple[float, float]] = []
+    best, kept = math.inf, dict[str, Tensor]()
+    for epoch in range(settings.epochs):
+        network.train()
+        loss = 0.0
+        for batch, buffers in _shown(batches, settings.near, rng):
+            logits = network(*batch.at(buffers))
+            error = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy((batch.needs >= buffers).astype(np.float32)))
+            optimizer.zero_grad()
+            error.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            loss += error.item()
+        found = _validation_loss(network.eval(), checks)
+        history.append((loss / (len(batches) * len(BETAS)), found))
+        if found < best:
+            best, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
+        report(f"{dataset.scheme}: epoch {epoch + 1}, validation loss {found:.4f} (best {best:.4f})", (epoch + 1) / settings.epochs)
+        if len(history) - 1 - int(np.argmin([loss for _, loss in history])) >= settings.patience:
+            break
+    network.load_state_dict(kept)
+    return network, history
+
+
+def collate(dataset: Dataset, groups: np.ndarray, operators: int, rng: np.random.Generator) -> list[Minibatch]:
+    """The groups in a random order, in minibatches of about so many operators."""
+    order = rng.permutation(groups)
+    graphs = dataset.examples(order, betas=(1,)).graphs
+    found: list[Minibatch] = []
+    first = size = 0
+    for k, graph in enumerate(graphs, 1):
+        size += len(graph)
+        if size >= operators or k == len(graphs):
+            batch = Batch.of(graphs[first:k])
+            sizes = np.diff(np.append(batch.starts, len(batch.features)))
+            needs = dataset.needs[order[first:k]].astype(np.float64)
+            found.append(Minibatch(batch.features, neighbours(batch.links, size), np.repeat(np.arange(k - first), sizes), needs))
+            first, size = k, 0
+    return found
+
+
+def _shown(batches: Sequence[Minibatch], near: float, rng: np.random.Generator) -> list[tuple[Minibatch, np.ndarray]]:
+    """Every minibatch once per buffer size: each group at each size once, but for a share that is shown near its F_beta instead."""
+    found: list[tuple[Minibatch, np.ndarray]] = []
+    for batch in batches:
+        count = len(batch.needs)
+        sizes = rng.permuted(np.tile(np.array(BETAS, np.float64), (count, 1)), axis=1)
+        for k in range(len(BETAS)):
+            close = np.clip(batch.needs * np.exp2(rng.normal(0, SPREAD, count)), SMALLEST, LARGEST).round()
+            found.append((batch, np.where(rng.random(count) < near, close, sizes[:, k])))
+    return [found[k] for k in rng.permutation(len(found))]
+
+
+@torch.no_grad()
+def _validation_loss(network: Network, batches: Sequence[Minibatch]) -> float:
+    probability, invalid = [], []
+    for batch in batches:
+        for beta in BETAS:
+            probability.append(network(*batch.at(np.full(len(batch.needs), float(beta)))).sigmoid().double().numpy())
+            invalid.append(batch.needs >= beta)
+    return log_loss(np.concatenate(probability), np.concatenate(invalid))
+
+
+def _verdicts(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(logit, whether invalid, buffer size, group) of every group at every buffer size."""
+    examples = dataset.examples(groups)
+    predictor = Predictor(weights)
+    return predictor.logits(Batch.of(examples.graphs)), ~examples.valid, examples.betas, examples.groups
+
+
+def _temperature(logits: np.ndarray, invalid: np.ndarray) -> float:
+    """What to divide logits by for the smallest log loss. Source: Guo et al., ICML 2017, section 4.2."""
+    candidates = np.geomspace(0.25, 8, 201)
+    return float(candidates[np.argmin([log_loss(sigmoid(logits / candidate), invalid) for candidate in candidates])])
+
+
+def _figures(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray) -> dict[str, Any]:
+    """All figures of one part of the data set."""
+    logits, invalid, betas, owners = _verdicts(weights, dataset, groups)
+    probability = sigmoid(logits)
+    networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
+    cuts = {"by_beta": betas, "by_family": dataset.families[owners], "by_network": networks}
+    return rounded({**measured(probability, invalid), **{name: by_label(labels, probability, invalid) for name, labels in cuts.items()}})
+
+
+def rounded(found: Any) -> Any:
+    """Figures as a card shows them: five decimals, None for NaN."""
+    if isinstance(found, dict):
+        return {key: rounded(value) for key, value in found.items()}
+    if isinstance(found, float):
+        return None if math.isnan(found) else round(found, 5)
+    return found

@@ -1,0 +1,184 @@
+"""Train RG-Explainer's agent by policy gradient, for a predictor that stands.
+
+Of every group, some explanations are drawn. One is rewarded for how sure the predictor is that the operators in it, without the rest of the group, do
+not fit; it pays for its size and for its radius (the longest of the shortest ways from its seed). The mean over the explanations of the same group is
+the baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from explainers.graph import Batch, GroupGraph
+from explainers.predictor import Predictor
+from explainers.rg_explainer import PARTS
+
+Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train."""
+
+    epochs: int = 10  # as in the paper
+    rate: float = 2e-3
+    groups: int = 48  # per step
+    drawn: int = 4  # explanations of each group per step
+    hidden: int = 64
+    largest: int = 64  # operators of a group that is trained with
+    size: float = 1.0  # what an explanation that is the whole group pays
+    radius: float = 0.05  # what each link on the way from the seed to the farthest operator costs
+    least: float = 8.0  # the logarithm of the predictor's probability counts down to minus this
+    entropy: float = 0.01  # reward of not being sure, so that other choices are tried
+
+
+class Policy(nn.ModuleDict):
+    """The three perceptrons, on groups padded to one size."""
+
+    def __init__(self, channels: int, hidden: int) -> None:
+        make = lambda seen: nn.Sequential(nn.Linear(seen * channels, hidden), nn.ReLU(), nn.Linear(hidden, 1))  # noqa: E731
+        super().__init__({part: make(seen) for part, seen in PARTS.items()})
+
+    def score(self, part: str, first: Tensor, *rest: Tensor) -> Tensor:
+        """first: (groups, operators, channels), rest: (groups, channels) each -> (groups, operators)."""
+        enter, _, leave = self[part].children()
+        assert isinstance(enter, nn.Linear)
+        width = first.shape[-1]
+        hidden = first @ enter.weight[:, :width].T + nn.functional.linear(torch.cat(rest, 1), enter.weight[:, width:], enter.bias)[:, None]
+        return leave(hidden.relu()).squeeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """Groups padded to one number of operators."""
+
+    graphs: Sequence[GroupGraph]
+    embedded: Tensor  # (groups, operators, channels), scaled
+    there: Tensor  # (groups, operators) bool
+    adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
+
+    @classmethod
+    def of(cls, graphs: Sequence[GroupGraph], embedded: Sequence[np.ndarray]) -> Padded:
+        """These groups, with the embeddings of their operators."""
+        count, most = len(graphs), max(len(graph) for graph in graphs)
+        values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
+        there, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
+        for k, (graph, rows) in enumerate(zip(graphs, embedded, strict=True)):
+            values[k, : len(graph)], there[k, : len(graph)] = rows, True
+            adjacent[k, graph.links[0], graph.links[1]] = adjacent[k, graph.links[1], graph.links[0]] = 1
+        return cls(graphs, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One explanation per group, as it was drawn."""
+
+    chosen: Tensor  # (groups, operators) bool
+    likelihood: Tensor  # (groups,) logarithm of its probability
+    entropy: Tensor  # (groups,) summed over the choices
+    radius: Tensor  # (groups,) float
+
+
+def draw(policy: Policy, groups: Padded) -> Drawn:
+    """Let the agent choose by chance, in all groups at once."""
+    count, most = groups.there.shape
+    rows = torch.arange(count)
+    mean = groups.embedded.sum(1) / groups.there.sum(1, keepdim=True)
+    scores = policy.score("seed", groups.embedded, mean).masked_fill(~groups.there, -torch.inf)
+    seeds, likelihood, entropy = _choose(scores)
+    chosen = torch.zeros_like(groups.there)
+    chosen[rows, seeds] = True
+    distance = torch.zeros(count, most)
+    total = groups.embedded[rows, seeds].clone()
+    going = torch.ones(count, dtype=torch.bool)
+    while True:
+        reached = torch.where(chosen, distance, torch.inf)
+        candidates = ((groups.adjacent @ chosen.float()[..., None]).squeeze(-1) > 0) & ~chosen
+        going = going & candidates.any(1)
+        if not going.any():
+            break
+        so_far = total / chosen.sum(1, keepdim=True)
+        add = policy.score("grow", groups.embedded, so_far, mean).masked_fill(~candidates, -torch.inf)
+        stop = policy.score("stop", so_far[:, None], mean)
+        picked, gained, sure = _choose(torch.cat((add, stop), 1))
+        likelihood, entropy = likelihood + torch.where(going, gained, 0), entropy + torch.where(going, sure, 0)
+        going = going & (picked < most)
+        here, which = rows[going], picked[going]
+        chosen[here, which] = True
+        nearest = torch.where(groups.adjacent[here, which] > 0, reached[here], torch.inf).amin(1)
+        distance[here, which] = nearest + 1
+        total[here] += groups.embedded[here, which]
+    return Drawn(chosen, likelihood, entropy, torch.where(chosen, distance, 0).amax(1))
+
+
+def _choose(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(choice, logarithm of its probability, entropy) of every row."""
+    logs = scores.log_softmax(1)
+    choice = torch.multinomial(logs.detach().exp(), 1)
+    return choice[:, 0], logs.gather(1, choice)[:, 0], -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0)).sum(1)
+
+
+def part_of(graph: GroupGraph, chosen: np.ndarray) -> GroupGraph:
+    """The chosen operators alone, as they are in the group, and the links between them."""
+    place = np.cumsum(chosen) - 1
+    kept = graph.links[:, chosen[graph.links].all(0)]
+    operators = tuple(i for i, inside in zip(graph.operators, chosen.tolist(), strict=True) if inside)
+    return GroupGraph(operators, graph.features[chosen], place[kept])
+
+
+def rewards(predictor: Predictor, groups: Padded, drawn: Drawn, settings: Settings) -> Tensor:
+    """(groups,): logarithm of the probability that what was chosen is invalid, less what size and radius cost."""
+    chosen = drawn.chosen.numpy()
+    parts = [part_of(graph, row[: len(graph)]) for graph, row in zip(groups.graphs, chosen, strict=True)]
+    likely = -np.logaddexp(0, -predictor.logits(Batch.of(parts)).astype(np.float64))
+    paid = settings.size * chosen.sum(1) / groups.there.numpy().sum(1) + settings.radius * drawn.radius.numpy()
+    return torch.from_numpy(np.maximum(likely, -settings.least) - paid).float()
+
+
+def train(
+    predictor: Predictor, graphs: Sequence[GroupGraph], settings: Settings, seed: int, report: Report
+) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
+    """(weights, means of every epoch). `graphs`: groups that the predictor calls invalid."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    used = [graph for graph in graphs if 1 < len(graph) <= settings.largest]
+    embedded = [predictor.embed(graph) for graph in used]
+    scale = np.sqrt(np.square(np.concatenate(embedded)).mean(0)) + 1e-3
+    embedded = [rows / scale for rows in embedded]
+    policy = Policy(len(scale), settings.hidden)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
+    history: list[dict[str, float]] = []
+    for epoch in range(settings.epochs):
+        sums: dict[str, float] = dict.fromkeys(("reward", "share", "radius"), 0.0)
+        for numbers in _alike([len(graph) for graph in used], settings.groups, rng):
+            repeated = np.repeat(numbers, settings.drawn).tolist()
+            groups = Padded.of([used[k] for k in repeated], [embedded[k] for k in repeated])
+            drawn = draw(policy, groups)
+            reward = rewards(predictor, groups, drawn, settings)
+            each = reward.view(-1, settings.drawn)
+            better = (each - each.mean(1, keepdim=True)).flatten()
+            loss = -(better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
+            share = drawn.chosen.sum(1) / groups.there.sum(1)
+            for name, value in (("reward", reward), ("share", share), ("radius", drawn.radius)):
+                sums[name] += value.mean().item() * len(numbers) / len(used)
+        history.append(sums)
+        report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", (epoch + 1) / settings.epochs)
+    weights = {name: value.detach().numpy() for name, value in policy.state_dict().items()}
+    return {"scale": scale.astype(np.float32), **weights}, history
+
+
+def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """All numbers in a random order, `count` at a time, groups of like size together."""
+    order = rng.permutation(len(sizes))
+    order = order[np.argsort(np.array(sizes)[order] // 4, kind="stable")]
+    found = [order[first : first + count] for first in range(0, len(order), count)]
+    return [found[k] for k in rng.permutation(len(found))]

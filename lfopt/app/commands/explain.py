@@ -1,0 +1,384 @@
+"""lfopt explain: why a group does not fit the buffer, and what would repair it."""
+
+from __future__ import annotations
+
+import json as jsons
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.config import MAX_SECONDS, Rules
+from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, divided, explained, explainers
+from lfopt.app.files import load_planned, write_text
+from lfopt.app.nodes import chosen
+from lfopt.app.pipeline import load_network
+from lfopt.app.report.cuts import Growth, growths, named
+from lfopt.app.screen import err, note, out, shorten, spread
+from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.ir import Graph, InvalidConfig, PlannedGroup, Scheme
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+
+DIGITS = {"analytic": 0}  # of scores; bytes there
+NONE = "-"  # where a figure would stand
+
+
+class _Asked(NamedTuple):
+    """What is to be explained."""
+
+    costs: GroupCosts
+    group: int  # mask of operators
+    model: str
+    groups: tuple[int, ...] = ()  # of the plan
+    planned: tuple[PlannedGroup, ...] = ()
+    number: int = -1  # of the plan's group
+
+
+def explain(
+    target: str,
+    *,
+    nodes: str | None = None,
+    group: int | None = None,
+    grow: bool = False,
+    buffer: str | None = None,
+    scheme: Scheme | None = None,
+    hardware: str | None = None,
+    element_bytes: int | None = None,
+    explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
+    seconds: float = 5.0,
+    top: int = 6,
+    seed: int = 0,
+    json: Annotated[Path | None, Parameter(negative="")] = None,
+    input_shape: InputShapes = (),
+    rules: Rules = "default",
+) -> None:
+    """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest cut that repairs it.
+
+    Parameters
+    ----------
+    target
+        ONNX file or zoo:NAME, with --nodes; or a plan (plan.json, or the folder it is in), with --group or --nodes.
+    nodes
+        The group: names of operators and ranges A..B (all operators on paths from A to B), with commas between. Whatever lies between is added.
+    group
+        This group of the plan.
+    grow
+        Also say what would happen if the group took its neighbours, or single operators of theirs.
+    buffer
+        On-chip buffer, e.g. 256KiB (the default, or the plan's).
+    scheme
+        How groups run: lbdf (the default, or the plan's), brr, resident or auto.
+    hardware
+        Hardware description (YAML).
+    element_bytes
+        Bytes per element of a feature map (2 if nothing else is said).
+    explainer
+        Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are weights for the scheme. gnne needs torch.
+    seconds
+        Seconds for the exact search for the best cut.
+    top
+        Lines of each list.
+    seed
+        Seed of the explainers that draw.
+    json
+        Write all of it to this file, as JSON.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    rules
+        Graph simplification of a model: default folds BatchNormalization, none does not.
+    """
+    if top < 1:
+        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
+    if not 0 < seconds < MAX_SECONDS:
+        raise InvalidConfig(f"--seconds: found {seconds}; accepted: seconds above 0")
+    if (nodes is None) == (group is None):
+        found = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
+        raise InvalidConfig(f"lfopt explain: found {found}; accepted: --nodes A..B of a network, or --group N of a plan")
+    if grow and group is None:
+        raise InvalidConfig("--grow: found no --group; accepted: with --group N of a plan")
+    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
+        raise InvalidConfig(f"--json {json}: accepted: a file name in a folder that exists")
+    is_plan = Path(target).is_dir() or target.endswith(".json")
+    if group is not None and not is_plan:
+        raise InvalidConfig(f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B")
+    options = {"hardware": hardware, "buffer": buffer, "element_bytes": element_bytes}
+    asked = (
+        _of_plan(Path(target), nodes, group, scheme, **options)
+        if is_plan
+        else _of_model(load_network(target, parse_shapes(input_shape), rules, weights=False), nodes or "", scheme, **options)
+    )
+    found = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), seconds)
+    grown = growths(asked.costs, asked.groups, tuple(g.mode for g in asked.planned), asked.number) if grow else []
+    if json is not None:
+        write_text(json, jsons.dumps(_data(asked, found, grown if grow else None), indent=1) + "\n")
+    _print(asked, found, top)
+    if grow:
+        _print_grown(asked, grown)
+    if json is not None:
+        out.print(f"\n[dim]wrote[/] {escape(str(json))}", soft_wrap=True)
+
+
+def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:
+    note(graph)
+    costs = GroupCosts(Dataflow.of(graph), chip(**options), scheme=scheme or "lbdf")
+    return _Asked(costs, _chosen(costs, nodes), graph.name)
+
+
+def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | None, **options: Any) -> _Asked:
+    plan, graph = load_planned(file)
+    if group is not None and not 0 <= group < len(plan.groups):
+        raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(plan.groups) - 1}")
+    given = plan.hardware
+    if options["hardware"] is not None:
+        given = chip(**options)
+    elif options["buffer"] is not None:
+        given = replace(given, buffer_bytes=parse_size(options["buffer"], "--buffer"))
+    if options["element_bytes"] is not None:
+        given = replace(given, element_bytes=options["element_bytes"])
+    # What traffic paper leaves out is counted once, as everything else there.
+    traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
+    costs = GroupCosts(Dataflow.of(graph), given, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue)
+    if group is None:
+        return _Asked(costs, _chosen(costs, nodes or ""), plan.model.name)
+    index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
+    masks = tuple(sum(1 << index[name] for name in planned.nodes) for planned in plan.groups)
+    return _Asked(costs, masks[group], plan.model.name, masks, plan.groups, group)
+
+
+def _chosen(costs: GroupCosts, nodes: str) -> int:
+    mask, notes = chosen(costs.dataflow, nodes)
+    for line in notes:
+        err.print(f"note: {line}", style="yellow", markup=False, soft_wrap=True)
+    return mask
+
+
+def _data(asked: _Asked, found: Explanation, grown: Sequence[Growth] | None) -> dict[str, Any]:
+    hardware, flow = asked.costs.hardware, asked.costs.dataflow
+    chip_data = {"buffer_bytes": hardware.buffer_bytes, "element_bytes": hardware.element_bytes, "scheme": asked.costs.scheme}
+    data = {"model": asked.model, **chip_data, "group": asked.number if asked.groups else None, **as_data(found, flow)}
+    if grown is not None:
+        data["grown"] = [
+            {
+                "group": growth.group,
+                "operators": list(flow.names(growth.operators)),
+                "whole_group": growth.whole,
+                "verdict": growth.cut.verdict,
+                "why": growth.cut.why.replace("\u00a0", " "),
+                "needed_bytes": growth.cut.needed,
+                "smallest_sufficient_buffer_bytes": growth.cut.enough,
+                "saved_bytes": growth.cut.saves,
+                "most": [asdict(use) for use in growth.cut.largest],
+            }
+            for growth in grown
+        ]
+    return data
+
+
+# -- the group -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _print(asked: _Asked, found: Explanation, top: int) -> None:
+    flow, hardware = asked.costs.dataflow, asked.costs.hardware
+    names = flow.names(found.group)
+    count = f"{len(names)} operator{'s' * (len(names) > 1)}"
+    span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+    title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
+    out.print(f"[bold]{escape(title)}[/]: {count}, {escape(shorten(span, max(out.width - len(title) - len(count) - 4, 24)))}")
+    out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
+    _print_need(found)
+    if found.need.uses:
+        out.print()
+        _print_uses(found, top)
+    if found.repair is not None:
+        out.print()
+        _print_repair(found.repair, found, asked.costs, top)
+    if found.blames:
+        out.print()
+        _print_blames(found, flow, top)
+
+
+def _print_need(found: Explanation) -> None:
+    need, cost = found.need, found.cost
+    if need.never:
+        out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
+    elif need.fits:
+        full = _share(need.bytes, need.available)
+        out.print(f"[bold green]fits[/]: {need.bytes:,} of {need.available:,} B in mode {need.mode} ({full}), {-need.over + 1:,} B left")
+    else:
+        out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
+    if cost is not None:
+        saved = found.alone_bytes - cost.dram_bytes
+        than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone" if found.group & (found.group - 1) else ""
+        runs = "moves" if need.fits else f"runs all the same, in mode {cost.mode}: moves"
+        more = f"{cost.dram_bytes - found.whole_bytes:,} B more than in one piece" if cost.dram_bytes > found.whole_bytes else ""
+        out.print(", ".join(text for text in (f"{runs} {cost.dram_bytes:,} B", more, than) if text))
+    if need.enough:
+        there = f", and moves {found.enough_bytes:,} B there" if found.enough_bytes != (cost.dram_bytes if cost else found.whole_bytes) else ""
+        out.print(f"smallest sufficient buffer: {need.enough:,} B ({-(-need.enough // 1024):,} KiB){there}")
+
+
+def _print_uses(found: Explanation, top: int) -> None:
+    need = found.need
+    shown, rest = need.uses[:top], need.uses[top:]
+    rows: list[tuple[str, ...]] = []
+    for use in shown:
+        ring = (f"{use.rows:,}", f"{use.row_bytes:,}") if use.rows else ("", "")
+        rows.append((use.what, use.role, *ring, f"{use.bytes:,}", _share(use.bytes, need.bytes)))
+    if rest:
+        size = sum(use.bytes for use in rest)
+        rows.append((_others(rest), "", "", "", f"{size:,}", _share(size, need.bytes)))
+    rows.append(("all", "", "", "", f"{need.bytes:,}", "100.0 %"))
+    out.print(spread(("what takes the buffer", "role", "rows", "B a row", "bytes", "share"), rows, bold={len(rows) - 1}))
+
+
+def _others(rest: Sequence[object]) -> str:
+    return f"{len(rest)} other{'s' * (len(rest) > 1)}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.1f} %"
+
+
+# -- what repairs it -------------------------------------------------------------------------------------------------------------------------
+
+
+def _print_repair(best: Repair, found: Explanation, costs: GroupCosts, top: int) -> None:
+    if len(best.groups) == 1:
+        out.print(f"[bold]no cut moves fewer bytes[/] than the {best.dram_bytes:,} B of the group as it runs [dim]({_proof(best)})[/]")
+        return
+    flow, count = costs.dataflow, len(best.groups)
+    out.print(f"[bold]cheapest cut: {count} groups, {best.dram_bytes:,} B of DRAM[/] [dim]({_proof(best)})[/]")
+    more, less = best.dram_bytes - best.whole_bytes, found.alone_bytes - best.dram_bytes
+    out.print(f"as one group {best.whole_bytes:,} B, {more:,} less; as operators alone {less:,} more")
+    rows: list[tuple[str, ...]] = []
+    for k, group in enumerate(best.groups[: 2 * top]):
+        cost = costs.price(group)
+        assert cost is not None, "the groups of a cut are legal"
+        names = flow.names(group)
+        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
+        rows.append((f"{k} {span}", str(len(names)), cost.mode, f"{cost.buffer_bytes:,}", f"{costs.dram(group).total:,}"))
+    if count > 2 * top:
+        rest = best.groups[2 * top :]
+        rows.append((_others(rest), str(sum(g.bit_count() for g in rest)), "", "", f"{sum(costs.dram(g).total for g in rest):,}"))
+    out.print(spread(("group", "ops", "mode", "buffer B", "DRAM bytes"), rows))
+    out.print()
+    shown, rest = best.crossings[:top], best.crossings[top:]
+    rows = [(flow.maps[c.map].name, f"{c.bytes:,}", _movement(c.stored_by, c.loaded_by), f"{c.added:,}") for c in shown]
+    if rest:
+        rows.append((_others(rest), f"{sum(c.bytes for c in rest):,}", "", f"{sum(c.added for c in rest):,}"))
+    if best.again:
+        rows.append(("weights, and what tiles read again", "", "", f"{best.again:,}"))
+    out.print(spread(("crosses DRAM", "size B", "stored → loaded by", "adds B"), rows))
+
+
+def _proof(best: Repair) -> str:
+    if best.optimal:
+        return f"{best.by}: proven optimal, {best.seconds:.2f} s"
+    gap = (best.dram_bytes - best.lower_bound_bytes) / max(best.lower_bound_bytes, 1)
+    who = "exact search" if best.by == "exact" else f"SPLIT by {best.by}"
+    return f"best found, by the {who} in {best.seconds:.1f} s; at most {100 * gap:.1f} % above the optimum"
+
+
+def _movement(stored_by: int, loaded_by: tuple[int, ...], most: int = 4) -> str:
+    more = f" +{len(loaded_by) - most}" if len(loaded_by) > most else ""
+    return f"{stored_by if stored_by >= 0 else 'outside'} → {', '.join(map(str, loaded_by[:most]))}{more}"
+
+
+# -- what explanations say -------------------------------------------------------------------------------------------------------------------
+
+
+def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
+    blames, best = found.blames, found.repair
+    cut = divided(found.links, best.groups) if best is not None else [False] * found.links.shape[1]
+    count = found.links.shape[1]
+    ranks = np.full((len(blames), count), count)
+    for rank, blame in zip(ranks, blames, strict=True):
+        rank[blame.ranking] = range(len(blame.ranking))
+    order = np.lexsort((ranks.sum(0), ranks.min(0))).tolist()  # by the best place that any of them gives a link
+    shown = order[:top] + [k for k in order[top:] if cut[k]][:top]
+    prefix = _prefix(flow.names(found.group))
+    rows = [(_link(found, flow, k, len(prefix)), "cut" if cut[k] else "", *(_score(blame, k) for blame in blames)) for k in shown]
+    if count > len(shown):
+        rows.append((f"{count - len(shown)} other link{'s' * (count - len(shown) > 1)}", "", *([""] * len(blames))))
+    if best is not None and found.cost is None:
+        rows.append(("SPLIT gives, groups", "", *(f"{len(blame.groups)}" if blame.groups else "none" for blame in blames)))
+        rows.append(("DRAM bytes", "", *(f"{blame.dram_bytes:,}" if blame.groups else NONE for blame in blames)))
+        above = [f"+{100 * (blame.dram_bytes / max(best.dram_bytes, 1) - 1):.2f} %" if blame.groups else NONE for blame in blames]
+        rows.append(("above the cheapest cut", "", *above))
+    where = f"links to blame in {shorten(prefix[:-1], 24)}" if prefix else "links to blame"
+    out.print(spread((where, "", *(blame.explainer for blame in blames)), rows, bold={k for k, link in enumerate(shown) if cut[link]}))
+    out.print("[dim]the higher, the more to blame; cut: the cheapest cut goes through this link[/]")
+    if any(not flow.preds[v] >> u & 1 for u, v in found.links.T[shown].tolist()):
+        out.print("[dim]~: both read the same map from outside[/]")
+    if any(blame.explainer == "analytic" for blame in blames):
+        counted = "buffer that a cut there frees" if not found.need.never else "maps and weights that a cut there keeps out of what cannot run"
+        out.print(f"[dim]analytic: bytes of {counted}[/]")
+
+
+def _prefix(names: Sequence[str]) -> str:
+    """What all names begin with, up to a dot, a slash or the like.
+
+    >>> _prefix(("stage1.block1.expand", "stage1.block2.expand"))
+    'stage1.'
+    """
+    first, last = min(names), max(names)
+    length = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return re.sub(r"[^./:_]*$", "", first[:length])
+
+
+def _link(found: Explanation, flow: Dataflow, k: int, prefix: int) -> str:
+    u, v = found.links[:, k].tolist()
+    sign = "→" if flow.preds[v] >> u & 1 else "~"
+    room = max((out.width - 12 * len(found.blames) - 10) // 2, 10)
+    return f"{shorten(flow.operators[u].name[prefix:], room)} {sign} {shorten(flow.operators[v].name[prefix:], room)}"
+
+
+def _score(blame: Blame, k: int) -> str:
+    score = blame.scores[k]
+    return NONE if score == -np.inf else f"{score:,.{DIGITS.get(blame.explainer, 3)}f}"
+
+
+# -- its neighbours --------------------------------------------------------------------------------------------------------------------------
+
+
+def _print_grown(asked: _Asked, grown: Sequence[Growth]) -> None:
+    flow = asked.costs.dataflow
+    if not grown:
+        out.print("\nno other group touches it")
+        return
+    able = [growth for growth in grown if growth.cut.verdict != "cycle"]
+    rows: list[tuple[str, ...]] = []
+    for growth in able:
+        cut = growth.cut
+        most = next((named(use) for use in cut.largest), "")
+        rows.append((_taken(growth, flow), f"{cut.saves:,}", _over(asked, growth), f"{cut.enough:,}" if cut.enough else NONE, most))
+    out.print()
+    if rows:
+        gains = [k for k, growth in enumerate(able) if growth.cut.verdict == "gain"]
+        out.print(spread(("grown by", "saves B", "over B", "enough B", "most for"), rows, stretch=(0, 4), bold=gains))
+        out.print("[dim]saves: DRAM bytes, in a buffer large enough; enough: the smallest that is[/]")
+    if cycles := [growth for growth in grown if growth.cut.verdict == "cycle"]:
+        listed = ", ".join(f"group {growth.group}" if growth.whole else flow.names(growth.operators)[0] for growth in cycles)
+        out.print(f"[dim]not possible, since the groups would wait for one another: {escape(listed)}[/]")
+
+
+def _taken(growth: Growth, flow: Dataflow) -> str:
+    """The neighbour, or the operator taken from it."""
+    first, *others = flow.names(growth.operators)
+    if not growth.whole:
+        return f"  {first} of {growth.group}"
+    return f"group {growth.group}: {first}" + (f" +{len(others)}" if others else "")
+
+
+def _over(asked: _Asked, growth: Growth) -> str:
+    verdict, needed = growth.cut.verdict, growth.cut.needed
+    if verdict == "overflows":
+        return f"{needed - asked.costs.hardware.buffer_bytes + 1:,}"
+    return {"gain": "fits", "no gain": "fits", "alone": "alone", "never": "always"}[verdict]

@@ -1,0 +1,376 @@
+"""Why a group does not fit, what takes how much, and what would repair it: the data that `lfopt explain` and the report show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from explainers.graph import links
+from lfopt.app.guidance import explainer, splitter
+from lfopt.ir import Cost, InvalidConfig, LfoptError, Place
+from lfopt.ir.cost import Mode
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+from lfopt.planning.brr import NEVER
+from search.exact import solve
+from search.partition import Partitions
+from search.problem import Problem
+
+ENOUGH = 1 << 40  # bytes of buffer in which everything fits that fits anywhere
+
+Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
+Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
+ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]
+Explainers = Mapping[str, tuple[Scores, Splits]]
+SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")  # those asked where nothing else is said, if there are weights for the scheme
+Role = Literal["input", "inner", "output", "weights", "sums", "gaps"]
+
+
+# -- what takes the buffer -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Something that takes space in the buffer."""
+
+    what: str  # a map, an operator with weights, or a constant
+    role: Role  # of a map: read from outside, of no use outside, or needed there; gaps: left between maps of different sizes
+    rows: int  # of a map or of partial sums, held at once; else 0
+    row_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a group takes of the buffer, in the mode in which it runs; where it does not fit, in the one of the scheme that needs the least."""
+
+    mode: Mode
+    bytes: int  # F_beta; 0 where no buffer is large enough
+    available: int  # beta
+    uses: tuple[Use, ...]  # the largest first; they add up to `bytes`
+    enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
+    never: str = ""  # why no buffer is large enough
+
+    @property
+    def fits(self) -> bool:
+        """Whether the group runs whole from the buffer."""
+        return not self.never and self.bytes < self.available
+
+    @property
+    def over(self) -> int:
+        """Bytes by which the group, or the buffer, would have to change."""
+        return self.bytes - self.available + 1
+
+
+def need_of(costs: GroupCosts, mask: int) -> Need:
+    """What takes how much of the buffer."""
+    beta, price = costs.hardware.buffer_bytes, costs.price(mask)
+    runs = price is not None and price.mode in ("lbdf", "resident", "brr")
+    least = costs.least_need(mask)
+    if least[1] == NEVER:
+        return Need(least[0], 0, beta, (), 0, _never(costs, mask))
+    mode, needed = (price.mode, price.buffer_bytes) if price is not None and runs else least
+    uses = {"lbdf": _line_uses, "resident": _resident_uses, "brr": _banded_uses}[mode](costs, mask)
+    found = sorted(uses, key=lambda use: -use.bytes)
+    if gaps := needed - sum(use.bytes for use in found):
+        found.append(Use("between maps", "gaps", 0, 0, gaps))
+    return Need(mode, needed, beta, tuple(use for use in found if use.bytes), least[1] + 1)
+
+
+def _role(flow: Dataflow, mask: int, m: int) -> Role:
+    if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1:
+        return "input"
+    return "output" if flow.is_output[m] or flow.readers[m] & ~mask else "inner"
+
+
+def _line_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
+    flow = costs.dataflow
+    for m, rows in costs.line_buffers.ring_rows(mask).items():
+        row = costs.hardware.row_bytes(flow.maps[m])
+        yield Use(flow.maps[m].name, _role(flow, mask, m), rows, row, rows * row)
+    sizes = {i: costs.weight_bytes(1 << i)[1] for i in bits(mask)}
+    if sum(sizes.values()) != (held := costs.weight_bytes(mask)[1]):  # several operators read one constant: it counts for the first of them
+        before, upto = 0, 0
+        for i in bits(mask):
+            upto |= 1 << i
+            after = held if upto == mask else costs.weight_bytes(upto)[1]
+            sizes[i], before = after - before, after
+    for i, size in sizes.items():
+        yield Use(flow.operators[i].name, "weights", 0, 0, size)
+
+
+def _resident_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
+    flow, found = costs.dataflow, costs.resident.does_not_fit(mask, costs.hardware.buffer_bytes)
+    index = {m.name: k for k, m in enumerate(flow.maps)}
+    for ring in found.per_tensor:
+        yield Use(ring.tensor, _role(flow, mask, index[ring.tensor]), ring.rows, ring.buffer_bytes // max(ring.rows, 1), ring.buffer_bytes)
+    for name, size in found.per_weight:
+        yield Use(name, "weights", 0, 0, size)
+
+
+def _banded_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
+    """Places of the fullest segment; segments run one after the other in the same space."""
+    flow, bands = costs.dataflow, costs.bands
+    places, _ = bands.schedule(mask, costs.banded(mask) or bands.choices(mask)[-1])
+    index = {m.name: k for k, m in enumerate(flow.maps)}
+    below: dict[int, tuple[Place, ...]] = {0: ()}
+    for place in sorted(places, key=lambda place: (place.address, place.end)):
+        if place.address in below:
+            below.setdefault(place.end, (*below[place.address], place))
+    for place in below[max(below)]:
+        if place.purpose == "weight":
+            yield Use(place.name, "weights", 0, 0, place.bytes)
+        else:
+            role = _role(flow, mask, index[place.name]) if place.name in index else "sums"
+            yield Use(place.name, role, place.slots, place.slot_bytes, place.bytes)
+
+
+def _never(costs: GroupCosts, mask: int) -> str:
+    """Why no buffer is large enough, as a clause."""
+    flow, part = costs.dataflow, 0
+    for i in bits(mask):
+        part |= 1 << i
+        if costs.bands.floor(part) == NEVER:
+            name = f"{flow.operators[i].name} ({flow.operators[i].kind})"
+            inside = [o.map for o in flow.operands[i] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
+            if flow.heights[i] > 1 and any(flow.maps[m].rows == 1 for m in inside):
+                return f"{name} spreads one row that the group makes over many, which bands of rows do not allow"
+            return f"with {name}, the group cannot run in bands of rows"
+    return "the group cannot run in bands of rows"
+
+
+# -- what would repair it --------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A map that moves more often in a divided group than in a whole one."""
+
+    map: int  # index in the dataflow
+    bytes: int  # its size in DRAM
+    stored_by: int  # position of the part; -1: it comes from outside
+    loaded_by: tuple[int, ...]
+    added: int  # bytes moved more
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The groups that take the place of one that does not fit."""
+
+    groups: tuple[int, ...]  # masks, in an executable order
+    dram_bytes: int
+    whole_bytes: int  # what the group would move as one, in a buffer that is large enough
+    lower_bound_bytes: int  # no partition of these operators into legal groups moves less
+    by: str  # exact, or the explainer whose SPLIT found less in the time that the exact search was given
+    seconds: float
+    crossings: tuple[Crossing, ...]  # the most bytes first
+
+    @property
+    def optimal(self) -> bool:
+        """Whether nothing better exists."""
+        return self.dram_bytes == self.lower_bound_bytes
+
+    @property
+    def again(self) -> int:
+        """Bytes that are moved more than in one group, besides those of the crossings: weights, and maps of groups that are tiled."""
+        return self.dram_bytes - self.whole_bytes - sum(crossing.added for crossing in self.crossings)
+
+
+def whole_bytes(costs: GroupCosts, mask: int) -> int:
+    """DRAM bytes of the group where the buffer is large enough: every tensor once."""
+    price = costs.price(mask)
+    once = price is None or price.mode in ("lbdf", "resident")
+    return (costs if once else costs.at(ENOUGH)).dram(mask).total
+
+
+def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float) -> Repair:
+    """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where the exact search is worse in its time."""
+    clock = time.perf_counter()
+    operators = [*bits(mask)]
+    inner = GroupCosts(within(costs.dataflow, mask), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+
+    def outside(group: int) -> int:
+        return sum(1 << operators[k] for k in bits(group))
+
+    problem = replace(Problem.of(inner), evaluate=lambda group: costs.price(outside(group)))
+    result = solve(problem, time_limit=seconds)
+    if result.interrupted:
+        raise KeyboardInterrupt
+    groups = tuple(map(outside, result.groups))
+    moved, by = moved_bytes(costs, groups), "exact"
+    for name, found in splits.items():
+        if found is not None and (less := moved_bytes(costs, found)) < moved:
+            groups, moved, by = found, less, name
+    bound = min(result.lower_bound_bytes, moved)
+    return Repair(groups, moved, whole_bytes(costs, mask), bound, by, time.perf_counter() - clock, _crossings(costs, mask, groups))
+
+
+def moved_bytes(costs: GroupCosts, groups: Iterable[int]) -> int:
+    """DRAM bytes of legal groups."""
+    return sum(costs.dram(group).total for group in groups)
+
+
+def within(flow: Dataflow, mask: int) -> Dataflow:
+    """A group as a dataflow of its own: what it reads from outside is an input, what is needed outside an output."""
+    operators = [*bits(mask)]
+    place = {i: k for k, i in enumerate(operators)}
+    maps = sorted({m for i in operators for m in (*flow.results[i], *(o.map for o in flow.operands[i]))})
+    at = {m: k for k, m in enumerate(maps)}
+    producer = tuple(place.get(flow.producer[m], -1) for m in maps)
+    return Dataflow(
+        flow.graph,
+        tuple(flow.operators[i] for i in operators),
+        tuple(flow.calls[i] for i in operators),
+        tuple(flow.specs[i] for i in operators),
+        tuple(flow.maps[m] for m in maps),
+        producer,
+        tuple(p >= 0 and (flow.is_output[m] or bool(flow.readers[m] & ~mask)) for m, p in zip(maps, producer, strict=True)),
+        tuple(tuple(replace(o, map=at[o.map]) for o in flow.operands[i]) for i in operators),
+        tuple(tuple(at[m] for m in flow.results[i]) for i in operators),
+        tuple(flow.weights[i] for i in operators),
+    )
+
+
+def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[Crossing, ...]:
+    flow = costs.dataflow
+    owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
+    found: list[Crossing] = []
+    for m in sorted({m for i in bits(mask) for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}):
+        maker = owner.get(flow.producer[m], -1)
+        loaded = tuple(sorted({owner[i] for i in bits(flow.readers[m] & mask)} - {maker}))
+        role = _role(flow, mask, m)
+        times = len(loaded) - (role == "input") + (role == "inner" and bool(loaded))
+        if times > 0:
+            size = costs.hardware.dram_bytes(flow.maps[m])
+            found.append(Crossing(m, size, maker, loaded, times * size))
+    return tuple(sorted(found, key=lambda crossing: -crossing.added))
+
+
+# -- what explanations say -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Blame:
+    """What one explainer says of the links of a group."""
+
+    explainer: str
+    scores: np.ndarray  # (links,) float64; -inf: not part of the explanation
+    groups: tuple[int, ...] | None  # what SPLIT makes of the group with these scores
+    dram_bytes: int  # of those groups
+
+    @property
+    def ranking(self) -> list[int]:
+        """Links of the explanation, those to blame the most first."""
+        return [k for k in np.argsort(-self.scores, kind="stable").tolist() if self.scores[k] != -np.inf]
+
+
+def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> Explainers:
+    """Explainers by name, each with the SPLIT that follows it; if none is named, analytic and those of `SHIPPED` that there are weights for.
+
+    Raises InvalidConfig where one that is named cannot be had.
+    """
+    found: dict[str, tuple[Scores, Splits]] = {}
+    partitions = Partitions(Problem.of(costs))
+    for name in names or ("analytic", *SHIPPED):
+        try:
+            scores = explainer(costs, name, seed)
+        except (LfoptError, OSError) as error:
+            if not names:
+                continue
+            raise InvalidConfig(f"--explainer {name}: {str(error).removeprefix('search.guidance: ')}") from None
+        found[name] = scores, splitter(scores, partitions)
+    return found
+
+
+def blame(costs: GroupCosts, mask: int, name: str, scores: Scores, split: Splits) -> Blame:
+    """What an explainer says of a group that does not fit."""
+    groups = split(mask)
+    return Blame(name, np.asarray(scores(mask), np.float64), groups, moved_bytes(costs, groups or ()))
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """All that is known of one group."""
+
+    group: int  # mask of operators
+    need: Need
+    cost: Cost | None  # as a search sees it; None: not legal
+    alone_bytes: int  # DRAM bytes of its operators one by one
+    whole_bytes: int  # DRAM bytes as one group, every tensor once
+    enough_bytes: int  # DRAM bytes in the smallest sufficient buffer; 0 if there is none
+    links: np.ndarray  # (2, links) int64: indices of operators
+    blames: tuple[Blame, ...]
+    repair: Repair | None  # None where the group fits
+
+
+def explained(costs: GroupCosts, mask: int, by: Explainers, seconds: float) -> Explanation:
+    """Explain a connected, convex group. The exact search for its best cut takes at most so many seconds."""
+    need = need_of(costs, mask)
+    where = np.array([*bits(mask)])[links(costs.dataflow, mask)]
+    blames = tuple(blame(costs, mask, name, *found) for name, found in by.items()) if where.size and not need.fits else ()
+    best = None if need.fits else repair(costs, mask, {b.explainer: b.groups for b in blames}, seconds)
+    alone = moved_bytes(costs, (1 << i for i in bits(mask)))
+    enough = costs.at(need.enough).dram(mask).total if need.enough else 0
+    return Explanation(mask, need, costs.price(mask), alone, whole_bytes(costs, mask), enough, where, blames, best)
+
+
+def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
+    """Per link: whether its operators are in different groups."""
+    owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
+    return [owner[u] != owner[v] for u, v in where.T.tolist()]
+
+
+# -- as JSON ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
+    """An explanation as plain data, with names for numbers."""
+    need, cost, best = explanation.need, explanation.cost, explanation.repair
+    names = [operator.name for operator in flow.operators]
+
+    def groups(masks: Iterable[int]) -> list[list[str]]:
+        return [list(flow.names(mask)) for mask in masks]
+
+    return {
+        "operators": list(flow.names(explanation.group)),
+        "fits": need.fits,
+        "mode": need.mode,
+        "needed_bytes": need.bytes,
+        "available_bytes": need.available,
+        "over_bytes": 0 if need.fits or need.never else need.over,
+        "smallest_sufficient_buffer_bytes": need.enough,
+        "dram_bytes_in_that_buffer": explanation.enough_bytes,
+        "never": need.never,
+        "takes": [asdict(use) for use in need.uses],
+        "runs_as": cost.mode if cost else None,
+        "dram_bytes": cost.dram_bytes if cost else None,
+        "dram_bytes_one_by_one": explanation.alone_bytes,
+        "dram_bytes_in_one_group": explanation.whole_bytes,
+        "links": [[names[u], names[v]] for u, v in explanation.links.T.tolist()],
+        "cut": best
+        and {
+            "found_by": best.by,
+            "proof": "optimal" if best.optimal else "bound",
+            "groups": groups(best.groups),
+            "dram_bytes": best.dram_bytes,
+            "dram_bytes_in_one_group": best.whole_bytes,
+            "lower_bound_bytes": best.lower_bound_bytes,
+            "seconds": round(best.seconds, 3),
+            "links": [k for k, cut in enumerate(divided(explanation.links, best.groups)) if cut],
+            "crossing": [asdict(crossing) | {"map": flow.maps[crossing.map].name} for crossing in best.crossings],
+            "moved_again_bytes": best.again,
+        },
+        "explainers": {
+            found.explainer: {
+                "scores": [None if score == -np.inf else score for score in found.scores.tolist()],
+                "ranking": found.ranking,
+                "split": None if found.groups is None else groups(found.groups),
+                "split_dram_bytes": found.dram_bytes if found.groups else None,
+            }
+            for found in explanation.blames
+        },
+    }

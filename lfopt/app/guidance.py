@@ -1,0 +1,96 @@
+"""Guidance: where the searches meet the explainers.
+
+A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by the predictor which groups
+are worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Protocol
+
+import numpy as np
+
+from explainers.controls import analytic, random_links
+from explainers.graph import Batch, Groups
+from explainers.predictor import Predictor
+from explainers.split import Explain, Splitter
+from lfopt.app.config import LEARNED, GuidanceName
+from lfopt.ir import InvalidConfig
+from lfopt.planning import GroupCosts
+from search.partition import Partitions, Screen, Split
+
+DOUBT = 0.5  # probability that a group is invalid above which it is broken unchecked
+KEPT = 200_000  # verdicts that are remembered before this memory starts afresh
+
+
+class Invalid(Protocol):
+    """The part of a predictor that screening needs."""
+
+    def invalid(self, graphs: Batch, /) -> np.ndarray:
+        """Probability that each group is invalid."""
+        ...
+
+
+def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int) -> tuple[Split | None, Screen | None]:
+    """What a search needs to be guided. `partitions` should be those that the search is given: what is learnt of groups is shared."""
+    split = None if guidance == "none" else splitter(explainer(costs, guidance, seed), partitions)
+    return split, screener(costs, predictor(costs)) if screen else None
+
+
+def splitter(explain: Explain, partitions: Partitions) -> Splitter:
+    """SPLIT as the searches use it: a group is valid if it is legal, tiled ones included. Operators that share no legal group are cut out first."""
+    mates = partitions.problem.mates
+    alone = sum(1 << i for i, mask in enumerate(mates) if mask == 1 << i)
+
+    def valid(mask: int) -> bool:
+        return partitions.price(mask) is not None
+
+    def dram_bytes(mask: int) -> int:
+        return partitions.dram_bytes((mask,))
+
+    return Splitter(partitions.flow, explain, valid, dram_bytes, alone=alone)
+
+
+def screener(costs: GroupCosts, judge: Invalid) -> Screen:
+    """Groups that the predictor thinks valid pass."""
+    groups, known = Groups(costs.dataflow, costs.hardware), dict[int, bool]()
+
+    def screen(masks: Sequence[int]) -> list[bool]:
+        if len(known) >= KEPT:
+            known.clear()
+        if new := [mask for mask in masks if mask not in known]:
+            known.update(zip(new, (judge.invalid(groups.batch(new)) <= DOUBT).tolist(), strict=True))
+        return [known[mask] for mask in masks]
+
+    return screen
+
+
+def explainer(costs: GroupCosts, name: GuidanceName, seed: int) -> Explain:
+    """An explainer by name, for the groups of one network on one chip."""
+    if name == "random":
+        return random_links(costs.dataflow, seed)
+    if name == "analytic":
+        return analytic(costs)
+    if name in LEARNED:
+        return _learned(costs, name, seed)
+    raise InvalidConfig(f"search.guidance: found {name}; accepted: random, analytic, {', '.join(LEARNED)}")
+
+
+def _learned(costs: GroupCosts, name: str, seed: int) -> Explain:
+    """An explainer of what the scheme's predictor says. Only GNNExplainer needs torch."""
+    module = {"gnne": "gnn_explainer", "pg": "pg_explainer", "rg": "rg_explainer"}[name]
+    judge = predictor(costs)
+    try:
+        bind: Callable[..., Explain] = getattr(import_module(f"explainers.{module}"), module)
+    except ImportError as error:
+        raise InvalidConfig(f"search.guidance: {name} needs {error.name}: pip install 'lfopt[learn]', or take random or analytic") from None
+    return bind(costs.dataflow, costs.hardware, judge, seed)
+
+
+def predictor(costs: GroupCosts) -> Predictor:
+    """The predictor that ships for the scheme."""
+    if costs.scheme not in ("lbdf", "brr"):
+        raise InvalidConfig(f"scheme {costs.scheme}: found no predictor; accepted: scheme lbdf or brr, or guidance none, random or analytic")
+    return Predictor.load(costs.scheme)

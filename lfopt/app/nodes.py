@@ -1,0 +1,108 @@
+"""Operators as the command line names them, made a group."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from lfopt.fusion import connected, convex_gap
+from lfopt.ir import InvalidConfig
+from lfopt.ops import OPAQUE, Dataflow, bits
+from lfopt.ops.table import spec
+
+CLOSE = 3  # names offered for one that is not known
+
+
+def chosen(flow: Dataflow, text: str) -> tuple[int, tuple[str, ...]]:
+    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on paths from A to B), with commas between.
+
+    Whatever lies between its operators is added, and where it falls into parts, the shortest way from part to part. Raises InvalidConfig for names
+    that are not those of operators, ranges without a path, and operators that stand alone.
+    """
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    notes: list[str] = []
+    named = 0
+    for piece in [text] if text in index else [piece.strip() for piece in text.split(",")]:
+        first, dots, last = piece.partition("..")
+        if piece in index or not dots:
+            named |= 1 << _operator(flow, index, piece)
+        else:
+            named |= _between(flow, _operator(flow, index, first.strip()), _operator(flow, index, last.strip()), notes)
+    if unknown := [i for i in bits(named) if flow.specs[i] is OPAQUE]:
+        operator = flow.operators[unknown[0]]
+        if named & (named - 1):
+            raise InvalidConfig(f"--nodes: found {operator.name!r} ({operator.kind}), which lfopt does not know: it runs alone; accepted: others")
+        return named, ()
+    mask, joined = _connected(flow, named | convex_gap(flow, named))
+    if between := convex_gap(flow, named):
+        notes.append(f"--nodes: added what lies between them: {_listed(flow, between)}")
+    if joined := joined & ~(named | between):
+        notes.append(f"--nodes: added, because the operators do not hang together: {_listed(flow, joined)}")
+    return mask, tuple(notes)
+
+
+def _operator(flow: Dataflow, index: Mapping[str, int], name: str) -> int:
+    if name in index:
+        return index[name]
+    view = next((operator for operator in flow.graph.operators if operator.name == name and spec(operator.kind, operator.domain).view), None)
+    if view is not None:
+        raise InvalidConfig(f"--nodes: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators that compute")
+    lower = name.lower()
+    close = [known for known in index if lower and lower in known.lower()]
+    close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, index, CLOSE, 0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"accepted: names of operators, e.g. {flow.operators[0].name}"
+    raise InvalidConfig(f"--nodes: found {name!r}, which is no operator of {flow.graph.name}; {hint}")
+
+
+def _between(flow: Dataflow, first: int, last: int, notes: list[str]) -> int:
+    a, b = first, last
+    if flow.ancestors[a] >> b & 1:
+        a, b = b, a
+        notes.append(f"--nodes: {flow.operators[a].name} comes before {flow.operators[b].name}")
+    elif a != b and not flow.ancestors[b] >> a & 1:
+        one, other = flow.operators[a].name, flow.operators[b].name
+        raise InvalidConfig(f"--nodes {one}..{other}: no path leads from one to the other; accepted: both with a comma between, or another range")
+    return (flow.descendants[a] | 1 << a) & (flow.ancestors[b] | 1 << b)
+
+
+def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
+    """A convex set made connected, and still convex; and what was added for that."""
+    added = 0
+    while not connected(flow.neighbours, mask):
+        way = _shortest_way(flow, mask)
+        if not way:
+            raise InvalidConfig("--nodes: the operators hang together neither by maps nor by what they read; accepted: operators that do")
+        more = way | convex_gap(flow, mask | way)
+        mask, added = mask | more, added | more
+    return mask, added
+
+
+def _shortest_way(flow: Dataflow, mask: int) -> int:
+    """The fewest operators that join the part with the lowest operator to another part; none if nothing does."""
+    part = frontier = mask & -mask
+    while frontier:
+        spread = 0
+        for i in bits(frontier):
+            spread |= flow.neighbours[i]
+        frontier = spread & mask & ~part
+        part |= frontier
+    came = dict.fromkeys(bits(part), -1)
+    waiting = [*came]
+    for i in waiting:
+        for j in bits(flow.neighbours[i]):
+            if j in came:
+                continue
+            came[j] = i
+            if mask >> j & 1:
+                way = 0
+                while (j := came[j]) >= 0 and not part >> j & 1:
+                    way |= 1 << j
+                return way
+            waiting.append(j)
+    return 0
+
+
+def _listed(flow: Dataflow, mask: int, most: int = 4) -> str:
+    names = flow.names(mask)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

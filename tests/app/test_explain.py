@@ -1,0 +1,402 @@
+"""What is said of a group that does not fit: every figure is one of the cost model, and the cut is the best there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from explainers.controls import brute
+from explainers.graph import links
+from lfopt.app.commands.explain import explain
+from lfopt.app.config import Config
+from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes, within
+from lfopt.app.files import load_planned
+from lfopt.app.nodes import chosen
+from lfopt.app.pipeline import load_network, run
+from lfopt.app.report.cuts import cuts, growths
+from lfopt.fusion import check, connected, convex_gap
+from lfopt.ir import FusionScheme, Graph, Hardware, InvalidConfig, LfoptError
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+from tests.strategies import graphs, random_hardware
+
+SCHEMES = ("lbdf", "resident", "brr", "auto")
+
+
+@pytest.fixture(scope="module")
+def mobilenet() -> Dataflow:
+    return Dataflow.of(load_network("zoo:mobilenet_v2", {}, "default", weights=False))
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory) -> SimpleNamespace:
+    """A plan of a network with skips, and everything that was made from it."""
+    folder = tmp_path_factory.mktemp("planned")
+    run(Config(model="zoo:mobilenet_v3_small", hardware=Hardware(buffer_bytes=64 * 1024)), folder)
+    plan, graph = load_planned(folder)
+    costs = GroupCosts(Dataflow.of(graph), plan.hardware)
+    index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
+    masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
+    return SimpleNamespace(folder=folder, plan=plan, graph=graph, costs=costs, masks=masks, modes=tuple(group.mode for group in plan.groups))
+
+
+def some_group(flow: Dataflow, rng: np.random.Generator, most: int) -> int:
+    """A connected, convex group."""
+    mask = 1 << int(rng.integers(len(flow)))
+    for _ in range(most - 1):
+        beside = 0
+        for i in bits(mask):
+            beside |= flow.neighbours[i]
+        if not (beside := beside & ~mask):
+            break
+        larger = mask | 1 << int(rng.choice([*bits(beside)]))
+        larger |= convex_gap(flow, larger)
+        if larger.bit_count() > most or not connected(flow.neighbours, larger):
+            break
+        mask = larger
+    return mask
+
+
+# -- what takes the buffer -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_takes_the_buffer_adds_up_to_the_need(mobilenet, scheme):
+    rng = np.random.default_rng(3)
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=96 * 1024), scheme=scheme)
+    for _ in range(25):
+        mask = some_group(mobilenet, rng, 12)
+        need, price = need_of(costs, mask), costs.price(mask)
+        assert sum(use.bytes for use in need.uses) == need.bytes
+        assert [use.bytes for use in need.uses if use.role != "gaps"] == sorted((use.bytes for use in need.uses if use.role != "gaps"), reverse=True)
+        assert all(use.rows * use.row_bytes in (use.bytes, 0) for use in need.uses)
+        assert need.fits == (price is not None and price.mode in ("lbdf", "resident", "brr"))
+        if need.fits:
+            assert need.bytes == price.buffer_bytes
+        elif not need.never:
+            assert need.bytes == costs.least_need(mask)[1] >= costs.hardware.buffer_bytes
+
+
+@given(graphs(3, 9), st.integers(0, 2**32), st.sampled_from(SCHEMES))
+@settings(max_examples=60, deadline=None)
+def test_the_smallest_sufficient_buffer_suffices_and_one_byte_less_does_not(graph: Graph, seed: int, scheme: str):
+    rng = np.random.default_rng(seed)
+    flow = Dataflow.of(graph)
+    assume(len(flow))
+    costs = GroupCosts(flow, random_hardware(rng, graph), scheme=scheme)
+    mask = some_group(flow, rng, 6)
+    need = need_of(costs, mask)
+    assert sum(use.bytes for use in need.uses) == need.bytes
+    if need.never:
+        assert not need_of(costs.at(1 << 40), mask).fits
+    else:
+        assert need_of(costs.at(need.enough), mask).fits
+        assert not need_of(costs.at(need.enough - 1), mask).fits
+
+
+def test_a_constant_that_several_operators_read_takes_its_space_once():
+    graph = load_network("zoo:squeezenet1_1", {}, "default", weights=False)
+    flow = Dataflow.of(graph)
+    convs = [i for i, operator in enumerate(flow.operators) if operator.kind == "Conv"]
+    shared = list(flow.weights)
+    shared[convs[1]] = shared[convs[0]]
+    twice = Dataflow(**{name: getattr(flow, name) for name in flow.__dataclass_fields__} | {"weights": tuple(shared)})
+    costs = GroupCosts(twice, Hardware(buffer_bytes=1 << 16))
+    mask = sum(1 << i for i in range(convs[0], convs[1] + 1))
+    need = need_of(costs, mask)
+    weights = [use.what for use in need.uses if use.role == "weights"]
+    assert twice.operators[convs[0]].name in weights
+    assert twice.operators[convs[1]].name not in weights
+    assert sum(use.bytes for use in need.uses) == need.bytes == costs.buffer_bytes(mask)
+
+
+def test_bands_say_why_no_buffer_is_large_enough():
+    flow = Dataflow.of(load_network("zoo:mobilenet_v3_small", {}, "default", weights=False))
+    costs = GroupCosts(flow, Hardware(buffer_bytes=1 << 18), scheme="brr")
+    excite = next(i for i, operator in enumerate(flow.operators) if operator.kind == "Mul" and "excite" in operator.name)
+    mask = 1 << excite | sum(1 << p for p in bits(flow.preds[excite]))
+    need = need_of(costs, mask | convex_gap(flow, mask))
+    assert flow.operators[excite].name in need.never
+    assert not need.fits
+    assert need.enough == need.bytes == 0
+
+
+# -- what repairs it -------------------------------------------------------------------------------------------------------------------------
+
+
+@given(graphs(3, 9), st.integers(0, 2**32), st.sampled_from(SCHEMES))
+@settings(max_examples=60, deadline=None)
+def test_groups_cost_the_same_in_a_dataflow_of_their_own(graph: Graph, seed: int, scheme: str):
+    rng = np.random.default_rng(seed)
+    flow = Dataflow.of(graph)
+    assume(len(flow))
+    costs = GroupCosts(flow, random_hardware(rng, graph), scheme=scheme)
+    mask = some_group(flow, rng, 7)
+    operators = [*bits(mask)]
+    own = GroupCosts(within(flow, mask), costs.hardware, scheme=scheme)
+    assert own.dataflow.names(own.dataflow.everything) == flow.names(mask)
+    for _ in range(5):
+        part = some_group(own.dataflow, rng, 5)
+        outside = sum(1 << operators[k] for k in bits(part))
+        assert own.price(part) == costs.price(outside)
+        assert own.dram(part) == costs.dram(outside)
+        assert own.least_need(part) == costs.least_need(outside)
+
+
+@given(graphs(3, 9), st.integers(0, 2**32), st.sampled_from(SCHEMES))
+@settings(max_examples=60, deadline=None)
+def test_the_cheapest_cut_is_what_brute_force_finds(graph: Graph, seed: int, scheme: str):
+    rng = np.random.default_rng(seed)
+    flow = Dataflow.of(graph)
+    assume(len(flow))
+    costs = GroupCosts(flow, random_hardware(rng, graph), scheme=scheme)
+    mask = some_group(flow, rng, 6)
+    assume(mask.bit_count() > 1 and costs.price(mask) is None)
+    found = repair(costs, mask, {}, 10)
+    assert found.optimal
+    assert found.dram_bytes == -max(brute(costs)(mask)) == sum(costs.price(group).dram_bytes for group in found.groups)
+    assert sum(found.groups) == mask
+    assert found.dram_bytes == found.whole_bytes + sum(crossing.added for crossing in found.crossings) + found.again
+    assert whole_bytes(costs, mask) == costs.at(1 << 40).dram(mask).total == found.whole_bytes
+    for crossing in found.crossings:
+        assert 0 < crossing.added == crossing.bytes * (crossing.added // crossing.bytes)
+
+
+def test_where_the_exact_search_has_no_time_the_best_split_is_taken(mobilenet):
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=256 * 1024))
+    mask = (1 << 60) - 1
+    by = explainers(costs, ("analytic",), 0)
+    split = by["analytic"][1](mask)
+    found = repair(costs, mask, {"analytic": split}, 1e-9)
+    assert (found.by, found.groups) == ("analytic", split)
+    assert not found.optimal
+    best = repair(costs, mask, {"analytic": split}, 30)
+    assert found.lower_bound_bytes <= best.dram_bytes <= found.dram_bytes
+    assert best.by == "exact"
+
+
+def test_all_that_is_said_of_a_group(mobilenet):
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=256 * 1024))
+    mask, _ = chosen(mobilenet, "stem..stage3.block1.expand")
+    found = explained(costs, mask, explainers(costs, ("random", "analytic"), 0), 10)
+    assert found.links.shape == links(mobilenet, mask).shape
+    assert [blame.explainer for blame in found.blames] == ["random", "analytic"]
+    for blame in found.blames:
+        assert sorted(blame.ranking) == list(range(found.links.shape[1]))
+        assert list(blame.scores[blame.ranking]) == sorted(blame.scores, reverse=True)
+        assert sum(blame.groups) == mask
+        assert blame.dram_bytes == sum(costs.price(group).dram_bytes for group in blame.groups) >= found.repair.dram_bytes
+    cut = divided(found.links, found.repair.groups)
+    assert 0 < sum(cut) < len(cut)
+    data = json.loads(json.dumps(as_data(found, mobilenet)))
+    assert data["over_bytes"] == data["needed_bytes"] - data["available_bytes"] + 1 > 0
+    assert data["operators"] == [name for group in data["cut"]["groups"] for name in group]
+    assert data["cut"]["links"] == [k for k, through in enumerate(cut) if through]
+
+
+def test_a_group_that_fits_is_not_cut(mobilenet):
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 20))
+    mask, _ = chosen(mobilenet, "stem..stem.relu6")
+    found = explained(costs, mask, explainers(costs, (), 0), 10)
+    assert found.need.fits
+    assert found.repair is None
+    assert not found.blames
+    assert found.alone_bytes - found.cost.dram_bytes == 2 * costs.hardware.dram_bytes(mobilenet.maps[mobilenet.results[0][0]])
+
+
+def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 18), scheme="resident")
+    assert list(explainers(costs, (), 0)) == ["analytic"]  # no predictor knows this scheme
+    with pytest.raises(InvalidConfig, match="--explainer rg: "):
+        explainers(costs, ("rg",), 0)
+
+
+# -- which operators are meant ---------------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_ranges_and_lists_made_convex_and_connected(mobilenet):
+    def names(text: str) -> tuple[str, ...]:
+        return mobilenet.names(chosen(mobilenet, text)[0])
+
+    block = names("stage2.block2.expand..stage2.block2.add")
+    assert block == names("stage2.block2.add..stage2.block2.expand")
+    assert "comes before" in chosen(mobilenet, "stage2.block2.add..stage2.block2.expand")[1][0]
+    assert block[0] == "stage2.block2.expand"
+    assert block[-1] == "stage2.block2.add"
+    mask, notes = chosen(mobilenet, "stage2.block2.expand, stage2.block2.add")
+    assert mobilenet.names(mask) == block
+    assert len(notes) == 1
+    assert all(name in notes[0] for name in block[1:4])
+    assert names("stem") == ("stem",)
+
+
+def test_operators_that_hang_together_by_nothing_are_joined_by_the_shortest_way():
+    flow = Dataflow.of(load_network("zoo:squeezenet1_1", {}, "default", weights=False))
+    two = [i for i, operator in enumerate(flow.operators) if operator.kind == "Relu"]
+    branches = next((a, b) for a in two for b in two if a < b and not flow.ancestors[b] >> a & 1)
+    mask, notes = chosen(flow, ",".join(flow.operators[i].name for i in branches))
+    assert connected(flow.neighbours, mask)
+    assert not convex_gap(flow, mask)
+    assert "do not hang together" in notes[0]
+    for i in branches:
+        assert mask >> i & 1
+    with pytest.raises(InvalidConfig, match="no path leads"):
+        chosen(flow, f"{flow.operators[branches[0]].name}..{flow.operators[branches[1]].name}")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("stage2.blok2.add", "did you mean stage2.block2.add"),
+        ("zzz", "accepted: names of operators, e.g. stem"),
+        ("", "found ''"),
+        ("stem..", "found ''"),
+    ],
+)
+def test_names_that_are_no_operators_are_refused_with_close_ones(mobilenet, text, said):
+    with pytest.raises(InvalidConfig, match=re.escape(said)):
+        chosen(mobilenet, text)
+
+
+def test_a_view_is_named_as_what_it_is(mobilenet):
+    view = next(operator.name for operator in mobilenet.graph.operators if operator.kind in ("Reshape", "Flatten"))
+    with pytest.raises(InvalidConfig, match="is a view"):
+        chosen(mobilenet, view)
+
+
+# -- neighbours ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_growths_say_what_the_cost_model_says(planned):
+    costs, masks = planned.costs, planned.masks
+    flow, beta = costs.dataflow, costs.hardware.buffer_bytes
+    seen = set()
+    for g in range(len(masks)):
+        found = growths(costs, masks, planned.modes, g)
+        assert [growth.cut.saves for growth in found] == sorted((growth.cut.saves for growth in found), reverse=True)
+        for growth in found:
+            merged, left = masks[g] | growth.operators, masks[growth.group] & ~growth.operators
+            cut, others = growth.cut, [mask for k, mask in enumerate(masks) if k not in (g, growth.group)]
+            seen.add((cut.verdict, growth.whole))
+            assert growth.whole == (not left)
+            parts = components(flow, left)
+            scheme = FusionScheme(tuple(flow.names(mask) for mask in (merged, *parts, *others)))
+            assert check(planned.graph, scheme).legal == (cut.verdict != "cycle")
+            before = sum(costs.dram(masks[k]).total for k in (g, growth.group))
+            kept = sum(costs.dram(part).total for part in parts)
+            if cut.verdict == "overflows":
+                assert cut.needed == costs.buffer_bytes(merged) >= beta
+                assert cut.enough == cut.needed + 1
+                assert cut.saves == before - kept - whole_bytes(costs, merged)
+            elif cut.verdict in ("gain", "no gain"):
+                assert cut.saves == before - kept - costs.price(merged).dram_bytes
+    assert {("overflows", True), ("overflows", False), ("cycle", False)} <= seen
+
+
+def components(flow: Dataflow, mask: int) -> list[int]:
+    found = []
+    while mask:
+        part = mask & -mask
+        while True:
+            larger = part
+            for i in bits(part):
+                larger |= flow.neighbours[i] & mask
+            if larger == part:
+                break
+            part = larger
+        found.append(part)
+        mask &= ~part
+    return found
+
+
+def test_an_optimal_plan_cuts_every_pair_of_its_groups_best(planned):
+    assert planned.plan.totals.proof == "optimal"
+    pairs = [cut for cut in cuts(planned.costs, planned.masks, planned.modes) if cut.verdict == "overflows"]
+    assert pairs
+    for cut in pairs[::4]:
+        found = repair(planned.costs, planned.masks[cut.before] | planned.masks[cut.after], {}, 10)
+        assert found.dram_bytes == sum(planned.costs.dram(planned.masks[g]).total for g in (cut.before, cut.after))
+
+
+# -- the command -----------------------------------------------------------------------------------------------------------------------------
+
+
+def figures(text: str) -> set[int]:
+    return {int(found.replace(",", "")) for found in re.findall(r"\d[\d,]*", text)}
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_explain_says_what_overflows_and_what_repairs_it_on_one_screen(lfopt, tmp_path, columns):
+    arguments = ("explain", "zoo:mobilenet_v2", "--nodes", "stem..stage3.block1.expand", "--explainer", "analytic", "random", "--json", "x.json")
+    done = lfopt(*arguments, columns=columns)
+    data = json.loads((tmp_path / "x.json").read_text())
+    said = figures(done.stdout)
+    assert {data["needed_bytes"], data["over_bytes"], data["smallest_sufficient_buffer_bytes"], data["dram_bytes_in_one_group"]} <= said
+    assert {data["cut"]["dram_bytes"], *(crossing["added"] for crossing in data["cut"]["crossing"])} <= said
+    assert {use["bytes"] for use in data["takes"][:6]} <= said
+    assert all(found["split_dram_bytes"] in said for found in data["explainers"].values())
+    assert data["cut"]["proof"] == "optimal"
+    assert "proven optimal" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= columns
+    assert len(done.stdout.splitlines()) <= 50
+    assert not done.stderr
+
+
+def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, planned, tmp_path):
+    g = next(k for k, group in enumerate(planned.plan.groups) if group.mode == "lbdf" and len(group.nodes) > 2)
+    done = lfopt("explain", planned.folder, "--group", g, "--grow", "--json", "x.json")
+    data = json.loads((tmp_path / "x.json").read_text())
+    group = planned.plan.groups[g]
+    assert data["fits"]
+    assert data["operators"] == list(group.nodes)
+    assert data["needed_bytes"] == group.buffer_bytes
+    assert {
+        group.buffer_bytes,
+        planned.plan.hardware.buffer_bytes - group.buffer_bytes,
+        data["dram_bytes_one_by_one"] - data["dram_bytes"],
+    } <= figures(done.stdout)
+    for growth in data["grown"]:
+        if growth["verdict"] != "cycle":
+            assert {abs(growth["saved_bytes"])} <= figures(done.stdout)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    with_more = lfopt("explain", planned.folder, "--group", g, "--buffer", "16MiB").stdout
+    assert "fits" in with_more
+
+
+def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = "zoo:fsrcnn"
+    first = Dataflow.of(load_network(model, {}, "default", weights=False)).operators[0].name
+    cases: list[tuple[str, dict[str, Any], str]] = [
+        (model, {}, "neither --nodes nor --group"),
+        (model, {"nodes": first, "group": 1}, "both --nodes and --group"),
+        (model, {"group": 1}, "which is no plan"),
+        (model, {"nodes": first[:-1] + "?"}, f"did you mean {first}"),
+        (model, {"nodes": first, "grow": True}, "--grow: found no --group"),
+        (model, {"nodes": first, "top": 0}, "--top: found 0"),
+        (model, {"nodes": first, "seconds": 0}, "--seconds: found 0"),
+        (model, {"nodes": first, "json": Path("no/such/x.json")}, "a file name in a folder that exists"),
+        (model, {"nodes": first, "buffer": "much"}, "--buffer: found 'much'"),
+        (model, {"nodes": first, "scheme": "resident", "explainer": ("rg",)}, "--explainer rg: "),
+        (str(planned.folder), {"group": 500}, "--group: found 500; accepted: a group of the plan, 0 to"),
+        ("zoo:nothing", {"nodes": "a"}, "is not in the zoo"),
+    ]
+    for target, options, said in cases:
+        with pytest.raises(LfoptError, match=re.escape(said)):
+            explain(target, **options)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_wrong_input_to_explain_is_one_line_and_exit_code_2(lfopt):
+    for arguments in (("zoo:fsrcnn", "--nodes", "x"), ("nowhere.json", "--group", "0"), ("zoo:fsrcnn", "--nodes", "x", "--explainer", "best")):
+        done = lfopt("explain", *arguments, check=False)
+        assert done.returncode == 2, arguments
+        assert "explainer" in arguments[-2] or len(done.stderr.strip().splitlines()) == 1, arguments
