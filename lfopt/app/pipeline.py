@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lfopt.app.config import Config, GuidanceName, Method
 from lfopt.app.files import sha256, write_plan
@@ -85,6 +85,18 @@ def run_search(
     return run(problem, lower_bound_bytes=max(lower_bound, problem.least_bytes), **options)
 
 
+class Run(NamedTuple):
+    """One search of a job."""
+
+    result: Result
+    guidance: GuidanceName
+
+    @property
+    def name(self) -> str:
+        """The method, and who guided it."""
+        return self.result.method if self.guidance == "none" else f"{self.result.method}+{self.guidance}"
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a search job produced."""
@@ -92,11 +104,10 @@ class Outcome:
     graph: Graph
     costs: GroupCosts
     plan: Plan
-    result: Result
-    others: tuple[Result, ...]  # methods run for comparison
+    runs: tuple[Run, ...]  # in the order in which they ran
+    best: Run  # whose plan is written: that of the fewest bytes, the first of equals
     folder: Path
     seconds: dict[str, float]  # by stage
-    guidance: GuidanceName = "none"  # of `result`; the others have none
 
 
 def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
@@ -118,34 +129,34 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
     problem = Problem.of(costs)
     bound = 0
-    results: list[Result] = []
+    runs: list[Run] = []
     options = config.search
     plain: tuple[GuidanceName, bool] = ("none", False)
     jobs = [(options.method, (options.guidance, options.screen)), *((method, plain) for method in options.compare)]
     for method, (guidance, screen) in dict.fromkeys(jobs):
-        results.append(
-            run_search(
-                costs,
-                problem,
-                method,
-                budget=options.budget,
-                seed=options.seed,
-                time_limit=options.time_limit,
-                lower_bound=bound,
-                report=report,
-                guidance=guidance,
-                screen=screen,
-            )
+        result = run_search(
+            costs,
+            problem,
+            method,
+            budget=options.budget,
+            seed=options.seed,
+            time_limit=options.time_limit,
+            lower_bound=bound,
+            report=report,
+            guidance=guidance,
+            screen=screen,
         )
+        runs.append(Run(result, guidance))
         if method == "exact":
-            bound = results[-1].lower_bound_bytes
-            if results[-1].interrupted:
+            bound = result.lower_bound_bytes
+            if result.interrupted:
                 break  # Ctrl-C stops the job, not just one of its methods
-        lap(method if guidance == "none" else f"{method} guided by {guidance}")
-    front = next((result.front for result in results if result.front), ())
-    plan = write_result(graph, costs, results[0], max(bound, results[0].lower_bound_bytes), folder, front, options.guidance)
+        lap(runs[-1].name)
+    best = min(runs, key=lambda run: run.result.dram_bytes)
+    front = next((run.result.front for run in runs if run.result.front), ())
+    plan = write_result(graph, costs, best.result, max(bound, best.result.lower_bound_bytes), folder, front, best.guidance)
     lap("write")
-    return Outcome(graph, costs, plan, results[0], tuple(results[1:]), folder, seconds, options.guidance)
+    return Outcome(graph, costs, plan, tuple(runs), best, folder, seconds)
 
 
 def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path, front: Front = (), guidance: str = "none") -> Plan:

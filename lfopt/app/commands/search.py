@@ -126,11 +126,11 @@ def _print(outcome: Outcome) -> None:
     out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {flow.weight_elements / 1e6:.2f} M weights, {sum(flow.macs) / 1e9:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
-    if outcome.guidance != "none":
-        repairs = outcome.result.repairs
-        out.print(
-            f"[dim]groups split: {repairs.guided:,} where {outcome.guidance} said, {repairs.random:,} at random; {repairs.screened:,} unchecked[/]"
-        )
+    for ran in outcome.runs:
+        if ran.guidance != "none":
+            split = ran.result.repairs
+            told = f"{split.guided:,} where {ran.guidance} said, {split.random:,} at random; {split.screened:,} unchecked"
+            out.print(f"[dim]{ran.result.method}, groups split: {told}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
@@ -141,7 +141,7 @@ def _print(outcome: Outcome) -> None:
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in outcome.seconds.items())
     out.print(f"\n[dim]wrote[/] {escape(str(outcome.folder))}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
-    if plan.totals.proof != "optimal" and outcome.result.method == "exact":
+    if plan.totals.proof != "optimal" and outcome.best.result.method == "exact":
         err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
@@ -160,12 +160,12 @@ def _totals(outcome: Outcome) -> Table:
     add(f"layer by layer{star}", totals.layer_by_layer_bytes)
     add(f"epilogue fusion{star or ('' if plan.epilogue else '*')}", totals.epilogue_fused_bytes)
     proof = "optimal" if totals.proof == "optimal" else f"gap {100 * totals.gap:.2f} %"
-    guided = "" if outcome.guidance == "none" else f"+{outcome.guidance}"
-    add(f"this plan, {outcome.result.method}{guided}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
-    for other in outcome.others:
-        count = f"{other.evaluations:,} {'groups' if other.method == 'exact' else 'plans'}"
-        name = f"{other.method} unguided" if guided and other.method == outcome.result.method else other.method
-        add(f"  {name}, seed {other.seed}" if other.seed is not None else f"  {name}", other.dram_bytes, count)
+    add(f"this plan, {outcome.best.name}", totals.dram_bytes, f"{proof}, {len(plan.groups)} groups", "bold green")
+    for ran in outcome.runs:
+        if ran is not outcome.best:
+            found = ran.result
+            count = f"{found.evaluations:,} {'groups' if found.method == 'exact' else 'plans'}"
+            add(f"  {ran.name}" + (f", seed {found.seed}" if found.seed is not None else ""), found.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     add("compulsory", totals.compulsory_bytes)
     return rows
