@@ -222,7 +222,7 @@ class _Job:
         try:
             shard = Shard.read(path)
         except InvalidConfig as error:
-            err.print(f"note: {error}; it is made anew", style="yellow", markup=False)
+            err.print(f"note: {error}; it is made anew", style="yellow", markup=False, soft_wrap=True)
             return None
         if shard.settings != order.settings:
             raise InvalidConfig(f"{path}: was made with other settings; accepted: the same, or another folder")
