@@ -129,8 +129,8 @@ def _print(outcome: Outcome) -> None:
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
-            told = f"{split.guided:,} where {ran.guidance} said, {split.random:,} at random; {split.screened:,} unchecked"
-            out.print(f"[dim]{ran.result.method}, groups split: {told}[/]")
+            told = f"{split.guided:,} groups split where {ran.guidance} said, {split.random:,} at random, {split.screened:,} of them unchecked"
+            out.print(f"[dim]{ran.name}: {told}[/]")
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
