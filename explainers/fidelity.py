@@ -1,7 +1,8 @@
 """How well explanations stand for the predictor's verdict: the library's metrics on the links that an explainer blames most.
 
 * fidelity+ : share of groups whose verdict changes when the blamed links are removed (1 is best); fidelity- : when only they are kept (0 is best).
-* unfaithfulness: 1 - exp(-KL) between the verdict on the whole group and on the blamed links alone (0 is best).
+* unfaithfulness: 1 - exp(-KL) between the verdict on the whole group and on the blamed links alone (0 is best), with logits scaled as for
+  explainers.
 * sparsity: share of the links that are not blamed.
 
 Links are removed, operators stay: their own sizes, which say most, are seen in any case.
@@ -21,8 +22,8 @@ from torch_geometric.explain.config import ExplanationType, MaskType
 from torch_geometric.explain.metric import fidelity, unfaithfulness
 
 from explainers.gnn_explainer import VERDICT
-from explainers.graph import GroupGraph
-from explainers.model import Network, Verdict
+from explainers.graph import Batch, GroupGraph
+from explainers.model import Network, Verdict, scale
 from explainers.predictor import Predictor
 from explainers.split import LINKS
 
@@ -41,7 +42,8 @@ def measures(explained: Iterable[tuple[GroupGraph, np.ndarray]], model: Predicto
         blamed = np.zeros(scores.size, np.float32)
         blamed[np.argsort(-scores, kind="stable")[:kept]] = 1
         blamed[scores == -np.inf] = 0
-        explanation = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links))
+        softened = {"scale": scale(model.logits(Batch.of([graph])))} if isinstance(model, Predictor) else {}
+        explanation = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), **softened)
         assert isinstance(explanation, Explanation)
         explanation.edge_mask = torch.from_numpy(blamed)  # in place of the library's random one
         found.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))

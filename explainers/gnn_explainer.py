@@ -10,8 +10,8 @@ import torch
 from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType, ModelTaskLevel
 
-from explainers.graph import Groups
-from explainers.model import Network, Verdict
+from explainers.graph import Batch, Groups
+from explainers.model import Network, Verdict, scale
 from explainers.predictor import Predictor
 from explainers.split import Explain
 from lfopt.ir import Hardware
@@ -37,7 +37,8 @@ def gnn_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed
         words = [mask >> low & 0xFFFFFFFF for low in range(0, mask.bit_length(), 32)]
         with torch.random.fork_rng([]):
             torch.manual_seed(int(np.random.SeedSequence([seed, *words]).generate_state(1)[0]))
-            found = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), target=invalid).edge_mask
+            softened = scale(predictor.logits(Batch.of([graph])))
+            found = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), target=invalid, scale=softened).edge_mask
         assert found is not None, "a mask over links was asked for"
         return found.double().numpy()
 

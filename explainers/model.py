@@ -5,11 +5,13 @@ Source: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum a
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 from torch_geometric.nn import GraphConv, global_add_pool
 
@@ -17,6 +19,7 @@ from explainers.graph import FEATURES
 
 LAYERS = 4
 HIDDEN = 128
+LARGEST = 2.0  # logit that an explainer sees of a whole group
 
 
 class LinkConv(GraphConv):
@@ -51,8 +54,12 @@ class _Neighbours(torch.autograd.Function):
 
 def neighbours(links: np.ndarray, operators: int) -> Tensor:
     """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links)."""
-    both = torch.from_numpy(np.concatenate((links, links[::-1]), 1))
-    return torch.sparse_coo_tensor(both, torch.ones(both.shape[1]), (operators, operators)).to_sparse_csr()
+    (u, v), ones = np.concatenate((links, links[::-1]), 1), np.ones(2 * links.shape[1], np.float32)
+    found = csr_array((ones, (u, v)), shape=(operators, operators))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that such matrices are new in PyTorch
+        starts, columns = (torch.from_numpy(array.astype(np.int64)) for array in (found.indptr, found.indices))
+        return torch.sparse_csr_tensor(starts, columns, torch.from_numpy(found.data), found.shape, check_invariants=False)
 
 
 class Network(nn.Module):
@@ -83,13 +90,22 @@ class Network(nn.Module):
 
 
 class Verdict(nn.Module):
-    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the network's."""
+    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the network's, scaled down where it is large.
+
+    Groups that are far too large have logits of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it.
+    """
 
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, groups: int = 1) -> Tensor:
-        """(groups, 2) logits."""
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, groups: int = 1, scale: Tensor | None = None) -> Tensor:
+        """(groups, 2) logits; scale: (groups,)."""
         invalid = self.network(x, edge_index, batch, groups)
+        invalid = invalid if scale is None else invalid * scale
         return torch.stack((torch.zeros_like(invalid), invalid), -1)
+
+
+def scale(logits: np.ndarray) -> Tensor:
+    """(groups,): what brings logits down to LARGEST."""
+    return torch.from_numpy(LARGEST / np.maximum(np.abs(logits), LARGEST)).float()

@@ -1,6 +1,6 @@
 """RG-Explainer: an agent that starts at one operator and adds neighbour after neighbour until it stops. In NumPy; `explainers.train_rg` trains it.
 
-Three perceptrons see the predictor's embeddings, scaled. One locates the seed: it scores every operator beside the mean of the group. One scores all
+Three perceptrons see the predictor's embeddings. One locates the seed: it scores every operator beside the mean of the group. One scores all
 neighbours of what has been chosen, beside the mean of the chosen and that of the group. One scores stopping, from these two means. The highest score
 is taken; so what is chosen hangs together, and the links in it are the explanation.
 
@@ -21,7 +21,7 @@ from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
 
 PARTS = {"seed": 2, "grow": 3, "stop": 2}  # perceptrons, and how many embeddings each sees
-NAMES = ("scale", *(f"{part}.{name}" for part in PARTS for name in ("0.weight", "0.bias", "2.weight", "2.bias")))
+NAMES = tuple(f"{part}.{name}" for part in PARTS for name in ("0.weight", "0.bias", "2.weight", "2.bias"))
 
 
 class Agent:
@@ -35,16 +35,15 @@ class Agent:
 
         It goes on after the stop, so that what is left has an order too; what cannot be reached from the seed is missing.
         """
-        scaled = embedded / self._weights["scale"]
-        size, group = len(scaled), scaled.mean(0)
+        size, group = len(embedded), embedded.mean(0)
         beside: list[set[int]] = [set() for _ in range(size)]
         for u, v in links.T.tolist():
             beside[u].add(v)
             beside[v].add(u)
-        seed = int(np.argmax(self._score("seed", scaled, group)))
+        seed = int(np.argmax(self._score("seed", embedded, group)))
         chosen, border, stopped = [seed], set(beside[seed]), 0
-        single = self._of_operator("grow", scaled)
-        total = scaled[seed].copy()
+        single = self._of_operator("grow", embedded)
+        total = embedded[seed].copy()
         while border:
             mean = total / len(chosen)
             candidates = sorted(border)
@@ -53,7 +52,7 @@ class Agent:
             if not stopped and self._score("stop", mean, group) > scores[best]:
                 stopped = len(chosen)
             chosen.append(candidates[best])
-            total += scaled[candidates[best]]
+            total += embedded[candidates[best]]
             border = (border | beside[candidates[best]]).difference(chosen)
         return chosen, stopped or len(chosen)
 

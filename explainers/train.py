@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from explainers import train_pg, train_rg
 from explainers.dataset import By, Dataset, Split, splits
 from explainers.fidelity import measures
-from explainers.graph import Batch, GroupGraph, resized
+from explainers.graph import FEATURES, KINDS, Batch, GroupGraph, resized
 from explainers.metrics import by as by_label
 from explainers.metrics import log_loss, measured
 from explainers.model import HIDDEN, LAYERS, Network, neighbours
@@ -33,6 +33,7 @@ from lfopt.ir import InvalidConfig
 
 SCHEMA = "lfopt.card/1"
 AT_ONCE = 20_000  # operators that are measured together
+STEPS = 16  # minibatches at least, however small the data set
 MEASURED = 300  # samples that explainers are measured on
 SPREAD = 0.7  # doublings: standard deviation of buffer sizes near F_beta
 SMALLEST, LARGEST = 1 << 15, 1 << 23  # bytes: buffer sizes that are shown
@@ -84,9 +85,7 @@ def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report
     network, history = _fit(dataset, parts, settings, report)
     weights = {name: value.detach().numpy() for name, value in network.state_dict().items()}
     temperature = _temperature(*_verdicts(weights, dataset, parts.validation)[:2])
-    for name in ("head.weight", "head.bias"):
-        weights[name] = weights[name] / temperature
-    stored = _stored(weights)
+    stored = _stored(rescaled(weights, temperature, dataset.examples(parts.validation).graphs))
     seconds = time.perf_counter() - start
     figures = {name: _figures(stored, dataset, getattr(parts, name)) for name in ("validation", "test")}
     return Trained(
@@ -95,6 +94,7 @@ def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report
             "schema": SCHEMA,
             "what": f"probability that a fusion group does not run whole from the buffer, scheme {dataset.scheme}",
             "network": f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation, sum of operators, one logit (arXiv 2501.00636, section IV-A)",
+            "features": {"columns": FEATURES, "kinds": list(KINDS)},
             "data": described(dataset, parts, by),
             "settings": {**asdict(settings), "split": by, "betas": list(BETAS)},
             "epochs": len(history),
@@ -117,7 +117,7 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
-    graphs, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, MEASURED)))
+    graphs, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
     if not graphs:
         raise InvalidConfig(
             f"scheme {dataset.scheme}: the predictor calls no group of more than one operator invalid; explainers have nothing to learn from"
@@ -179,11 +179,26 @@ def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: in
 
 
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value.astype(np.float16) for name, value in weights.items()}
+    """In half precision, unless some are too large for it."""
+    largest = max(float(np.abs(value).max(initial=0)) for value in weights.values())
+    return {name: value.astype(np.float16 if largest < np.finfo(np.float16).max else np.float32) for name, value in weights.items()}
 
 
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
+
+
+def rescaled(weights: dict[str, np.ndarray], temperature: float, graphs: Sequence[GroupGraph]) -> dict[str, np.ndarray]:
+    """The same network with logits divided by the temperature, and embeddings of these graphs with a mean square of one in most channels.
+
+    Explainers see the embeddings. A channel of the last layer can be scaled, as the head undoes it; those that are hardly used stay small.
+    """
+    embedded = Predictor(weights).embed_batch(Batch.of(graphs))
+    size = np.sqrt(np.square(embedded, dtype=np.float64).mean(0))
+    size = np.maximum(size, max(0.1 * float(np.median(size)), 1e-6)).astype(np.float32)
+    last = f"convs.{LAYERS - 1}"
+    smaller = {name: (value.T / size).T for name, value in weights.items() if name.startswith(f"{last}.")}
+    return {**weights, **smaller, "head.weight": weights["head.weight"] * size / temperature, "head.bias": weights["head.bias"] / temperature}
 
 
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
@@ -203,7 +218,7 @@ def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> 
         )
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
-    batches = collate(dataset, parts.train, settings.operators, rng)
+    batches = collate(dataset, parts.train, settings.operators, rng, STEPS)
     checks = collate(dataset, parts.validation, AT_ONCE, rng)
     network = Network()
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
@@ -234,10 +249,11 @@ def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> 
     return network, history
 
 
-def collate(dataset: Dataset, groups: np.ndarray, operators: int, rng: np.random.Generator) -> list[Minibatch]:
-    """The groups in a random order, in minibatches of about so many operators."""
+def collate(dataset: Dataset, groups: np.ndarray, operators: int, rng: np.random.Generator, least: int = 1) -> list[Minibatch]:
+    """The groups in a random order, in minibatches of about so many operators; of fewer, if that makes less than `least` minibatches."""
     order = rng.permutation(groups)
     graphs = dataset.examples(order, betas=(1,)).graphs
+    operators = min(operators, sum(len(graph) for graph in graphs) // least)
     found: list[Minibatch] = []
     first = size = 0
     for k, graph in enumerate(graphs, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from torch_geometric.explain.config import ExplanationType, MaskType
 
 from explainers.gnn_explainer import VERDICT
 from explainers.graph import Batch, GroupGraph
-from explainers.model import Network, Verdict
+from explainers.model import Network, Verdict, scale
 from explainers.predictor import Predictor
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
@@ -48,15 +49,18 @@ def train(
             batch = batches[k]
             algorithm.coeffs = {**whole, "edge_size": whole["edge_size"] / len(batch)}
             sizes = np.diff(np.append(batch.starts, len(batch.features)))
-            total += algorithm.train(
-                epoch,
-                verdict,
-                torch.from_numpy(batch.features),
-                torch.from_numpy(batch.links),
-                target=torch.ones(len(batch), dtype=torch.long),
-                batch=torch.from_numpy(np.repeat(np.arange(len(batch)), sizes)),
-                groups=len(batch),
-            )
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Converting a tensor", UserWarning)  # the library's own way to return the loss
+                total += algorithm.train(
+                    epoch,
+                    verdict,
+                    torch.from_numpy(batch.features),
+                    torch.from_numpy(batch.links),
+                    target=torch.ones(len(batch), dtype=torch.long),
+                    batch=torch.from_numpy(np.repeat(np.arange(len(batch)), sizes)),
+                    groups=len(batch),
+                    scale=scale(predictor.logits(batch)),
+                )
         losses.append(total / len(batches))
         report(f"PGExplainer: epoch {epoch + 1}, loss {losses[-1]:.3f}", (epoch + 1) / settings.epochs)
     return {name: value.detach().numpy() for name, value in algorithm.mlp.state_dict().items()}, losses

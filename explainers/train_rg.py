@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from explainers.graph import Batch, GroupGraph
+from explainers.model import HIDDEN
 from explainers.predictor import Predictor
 from explainers.rg_explainer import PARTS
 
@@ -31,8 +32,8 @@ class Settings:
     drawn: int = 4  # explanations of each group per step
     hidden: int = 64
     largest: int = 64  # operators of a group that is trained with
-    size: float = 1.0  # what an explanation that is the whole group pays
-    radius: float = 0.05  # what each link on the way from the seed to the farthest operator costs
+    size: float = 0.7  # what an explanation that is the whole group pays
+    radius: float = 0.2  # what each link on the way from the seed to the farthest operator costs
     least: float = 8.0  # the logarithm of the predictor's probability counts down to minus this
     entropy: float = 0.01  # reward of not being sure, so that other choices are tried
 
@@ -58,7 +59,7 @@ class Padded:
     """Groups padded to one number of operators."""
 
     graphs: Sequence[GroupGraph]
-    embedded: Tensor  # (groups, operators, channels), scaled
+    embedded: Tensor  # (groups, operators, channels)
     there: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
@@ -148,9 +149,7 @@ def train(
     rng = np.random.default_rng(seed)
     used = [graph for graph in graphs if 1 < len(graph) <= settings.largest]
     embedded = [predictor.embed(graph) for graph in used]
-    scale = np.sqrt(np.square(np.concatenate(embedded)).mean(0)) + 1e-3
-    embedded = [rows / scale for rows in embedded]
-    policy = Policy(len(scale), settings.hidden)
+    policy = Policy(HIDDEN, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
     for epoch in range(settings.epochs):
@@ -172,8 +171,7 @@ def train(
                 sums[name] += value.mean().item() * len(numbers) / len(used)
         history.append(sums)
         report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", (epoch + 1) / settings.epochs)
-    weights = {name: value.detach().numpy() for name, value in policy.state_dict().items()}
-    return {"scale": scale.astype(np.float32), **weights}, history
+    return {name: value.detach().numpy() for name, value in policy.state_dict().items()}, history
 
 
 def _alike(sizes: Sequence[int], count: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -1,0 +1,166 @@
+"""lfopt train: what it writes is what it measured, again and again the same; figures mean what they say."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from explainers.dataset import Dataset, splits
+from explainers.graph import Batch
+from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
+from explainers.predictor import Predictor
+from explainers.train import Settings, collate, train_predictor
+from lfopt.app.commands.dataset import dataflow
+from lfopt.app.commands.dataset import dataset as make_dataset
+from lfopt.app.commands.train import train as command
+from lfopt.ir import InvalidConfig
+
+NETWORKS = ("zoo:squeezenet1_1", "zoo:efficientnet_b0", "zoo:mobilenet_v3_small")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("data") / "set"
+    make_dataset(out_dir=made, scheme="lbdf", groups=200, jobs=1, zoo=False, models=NETWORKS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def data(folder) -> Dataset:
+    return Dataset.read(folder, "lbdf", dataflow)
+
+
+@pytest.fixture(scope="module")
+def trained(folder, tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("weights") / "new"
+    command(folder, out_dir=made, epochs=3, samples=16, explainers=True)
+    return made
+
+
+def quiet(what: str, done: float) -> None:
+    assert what and 0 <= done <= 1
+
+
+# -- what it writes ----------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_few_epochs_already_tell_valid_from_invalid(trained):
+    card = json.loads((trained / "lbdf.json").read_text())
+    assert card["metrics"]["test"]["auroc"] > 0.8
+    assert card["epochs"] == len(card["losses"]) == 3
+    assert card["losses"][-1][0] < card["losses"][0][0]
+
+
+def test_the_card_says_what_the_stored_weights_do(trained, data):
+    card = json.loads((trained / "lbdf.json").read_text())
+    part = splits(data, "random", 0).test
+    examples = data.examples(part)
+    probability = Predictor.load(trained / "lbdf.safetensors").invalid(Batch.of(examples.graphs))
+    expected = confusion(probability, ~examples.valid)
+    found = card["metrics"]["test"]
+    assert {key: found[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
+    assert card["data"]["sha256"] == data.sha256
+    assert card["data"]["groups"]["test"] == len(part)
+    assert sum(network["test"] for network in card["data"]["networks"].values()) == len(part)
+    for cut in ("by_beta", "by_family", "by_network"):
+        assert sum(row["samples"] for row in found[cut].values()) == found["samples"] == 5 * len(part)
+    assert card["weights_sha256"] == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
+
+
+def test_explainers_are_measured_beside_random_links(trained):
+    for name in ("pg", "rg"):
+        card = json.loads((trained / f"lbdf_{name}.json").read_text())
+        assert card["metrics"]["groups"] == card["metrics"]["random_links"]["groups"] > 0
+        assert 0 <= card["metrics"]["unfaithfulness"] <= 1
+        assert card["predictor_sha256"] == hashlib.sha256((trained / "lbdf.safetensors").read_bytes()).hexdigest()
+    assert sorted(path.name for path in trained.iterdir()) == sorted(
+        f"lbdf{part}{end}" for part in ("", "_pg", "_rg") for end in (".json", ".safetensors")
+    )
+
+
+def test_the_same_seed_gives_the_same_weights(trained, folder, tmp_path):
+    command(folder, out_dir=tmp_path, epochs=3, samples=16, explainers=True)
+    for name in ("lbdf", "lbdf_pg", "lbdf_rg"):
+        assert (tmp_path / f"{name}.safetensors").read_bytes() == (trained / f"{name}.safetensors").read_bytes()
+
+
+def test_unseen_families_are_not_trained_with(data):
+    card = train_predictor(data, "family", Settings(epochs=1), quiet).card
+    networks = card["data"]["networks"]
+    assert networks["efficientnet_b0"]["train"] == networks["efficientnet_b0"]["validation"] == 0 < networks["efficientnet_b0"]["test"]
+    assert all(network["test"] == 0 < network["train"] for name, network in networks.items() if name != "efficientnet_b0")
+    assert set(card["metrics"]["test"]["by_family"]) == {"EfficientNet"}
+
+
+def test_training_ends_when_it_no_longer_helps(data):
+    made = train_predictor(data, "random", Settings(epochs=40, patience=2, rate=0.0), quiet)  # nothing is learnt
+    assert made.card["epochs"] == 3
+    assert made.card["best_epoch"] == 1
+
+
+def test_minibatches_hold_every_group_once(data):
+    part = splits(data, "random", 0).train
+    batches = collate(data, part, 200, np.random.default_rng(0))
+    assert sorted(need for batch in batches for need in batch.needs.tolist()) == sorted(data.needs[part].tolist())
+    features, adjacent, group, count = batches[0].at(np.full(len(batches[0].needs), 1e6))
+    assert len(features) == len(group) == adjacent.shape[0]
+    assert count == int(group.max()) + 1
+    dense = adjacent.to_dense()
+    assert (dense == dense.T).all()
+    assert set(dense.unique().tolist()) <= {0.0, 1.0}
+
+
+# -- wrong input -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_wrong_input_is_one_line_and_exit_code_2(folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    wrong = [
+        ([str(tmp_path), "-o", str(tmp_path / "w")], "lfopt dataset"),
+        ([str(folder), "-o", str(tmp_path / "file")], "folder"),
+        ([str(folder), "-o", str(tmp_path / "w"), "--epochs", "0"], "--epochs 0"),
+        ([str(folder), "-o", str(tmp_path / "w"), "--scheme", "brr"], "brr"),
+        ([str(folder), "-o", str(tmp_path / "w"), "--all", "--split", "family"], "--all"),
+    ]
+    for arguments, word in wrong:
+        with pytest.raises(InvalidConfig, match=word) as caught:
+            _call(arguments)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "w").exists()
+    found = subprocess.run([sys.executable, "-m", "lfopt.app.cli", "train", *wrong[0][0]], capture_output=True, text=True, check=False)
+    assert found.returncode == 2
+    assert found.stderr.count("\n") == 1
+
+
+def _call(arguments: list[str]) -> None:
+    from lfopt.app.cli import app
+
+    app(["train", *arguments], exit_on_error=False, result_action="return_value")
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_figures_of_a_known_case():
+    probability = np.array([0.9, 0.8, 0.4, 0.6, 0.1])
+    invalid = np.array([True, True, True, False, False])
+    found = confusion(probability, invalid)
+    assert (found["accuracy"], found["precision"], found["recall"]) == (3 / 5, 2 / 3, 2 / 3)
+    assert (found["f1"], found["f1_valid"]) == (4 / 6, 2 / 4)
+    assert (found["valid_called_invalid"], found["invalid_called_valid"]) == (1 / 2, 1 / 3)
+    assert auroc(probability, invalid) == pytest.approx(5 / 6)
+    assert log_loss(np.array([0.5, 0.5]), np.array([True, False])) == pytest.approx(np.log(2))
+    assert by(["a", "b", "a", "b", "b"], probability, invalid)["a"]["recall"] == 1 / 2
+
+
+def test_a_calibrated_guess_has_no_calibration_error_and_a_sure_wrong_one_has_all():
+    invalid = np.arange(1000) % 4 == 0
+    assert calibration_error(np.full(1000, 0.25), invalid) == pytest.approx(0)
+    assert calibration_error(np.ones(10), np.zeros(10, bool)) == 1
+    assert calibration_error(np.zeros(10), np.zeros(10, bool)) == 0
