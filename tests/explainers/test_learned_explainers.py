@@ -189,7 +189,7 @@ def test_rg_learns_what_is_rewarded(flow, masks):
 
 
 def test_gnne_says_the_same_of_a_group_whatever_was_asked_before(predictor, flow, masks):
-    few = masks[:3]
+    few = [mask for mask in masks if mask.bit_count() > 4][:3]
     explain, again = (gnn_explainer(flow, Hardware(BETA), predictor, 0, epochs=5) for _ in range(2))
     found = [explain(mask) for mask in few]
     assert all(np.array_equal(scores, again(mask)) for mask, scores in reversed(list(zip(few, found, strict=True))))
