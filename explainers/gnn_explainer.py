@@ -23,7 +23,7 @@ VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph,
 
 
 def gnn_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
-    """Bound to one dataflow and chip. The same group is given the same scores, whatever was asked before. PyTorch is set to one thread."""
+    """Bound to one dataflow and chip. The same scores, but for rounding, whatever was asked before. One thread."""
     torch.set_num_threads(1)  # these graphs are too small for more
     groups = Groups(flow, hardware)
     verdict = Verdict(Network.of(predictor.weights)).eval()

@@ -192,7 +192,7 @@ def test_gnne_says_the_same_of_a_group_whatever_was_asked_before(predictor, flow
     few = [mask for mask in masks if mask.bit_count() > 4][:3]
     explain, again = (gnn_explainer(flow, Hardware(BETA), predictor, 0, epochs=5) for _ in range(2))
     found = [explain(mask) for mask in few]
-    assert all(np.array_equal(scores, again(mask)) for mask, scores in reversed(list(zip(few, found, strict=True))))
+    assert all(np.allclose(scores, again(mask), atol=1e-4) for mask, scores in reversed(list(zip(few, found, strict=True))))
     assert all(((scores >= 0) & (scores <= 1)).all() and scores.std() > 0 for scores in found)
     assert explain(1).shape == (0,)
 
