@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from explainers.graph import Groups
-from explainers.predictor import Predictor, read_weights, sigmoid
+from explainers.predictor import Predictor, one_thread, read_weights, sigmoid
 from explainers.split import Explain
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -27,8 +27,9 @@ class LinkScores:
 
     def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:
         """(links,) float64: the mask over links (2, links), given the embeddings of operators (operators, 128)."""
-        hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
-        return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
+        with one_thread():
+            hidden = np.concatenate((embedded[links[0]], embedded[links[1]]), 1) @ self._hidden.T + self._bias
+            return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
 
 
 def pg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0) -> Explain:

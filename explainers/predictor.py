@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from scipy.sparse import csr_array
+from threadpoolctl import ThreadpoolController
 
 from explainers.graph import FEATURES, Batch, GroupGraph
 from lfopt.ir import InvalidConfig
@@ -72,15 +76,26 @@ class Predictor:
         x, size = features, len(features)
         (u, v), both = links, np.ones(links.shape[1], np.float32) if weights is None else weights
         neighbours = csr_array((np.tile(both, 2), (np.concatenate((v, u)), np.concatenate((u, v)))), shape=(size, size))
-        for matrix, bias in self._layers:
-            width = x.shape[1]
-            joined = np.empty((size, 2 * width), np.float32)
-            joined[:, :width] = neighbours @ x
-            joined[:, width:] = x
-            x = joined @ matrix
-            x += bias
-            np.maximum(x, 0, out=x)
+        with one_thread():
+            for matrix, bias in self._layers:
+                width = x.shape[1]
+                joined = np.empty((size, 2 * width), np.float32)
+                joined[:, :width] = neighbours @ x
+                joined[:, width:] = x
+                x = joined @ matrix
+                x += bias
+                np.maximum(x, 0, out=x)
         return x
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """For products of small matrices: threads would wait for one another for longer than they work, by far where cores are shared."""
+    return _blas().limit(limits=1)
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from explainers.graph import Groups
 from explainers.pg_explainer import beside
-from explainers.predictor import Predictor
+from explainers.predictor import Predictor, one_thread
 from explainers.split import Explain
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
@@ -80,7 +80,9 @@ def rg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed:
 
     def explain(mask: int) -> np.ndarray:
         graph = groups.graph(mask)
-        return link_scores(*agent.order(predictor.embed(graph), graph.links), graph.links, len(graph))
+        with one_thread():
+            order, explained = agent.order(predictor.embed(graph), graph.links)
+        return link_scores(order, explained, graph.links, len(graph))
 
     return explain
 

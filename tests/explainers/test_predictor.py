@@ -23,6 +23,7 @@ from lfopt.planning import GroupCosts
 from tests.explainers.networks import random_groups
 
 SCHEMES = ("lbdf", "brr")
+torch.set_num_threads(1)
 BETA = 1 << 18
 
 
