@@ -23,8 +23,7 @@ def random_links(flow: Dataflow, seed: int) -> Explain:
     """Every link a number from [0, 1), the same whenever the group is asked for."""
 
     def explain(mask: int) -> np.ndarray:
-        words = [mask >> low & 0xFFFFFFFF for low in range(0, mask.bit_length(), 32)]
-        return np.random.default_rng([seed, *words]).random(links(flow, mask).shape[1])
+        return np.random.default_rng([seed, mask]).random(links(flow, mask).shape[1])
 
     return explain
 

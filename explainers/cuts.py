@@ -19,6 +19,7 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from lfopt.fusion import component
 from lfopt.ops import Dataflow, bits
 
 MOST = 16  # cuts of one link; nested branches have as many as the product of their lengths
@@ -64,13 +65,7 @@ class GroupCuts:
 
     def _cut(self, first: int, v: int) -> Cut:
         """`first` and whatever hangs together with v only through it, and the rest."""
-        neighbours, rest = self.flow.neighbours, self.mask & ~first
-        second = frontier = 1 << v
-        while frontier:
-            low = frontier & -frontier
-            new = neighbours[low.bit_length() - 1] & rest & ~second
-            second |= new
-            frontier ^= low | new
+        second = component(self.flow.neighbours, self.mask & ~first, 1 << v)
         first = self.mask & ~second
         return Cut(sum([size for touched, size in self._touched if touched & first and touched & second]), first, second)
 

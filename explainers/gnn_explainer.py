@@ -34,9 +34,8 @@ def gnn_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed
         graph = groups.graph(mask)
         if not graph.links.shape[1]:
             return np.empty(0)
-        words = [mask >> low & 0xFFFFFFFF for low in range(0, mask.bit_length(), 32)]
         with torch.random.fork_rng([]):
-            torch.manual_seed(int(np.random.SeedSequence([seed, *words]).generate_state(1)[0]))
+            torch.manual_seed(int(np.random.SeedSequence([seed, mask]).generate_state(1)[0]))
             softened = scale(predictor.logits(Batch.of([graph])))
             found = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), target=invalid, scale=softened).edge_mask
         assert found is not None, "a mask over links was asked for"

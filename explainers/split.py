@@ -24,6 +24,7 @@ import numpy as np
 
 from explainers.cuts import MOST, Cut, GroupCuts
 from explainers.graph import links as links_of
+from lfopt.fusion import connected_parts
 from lfopt.ops import Dataflow, bits
 
 Explain = Callable[[int], np.ndarray]  # (group) -> (links,) float64: the higher, the better a place to cut; -inf: not part of the explanation
@@ -154,21 +155,6 @@ def without(flow: Dataflow, mask: int, alone: int) -> list[int]:
     found: list[int] = []
     for i in bits(mask & alone):
         before = mask & flow.ancestors[i]
-        found += [*connected_parts(flow, before), 1 << i]
+        found += [*connected_parts(flow.neighbours, before), 1 << i]
         mask &= ~(before | 1 << i)
-    return found + connected_parts(flow, mask)
-
-
-def connected_parts(flow: Dataflow, mask: int) -> list[int]:
-    """The connected parts of a set of operators, that with the lowest operator first."""
-    found: list[int] = []
-    while mask:
-        part = frontier = mask & -mask
-        while frontier:
-            low = frontier & -frontier
-            new = flow.neighbours[low.bit_length() - 1] & mask & ~part
-            part |= new
-            frontier ^= low | new
-        found.append(part)
-        mask ^= part
-    return found
+    return found + connected_parts(flow.neighbours, mask)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from lfopt.fusion import connected
+from lfopt.fusion import component, connected
 from lfopt.ir import Cost
 from lfopt.ops import bits
 from search.problem import Problem, Result
@@ -224,11 +224,4 @@ def _last_start(problem: Problem, rest: int) -> int:
 
 def _may_join(neighbours: tuple[int, ...], mask: int, extra: int) -> bool:
     """Whether operators of `extra` can join the parts of the set."""
-    reached = frontier = mask & -mask
-    while frontier:
-        spread = 0
-        for i in bits(frontier):
-            spread |= neighbours[i]
-        frontier = spread & (mask | extra) & ~reached
-        reached |= frontier
-    return not mask & ~reached
+    return not mask & ~component(neighbours, mask | extra, mask & -mask)

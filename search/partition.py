@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import bits
 from search.problem import Front, Problem, Repairs, Result
@@ -158,7 +159,7 @@ class Partitions:
         if mask not in self._parts:
             if len(self._parts) >= KEPT:
                 self._parts.clear()
-            self._parts[mask] = tuple(_parts(self.flow.neighbours, mask))
+            self._parts[mask] = tuple(connected_parts(self.flow.neighbours, mask))
         return self._parts[mask]
 
     def needs(self, mask: int) -> int:
@@ -390,20 +391,6 @@ def _links(problem: Problem) -> list[tuple[int, int]]:
         for k, v in enumerate(readers):
             found.update((u, v) for u in readers[max(0, k - PAIRED) : k])
     return sorted(((u, v) for u, v in found if flow.neighbours[v] >> u & 1), key=lambda link: (link[1], link[0]))
-
-
-def _parts(neighbours: tuple[int, ...], mask: int) -> list[int]:
-    found: list[int] = []
-    while mask:
-        part = frontier = mask & -mask
-        while frontier:
-            low = frontier & -frontier
-            new = neighbours[low.bit_length() - 1] & mask & ~part
-            part |= new
-            frontier ^= low | new
-        found.append(part)
-        mask ^= part
-    return found
 
 
 def _between(above: list[int], a: int, b: int) -> bool:

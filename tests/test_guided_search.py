@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -29,10 +28,10 @@ from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.partition import Partitions, Screen
 from search.problem import Problem, Result
+from tests.processes import ROOT, under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
 from tests.test_searches import KIB, SEARCHES, Search, assert_legal, ladder, mobilenet
 
-ROOT = Path(__file__).resolve().parents[1]
 LIES: dict[str, Screen] = {
     "all invalid": lambda groups: [False] * len(groups),
     "all valid": lambda groups: [True] * len(groups),
@@ -244,18 +243,7 @@ for search in SEARCHES:
 
 
 def test_hash_order_does_not_matter() -> None:
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PINNED],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("1", "2")
-    ]
-    first, second = (run.communicate()[0] for run in runs)
-    assert all(run.returncode == 0 for run in runs)
+    first, second = under_two_hash_seeds(PINNED)
     assert first == second
     assert first.count("\n") == 12
 

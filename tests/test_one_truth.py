@@ -46,6 +46,7 @@ from lfopt.ops.fixed_point import quantized
 from lfopt.ops.footprint import CONTRACTIONS
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, total_dram
+from lfopt.planning.widest import Widest
 from search.exact import solve
 from search.partition import Dice, Partitions
 from search.problem import Problem
@@ -101,6 +102,13 @@ def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarra
 # -- what must agree -----------------------------------------------------------------------------------------------------------------------
 
 
+def planned_need(costs: GroupCosts, mask: int, price: Cost) -> int:
+    """F_beta of the group as it is planned: in modes resident and brr slices are as wide as fit."""
+    if price.mode == "resident":
+        return Widest(costs).resident(mask).need(mask)
+    return Widest(costs).bands(mask)[1].buffer_bytes if price.mode == "brr" else price.buffer_bytes
+
+
 def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: Execution, wanted: Values) -> list[str]:
     """Where prediction, plan and execution differ; where outputs are not those of the reference."""
     found: list[str] = []
@@ -117,7 +125,7 @@ def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: 
             found.append(f"{what}steps move {dram_bytes(group.steps)}, the plan says {group.dram}")
         if counted.dram != group.dram:
             found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
-        needed = costs.planned_bytes(mask)
+        needed = planned_need(costs, mask, price)
         if not counted.peak_bytes == group.buffer_bytes == needed:
             found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {needed}")
         if needed != price.buffer_bytes and group.mode not in ("resident", "brr"):  # of those, slices are as wide as fit

@@ -32,7 +32,6 @@ from lfopt.ir import (
     PlannedGroup,
     Scheme,
     SearchRecord,
-    Totals,
     Transfer,
     cut,
     dram_bytes,
@@ -44,7 +43,7 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.ops.table import spec
-from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
+from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, total_dram, totals_of
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
@@ -66,17 +65,7 @@ def planned(
     found = solve(Problem.of(costs))
     made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups)
     assert isinstance(made, tuple)
-    moved, bound = total_dram(made).total, found.lower_bound_bytes
-    totals = Totals(
-        dram_bytes=moved,
-        layer_by_layer_bytes=layer_by_layer_bytes(costs),
-        epilogue_fused_bytes=epilogue_fused_bytes(costs),
-        compulsory_bytes=costs.compulsory_bytes,
-        lower_bound_bytes=bound,
-        gap=(moved - bound) / bound if bound else 0.0,
-        proof="optimal" if moved == bound else "bound",
-        excluded_bytes=total_dram(made, mode="excluded").total,
-    )
+    totals = totals_of(costs, made, found.lower_bound_bytes)
     model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
     return Plan(model, hardware, scheme, traffic.value, epilogue, memory_map(costs, made), made, totals, search)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from search.nsga2 import by_crowding, evolve, fronts
 from search.partition import PAIRED, Dice, Partitions
 from search.problem import Problem, Result
 from search.sampling import sample
+from tests.processes import under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
 
 Search = Callable[..., Result]
@@ -194,19 +194,7 @@ for search in SEARCHES:
 
 
 def test_hash_order_does_not_matter() -> None:
-    root = Path(__file__).resolve().parents[1]
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", PINNED],
-            cwd=root,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for seed in ("1", "2")
-    ]
-    first, second = (run.communicate()[0] for run in runs)
-    assert all(run.returncode == 0 for run in runs)
+    first, second = under_two_hash_seeds(PINNED)
     assert first == second
     assert first.count("\n") == 3
 

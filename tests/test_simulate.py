@@ -47,7 +47,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
-from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, plan_groups, total_dram
+from lfopt.planning import GroupCosts, Traffic, plan_groups, totals_of
 from lfopt.planning.resident import Resident
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
@@ -99,17 +99,7 @@ def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, 
     found = solve(Problem.of(costs))
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
-    moved, bound = total_dram(groups).total, found.lower_bound_bytes
-    totals = Totals(
-        dram_bytes=moved,
-        layer_by_layer_bytes=layer_by_layer_bytes(costs),
-        epilogue_fused_bytes=epilogue_fused_bytes(costs),
-        compulsory_bytes=costs.compulsory_bytes,
-        lower_bound_bytes=bound,
-        gap=(moved - bound) / bound if bound else 0.0,
-        proof="optimal" if moved == bound else "bound",
-        excluded_bytes=total_dram(groups, mode="excluded").total,
-    )
+    totals = totals_of(costs, groups, found.lower_bound_bytes)
     model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
     return Plan(model, hardware, costs.scheme, traffic.value, costs.epilogue, (), groups, totals, search)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 
-from lfopt.fusion import connected, convex_gap
+from lfopt.fusion import component, connected, convex_gap
 from lfopt.ir import InvalidConfig
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.table import spec
@@ -79,13 +79,7 @@ def _connected(flow: Dataflow, mask: int) -> tuple[int, int]:
 
 def _shortest_way(flow: Dataflow, mask: int) -> int:
     """The fewest operators that join the part with the lowest operator to another part; none if nothing does."""
-    part = frontier = mask & -mask
-    while frontier:
-        spread = 0
-        for i in bits(frontier):
-            spread |= flow.neighbours[i]
-        frontier = spread & mask & ~part
-        part |= frontier
+    part = component(flow.neighbours, mask, mask & -mask)
     came = dict.fromkeys(bits(part), -1)
     waiting = [*came]
     for i in waiting:

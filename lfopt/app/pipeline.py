@@ -12,9 +12,9 @@ from lfopt.app.config import Config, GuidanceName, Method
 from lfopt.app.files import sha256, write_plan
 from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord, Totals
+from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic, epilogue_fused_bytes, layer_by_layer_bytes, memory_map, plan_groups, total_dram
+from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
 from lfopt.rewrite import simplify
 from search.partition import Partitions
 from search.problem import Front, Problem, Result
@@ -171,17 +171,6 @@ def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, fo
     folder.mkdir(parents=True, exist_ok=True)
     onnx_file = folder / "simplified.onnx"
     save(graph, onnx_file)
-    dram = total_dram(groups).total
-    totals = Totals(
-        dram_bytes=dram,
-        layer_by_layer_bytes=layer_by_layer_bytes(costs),
-        epilogue_fused_bytes=epilogue_fused_bytes(costs),
-        compulsory_bytes=costs.compulsory_bytes,
-        lower_bound_bytes=bound,
-        gap=(dram - bound) / bound if bound else 0.0,
-        proof="optimal" if bound == dram else "bound",
-        excluded_bytes=total_dram(groups, mode="excluded").total,
-    )
     plan = Plan(
         model=ModelReference(graph.name, sha256(onnx_file), onnx_file.name),
         hardware=costs.hardware,
@@ -190,7 +179,7 @@ def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, fo
         epilogue=costs.epilogue,
         memory=memory_map(costs, groups),
         groups=groups,
-        totals=totals,
+        totals=totals_of(costs, groups, bound),
         search=SearchRecord(
             result.method, result.seed, result.evaluations, round(result.seconds, 3), tuple((dram, need) for dram, need, _ in front), guidance
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from lfopt.ir import FusionScheme, Graph, Verdict
@@ -44,20 +45,41 @@ def check(graph: Graph, scheme: FusionScheme) -> Verdict:
     return Verdict(tuple(reasons))
 
 
-def connected(neighbours: tuple[int, ...], mask: int) -> bool:
+def component(neighbours: Sequence[int], inside: int, seed: int) -> int:
+    """The operators of `seed`, and those of the set `inside` that hang together with them, by edges or by reading the same map, within it.
+
+    >>> bin(component((0b010, 0b101, 0b010), 0b011, 0b001))
+    '0b11'
+    """
+    reached = frontier = seed
+    while frontier:
+        low = frontier & -frontier
+        new = neighbours[low.bit_length() - 1] & inside & ~reached
+        reached |= new
+        frontier ^= low | new
+    return reached
+
+
+def connected(neighbours: Sequence[int], mask: int) -> bool:
     """Whether the operators of the set hang together by edges or by reading the same map.
 
     >>> connected((0b010, 0b101, 0b010), 0b101)
     False
     """
-    reached = frontier = mask & -mask
-    while frontier:
-        spread = 0
-        for i in bits(frontier):
-            spread |= neighbours[i]
-        frontier = spread & mask & ~reached
-        reached |= frontier
-    return reached == mask
+    return component(neighbours, mask, mask & -mask) == mask
+
+
+def connected_parts(neighbours: Sequence[int], mask: int) -> list[int]:
+    """The parts of a set that hang together, that with the lowest operator first.
+
+    >>> connected_parts((0b010, 0b101, 0b010), 0b101)
+    [1, 4]
+    """
+    found: list[int] = []
+    while mask:
+        found.append(component(neighbours, mask, mask & -mask))
+        mask ^= found[-1]
+    return found
 
 
 def convex_gap(flow: Dataflow, mask: int) -> int:

@@ -75,6 +75,16 @@ class Dataflow:
         return tuple(call.rows_out for call in self.calls)
 
     @cached_property
+    def least_rows(self) -> tuple[int, ...]:
+        """Per operator: rows that it computes in whatever group: all of a result of the network, else what the least demanding reader needs."""
+        least = list(self.heights)
+        for i in reversed(range(len(self))):
+            if not any(self.is_output[m] for m in self.results[i]):
+                readers = ((o.reads, least[c]) for c in bits(self.succs[i]) for o in self.operands[c] if o.map in self.results[i])
+                least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
+        return tuple(least)
+
+    @cached_property
     def preds(self) -> tuple[int, ...]:
         """Per operator: the mask of operators whose results it reads."""
         return tuple(_union(1 << self.producer[o.map] for o in operands if self.producer[o.map] >= 0) for operands in self.operands)

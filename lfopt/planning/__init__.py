@@ -2,6 +2,16 @@
 
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.plan import memory_map, plan_groups, total_dram
+from lfopt.planning.plan import memory_map, plan_groups, total_dram, totals_of
 
-__all__ = ["GroupCosts", "Traffic", "epilogue_fused_bytes", "epilogue_groups", "layer_by_layer_bytes", "memory_map", "plan_groups", "total_dram"]
+__all__ = [
+    "GroupCosts",
+    "Traffic",
+    "epilogue_fused_bytes",
+    "epilogue_groups",
+    "layer_by_layer_bytes",
+    "memory_map",
+    "plan_groups",
+    "total_dram",
+    "totals_of",
+]

@@ -11,7 +11,6 @@ they do not fit whole, they are tiled.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 from functools import cached_property, reduce
@@ -68,8 +67,6 @@ class GroupCosts:
         self._grown: dict[int, tuple[Floor, int]] = {}  # per group: floor, DRAM bytes if every tensor moves once
         self._needs: dict[int, int] = {}  # F_beta by group, the same on any buffer
         self._prices: dict[int, Cost | None] = {}
-        self._wider_resident: dict[int, Resident] = {}  # by width of the slices
-        self._wider_bands: dict[int, Bands] = {}
         self._map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self._row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
@@ -114,47 +111,6 @@ class GroupCosts:
     def bands(self) -> Bands:
         """Needs and schedules of groups that run in bands, the same on any buffer."""
         return Bands(self.dataflow, self.hardware)
-
-    def _widths(self, mask: int) -> Iterator[int]:
-        """Channels in a slice: twice as many as the chip must have, four times as many, up to all there are."""
-        most = max((shape[axis] for i in bits(mask) for shape in self.dataflow.calls[i].results for axis in (1, -1) if len(shape) > 1), default=1)
-        width = self.hardware.channel_align
-        while width < most:
-            width *= 2
-            yield width
-
-    def widest_resident(self, mask: int) -> Resident:
-        """The planner of a group in mode resident with the widest blocks of weights that fit: fewer steps for the same bytes."""
-        found = self.resident
-        for width in self._widths(mask):
-            if width not in self._wider_resident:
-                self._wider_resident[width] = Resident(self.dataflow, self.hardware, width)
-            if self._wider_resident[width].need(mask) >= self.hardware.buffer_bytes:
-                break
-            found = self._wider_resident[width]
-        return found
-
-    def widest_bands(self, mask: int) -> tuple[Bands, Banded]:
-        """The planner of a group in mode brr with the widest slices that fit, and the same bands: fewer steps for the same bytes."""
-        banded = self.banded(mask)
-        assert banded is not None, "mode brr means that a number of bands fits"
-        found = self.bands, banded
-        for width in self._widths(mask):
-            if width not in self._wider_bands:
-                self._wider_bands[width] = Bands(self.dataflow, self.hardware, width)
-            choice = self._wider_bands[width].like(mask, banded)
-            if choice is None or choice.buffer_bytes >= self.hardware.buffer_bytes:
-                break
-            found = self._wider_bands[width], choice
-        return found
-
-    def planned_bytes(self, mask: int) -> int:
-        """F_beta of the group as it is planned: in modes resident and brr slices are as wide as fit, else it is what `evaluate` says."""
-        cost = self.price(mask)
-        assert cost is not None, "only legal groups are planned"
-        if cost.mode == "resident":
-            return self.widest_resident(mask).need(mask)
-        return self.widest_bands(mask)[1].buffer_bytes if cost.mode == "brr" else cost.buffer_bytes
 
     # -- whole groups --------------------------------------------------------------------------------------------------------------------
 
@@ -327,23 +283,6 @@ class GroupCosts:
     # -- what the exact search grows groups with -----------------------------------------------------------------------------------------
 
     @cached_property
-    def _least_computed(self) -> list[int]:
-        """Per operator: rows that it computes in whatever group."""
-        flow = self.dataflow
-        least = list(flow.heights)
-        for i in reversed(range(len(flow))):
-            if any(flow.is_output[m] for m in flow.results[i]):
-                continue
-            demands = [
-                operand.reads.need[least[c] - 1] if least[c] else 0
-                for c in bits(flow.succs[i])
-                for operand in flow.operands[c]
-                if operand.map in flow.results[i]
-            ]
-            least[i] = min([least[i], *demands])
-        return least
-
-    @cached_property
     def _holds(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in whatever group."""
         flow = self.dataflow
@@ -352,8 +291,8 @@ class GroupCosts:
             held: dict[int, int] = {}
             for operand in operands:
                 producer = flow.producer[operand.map]
-                least = 1 if producer < 0 or self._least_computed[producer] else 0
-                held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[self._least_computed[i]])
+                least = 1 if producer < 0 or self.dataflow.least_rows[producer] else 0
+                held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[self.dataflow.least_rows[i]])
             found.append(held)
         return found
 
@@ -393,7 +332,7 @@ class GroupCosts:
                 held = next(wide for reader, wide in self._widest_readers[m] if reader & mask)
             producer = flow.producer[m]
             if producer >= 0 and mask >> producer & 1:
-                held = held or min(1, self._least_computed[producer])
+                held = held or min(1, self.dataflow.least_rows[producer])
                 if not flow.is_output[m] and not flow.readers[m] & ~(mask | bit):
                     dram -= self._map_bytes[m]
             elif not flow.readers[m] & mask:
@@ -401,7 +340,7 @@ class GroupCosts:
             if rows > held:
                 floor += (rows - held) * self._row_bytes[m]
         for m in flow.results[op]:
-            if self._least_computed[op]:
+            if self.dataflow.least_rows[op]:
                 floor += self._row_bytes[m]
             if flow.is_output[m] or flow.readers[m]:
                 dram += self._map_bytes[m]

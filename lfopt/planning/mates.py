@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 
+from lfopt.fusion import connected_parts
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.slices import Slices
@@ -31,15 +32,7 @@ def mates(flow: Dataflow, holds: list[dict[int, int]], row_bytes: list[int], wei
 def parts(flow: Dataflow, inside: int) -> list[int]:
     """Per operator: the operators that it hangs together with by a path within the set; itself alone where it is outside."""
     found = [1 << i for i in range(len(flow))]
-    while inside:
-        part = frontier = inside & -inside
-        while frontier:
-            spread = 0
-            for i in bits(frontier):
-                spread |= flow.neighbours[i]
-            frontier = spread & inside & ~part
-            part |= frontier
-        inside &= ~part
+    for part in connected_parts(flow.neighbours, inside):
         for i in bits(part):
             found[i] = part
     return found

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, dram_bytes, round_up
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, round_up
 from lfopt.ops import bits
 from lfopt.planning import tiles
+from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.streaming import Layout, line_buffer_schedule
+from lfopt.planning.widest import Widest
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 
@@ -16,20 +18,21 @@ DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 def plan_groups(costs: GroupCosts, groups: tuple[int, ...]) -> tuple[PlannedGroup, ...] | DoesNotFit:
     """The groups of a legal scheme, planned in the order given; or the first one that may not run."""
     planned: list[PlannedGroup] = []
+    widest = Widest(costs)
     for group in groups:
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        planned.append(_planned(costs, group, cost, len(planned)))
+        planned.append(_planned(widest, group, cost, len(planned)))
     return tuple(planned)
 
 
-def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedGroup:
-    flow = costs.dataflow
+def _planned(widest: Widest, group: int, cost: Cost, number: int) -> PlannedGroup:
+    costs, flow = widest.costs, widest.costs.dataflow
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
-    places, steps, reason = _schedule(costs, group, cost)
+    needed, places, steps, reason = _schedule(widest, group, cost)
     moved = dram_bytes(steps) if steps else costs.dram(group)
     assert moved == costs.dram(group), f"{flow.names(group)}: the steps move {moved}, the search reckoned with {costs.dram(group)}"
     return PlannedGroup(
@@ -38,7 +41,7 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
         mode=cost.mode,
         band_rows=costs.band_rows(group),
         weight_passes=costs.weight_passes(group),
-        buffer_bytes=costs.planned_bytes(group),
+        buffer_bytes=needed,
         dram=moved,
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
@@ -48,26 +51,28 @@ def _planned(costs: GroupCosts, group: int, cost: Cost, number: int) -> PlannedG
     )
 
 
-def _schedule(costs: GroupCosts, group: int, cost: Cost) -> tuple[tuple[Place, ...], tuple[Node, ...], str]:
-    """Places, steps; or why there are none."""
+def _schedule(widest: Widest, group: int, cost: Cost) -> tuple[int, tuple[Place, ...], tuple[Node, ...], str]:
+    """Buffer bytes, places, steps; or why there are no steps."""
+    costs, needed = widest.costs, cost.buffer_bytes
     kind = costs.dataflow.operators[(group & -group).bit_length() - 1].kind
     if cost.mode == "opaque":
-        return (), (), f"lfopt has no rules for operator {kind}"
+        return needed, (), (), f"lfopt has no rules for operator {kind}"
     if cost.mode == "excluded":
-        return (), (), "traffic 'paper' leaves the operator out"
+        return needed, (), (), "traffic 'paper' leaves the operator out"
     if cost.mode == "lbdf":
-        return (*line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, costs.line_buffers.ring_rows(group)), "")
+        return needed, *line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, costs.line_buffers.ring_rows(group)), ""
     if cost.mode == "resident":
-        return (*costs.widest_resident(group).schedule(group), "")
+        resident = widest.resident(group)
+        return resident.need(group), *resident.schedule(group), ""
     if cost.mode == "brr":
-        bands, banded = costs.widest_bands(group)
-        return (*bands.schedule(group, banded), "")
+        bands, banded = widest.bands(group)
+        return banded.buffer_bytes, *bands.schedule(group, banded), ""
     if costs.traffic is not Traffic.TILED:
-        return (), (), f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+        return needed, (), (), f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
     chosen = costs.tile(group)
     if chosen.kind == "none":
-        return (), (), f"the buffer is too small for any tiling of {kind} that lfopt knows"
-    return (*tiles.schedule(costs.tiles.work(group), chosen), "")
+        return needed, (), (), f"the buffer is too small for any tiling of {kind} that lfopt knows"
+    return needed, *tiles.schedule(costs.tiles.work(group), chosen), ""
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
@@ -102,3 +107,18 @@ def total_dram(groups: tuple[PlannedGroup, ...], *, mode: str | None = None) -> 
         if (group.mode == mode) if mode else (group.mode != "excluded"):
             total += group.dram
     return total
+
+
+def totals_of(costs: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
+    """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has."""
+    moved, bound = total_dram(groups).total, lower_bound_bytes
+    return Totals(
+        dram_bytes=moved,
+        layer_by_layer_bytes=layer_by_layer_bytes(costs),
+        epilogue_fused_bytes=epilogue_fused_bytes(costs),
+        compulsory_bytes=costs.compulsory_bytes,
+        lower_bound_bytes=bound,
+        gap=(moved - bound) / bound if bound else 0.0,
+        proof="optimal" if moved == bound else "bound",
+        excluded_bytes=total_dram(groups, mode="excluded").total,
+    )

@@ -185,7 +185,7 @@ class Slices:
     @cached_property
     def facts(self) -> list[Facts]:
         """Per operator."""
-        flow, least = self.dataflow, least_rows(self.dataflow)
+        flow, least = self.dataflow, self.dataflow.least_rows
         found: list[Facts] = []
         dense = [True] * len(flow)  # whether no reader leaves gaps in its rows
         for i in reversed(range(len(flow))):
@@ -307,16 +307,6 @@ class Slices:
         flow = self.dataflow
         names = {w.name for weights in flow.weights for w in weights if not w.gathered}
         return {name: self.layout.constant_bytes(name, whole(flow.graph.shape(name))) for name in names}
-
-
-def least_rows(flow: Dataflow) -> list[int]:
-    """Per operator: rows that it computes in whatever group: all of a result of the network, else what the least demanding reader needs."""
-    least = list(flow.heights)
-    for i in reversed(range(len(flow))):
-        if not any(flow.is_output[m] for m in flow.results[i]):
-            readers = ((o.reads, least[c]) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i])
-            least[i] = min([least[i], *(reads.need[rows - 1] if rows else 0 for reads, rows in readers)])
-    return least
 
 
 def without_gaps(reads: RowReads) -> bool:

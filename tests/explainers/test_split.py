@@ -9,10 +9,10 @@ import pytest
 
 from explainers.controls import random_links
 from explainers.graph import links
-from explainers.split import Explain, Splitter, connected_parts
+from explainers.split import Explain, Splitter
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.fusion import check
+from lfopt.fusion import check, connected_parts
 from lfopt.ir import FusionScheme
 from lfopt.ops import Dataflow, bits
 from tests.explainers.networks import chain, network, random_groups
@@ -170,7 +170,7 @@ def test_the_outcome_depends_on_the_group_alone() -> None:
     for case, (flow, mask) in enumerate(random_groups(60, 14)):
         fresh = Splitter(flow, random_links(flow, case), small(2), whole)(mask)
         used = Splitter(flow, random_links(flow, case), small(2), whole)
-        for group in connected_parts(flow, flow.everything):
+        for group in connected_parts(flow.neighbours, flow.everything):
             used(group)
         for i in bits(mask):
             used(1 << i)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from explainers.split import connected_parts
 from lfopt.app.explain import ENOUGH, Need, Use, need_of
+from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
 from lfopt.planning import GroupCosts
@@ -74,7 +74,7 @@ def _without(costs: GroupCosts, group: int, op: int) -> list[int] | None:
     flow = costs.dataflow
     before: list[int] = []
     behind: list[int] = []
-    for part in connected_parts(flow, group & ~(1 << op)):
+    for part in connected_parts(flow.neighbours, group & ~(1 << op)):
         (before if part & flow.ancestors[op] else behind).append(part)
         if part & flow.ancestors[op] and part & flow.descendants[op] or costs.price(part) is None:
             return None
