@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify clean
+.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify bench-validity clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, 
 
 bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
 	$(BIN)/python benchmarks/bench_rectify.py
+
+bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and planner; what screening brings to a search
+	$(BIN)/python benchmarks/bench_validity.py
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -265,6 +265,16 @@ class Dataset:
         return np.concatenate([shard.need for shard in self.shards])
 
     @cached_property
+    def neediest(self) -> np.ndarray:
+        """(groups,) int64: F_beta of the operator of each group that needs most by itself, in bytes."""
+        found: list[np.ndarray] = []
+        for n, shard in enumerate(self.shards):
+            costs = costs_of(self.flow(n), self.hardware, self.scheme)
+            alone = np.array([need(costs, 1 << i) for i in range(len(costs.dataflow))], np.int64)
+            found.append(np.maximum.reduceat(alone[shard.members], shard.offsets[:-1]))
+        return np.concatenate(found)
+
+    @cached_property
     def network(self) -> np.ndarray:
         """(groups,) int64: number of the network."""
         return np.repeat(np.arange(len(self.shards)), [len(shard) for shard in self.shards])

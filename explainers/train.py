@@ -1,7 +1,8 @@
 """Train the network that predicts validity; measure what it will be used as: the stored weights, in NumPy.
 
 A group's label at a buffer size follows from its F_beta, so besides the five sizes of the data set, groups are also shown at sizes near their F_beta:
-what is learnt is where the border lies, not which sizes are common.
+what is learnt is where the border lies, not which sizes are common. Groups in pieces are shown too, for the explainers' sake
+(`explainers.counterfactuals`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
@@ -23,7 +24,8 @@ from explainers.fidelity import measures
 from explainers.graph import FEATURES, KINDS, Batch, GroupGraph, resized
 from explainers.metrics import by as by_label
 from explainers.metrics import log_loss, measured
-from explainers.model import HIDDEN, LAYERS, Network, neighbours
+from explainers.minibatches import Minibatch, collate, in_pieces, shown, whole
+from explainers.model import HIDDEN, LAYERS, Network
 from explainers.pg_explainer import LinkScores
 from explainers.predictor import Predictor, sigmoid
 from explainers.rg_explainer import Agent, link_scores
@@ -35,8 +37,6 @@ SCHEMA = "lfopt.card/1"
 AT_ONCE = 20_000  # operators that are measured together
 STEPS = 16  # minibatches at least, however small the data set
 MEASURED = 300  # samples that explainers are measured on
-SPREAD = 0.7  # doublings: standard deviation of buffer sizes near F_beta
-SMALLEST, LARGEST = 1 << 15, 1 << 23  # bytes: buffer sizes that are shown
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
 
@@ -52,21 +52,8 @@ class Settings:
     rate: float = 2e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
     operators: int = 3000  # per step
     near: float = 0.5  # share of groups that are shown at a buffer size near their F_beta
-
-
-@dataclass(frozen=True, eq=False)
-class Minibatch:
-    """Groups that go through the network together, for a buffer of one byte."""
-
-    features: np.ndarray  # (operators, FEATURES)
-    adjacent: Tensor  # (operators, operators) sparse
-    group: np.ndarray  # (operators,) of the minibatch
-    needs: np.ndarray  # (groups,) float64: F_beta
-
-    def at(self, buffers: np.ndarray) -> tuple[Tensor, Tensor, Tensor, int]:
-        """What the network takes, with one buffer size per group."""
-        features = resized(self.features, buffers[self.group])
-        return torch.from_numpy(features), self.adjacent, torch.from_numpy(self.group), len(self.needs)
+    cut: int = 2  # ways in which every group is cut into pieces
+    cut_sizes: int = 2  # buffer sizes at which each of these is shown in an epoch
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +75,7 @@ def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report
     stored = _stored(rescaled(weights, temperature, dataset.examples(parts.validation).graphs))
     seconds = time.perf_counter() - start
     figures = {name: _figures(stored, dataset, getattr(parts, name)) for name in ("validation", "test")}
+    figures["test"]["in_pieces"] = _figures_in_pieces(stored, dataset, parts.test, settings.seed)
     return Trained(
         stored,
         {
@@ -112,15 +100,15 @@ def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report
 def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings, count: int, report: Report) -> dict[str, Trained]:
     """PGExplainer and RG-Explainer for a predictor, by the names pg and rg.
 
-    They learn from `count` samples (a group at a buffer size) of the training part of the random split, which the predictor calls invalid, and are
-    measured on up to MEASURED others of the test part.
+    They learn from `count` samples (a group at a buffer size) of the training part of the random split, as `blamed` picks them, and are measured on
+    up to MEASURED others of the test part.
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
     graphs, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
     if not graphs:
         raise InvalidConfig(
-            f"scheme {dataset.scheme}: the predictor calls no group of more than one operator invalid; explainers have nothing to learn from"
+            f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators fit one by one; explainers have nothing to learn from"
         )
     embedded = [predictor.embed(graph) for graph in tests]
     chance = measures([(graph, rng.random(graph.links.shape[1])) for graph in tests], predictor)
@@ -167,12 +155,14 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
 
 
 def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[GroupGraph]:
-    """Up to `count` graphs of these groups at some buffer size, of those that the predictor calls invalid and that have links."""
+    """Up to `count` graphs of these groups at some buffer size, of those that the predictor calls invalid, that have links, and whose operators fit
+    one by one: of an operator that does not, there is nothing to explain, and SPLIT takes it out beforehand.
+    """
     found: list[GroupGraph] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
-        graphs = dataset.examples(few).graphs
-        invalid = predictor.invalid(graphs) > 0.5
-        found += [graph for graph, wrong in zip(graphs, invalid, strict=True) if wrong and graph.links.shape[1]]
+        examples = dataset.examples(few)
+        wanted = (predictor.invalid(examples.graphs) > 0.5) & (dataset.neediest[examples.groups] < examples.betas)
+        found += [graph for graph, right in zip(examples.graphs, wanted.tolist(), strict=True) if right and graph.links.shape[1]]
         if len(found) >= 3 * count:
             break
     return [found[k] for k in rng.permutation(len(found))[:count].tolist()]
@@ -218,18 +208,21 @@ def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> 
         )
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
-    batches = collate(dataset, parts.train, settings.operators, rng, STEPS)
-    checks = collate(dataset, parts.validation, AT_ONCE, rng)
+    order = rng.permutation(parts.train)
+    batches = collate(whole(dataset, order), settings.operators, STEPS)
+    pieces = [batch for _ in range(settings.cut) for batch in collate(in_pieces(dataset, order, rng), settings.operators, STEPS)]
+    checks = collate(whole(dataset, parts.validation), AT_ONCE)
     network = Network()
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
-    steps = settings.epochs * len(batches) * len(BETAS)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=steps, pct_start=0.1)
+    steps = len(batches) * len(BETAS) + len(pieces) * settings.cut_sizes  # of an epoch
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.epochs * steps, pct_start=0.1)
     history: list[tuple[float, float]] = []
     best, kept = math.inf, dict[str, Tensor]()
     for epoch in range(settings.epochs):
         network.train()
         loss = 0.0
-        for batch, buffers in _shown(batches, settings.near, rng):
+        every = shown(batches, len(BETAS), settings.near, rng) + shown(pieces, settings.cut_sizes, settings.near, rng)
+        for batch, buffers in (every[k] for k in rng.permutation(steps).tolist()):
             logits = network(*batch.at(buffers))
             error = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy((batch.needs >= buffers).astype(np.float32)))
             optimizer.zero_grad()
@@ -239,7 +232,7 @@ def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> 
             schedule.step()
             loss += error.item()
         found = _validation_loss(network.eval(), checks)
-        history.append((loss / (len(batches) * len(BETAS)), found))
+        history.append((loss / steps, found))
         if found < best:
             best, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
         report(f"{dataset.scheme}: epoch {epoch + 1}, validation loss {found:.4f} (best {best:.4f})", (epoch + 1) / settings.epochs)
@@ -247,36 +240,6 @@ def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> 
             break
     network.load_state_dict(kept)
     return network, history
-
-
-def collate(dataset: Dataset, groups: np.ndarray, operators: int, rng: np.random.Generator, least: int = 1) -> list[Minibatch]:
-    """The groups in a random order, in minibatches of about so many operators; of fewer, if that makes less than `least` minibatches."""
-    order = rng.permutation(groups)
-    graphs = dataset.examples(order, betas=(1,)).graphs
-    operators = min(operators, sum(len(graph) for graph in graphs) // least)
-    found: list[Minibatch] = []
-    first = size = 0
-    for k, graph in enumerate(graphs, 1):
-        size += len(graph)
-        if size >= operators or k == len(graphs):
-            batch = Batch.of(graphs[first:k])
-            sizes = np.diff(np.append(batch.starts, len(batch.features)))
-            needs = dataset.needs[order[first:k]].astype(np.float64)
-            found.append(Minibatch(batch.features, neighbours(batch.links, size), np.repeat(np.arange(k - first), sizes), needs))
-            first, size = k, 0
-    return found
-
-
-def _shown(batches: Sequence[Minibatch], near: float, rng: np.random.Generator) -> list[tuple[Minibatch, np.ndarray]]:
-    """Every minibatch once per buffer size: each group at each size once, but for a share that is shown near its F_beta instead."""
-    found: list[tuple[Minibatch, np.ndarray]] = []
-    for batch in batches:
-        count = len(batch.needs)
-        sizes = rng.permuted(np.tile(np.array(BETAS, np.float64), (count, 1)), axis=1)
-        for k in range(len(BETAS)):
-            close = np.clip(batch.needs * np.exp2(rng.normal(0, SPREAD, count)), SMALLEST, LARGEST).round()
-            found.append((batch, np.where(rng.random(count) < near, close, sizes[:, k])))
-    return [found[k] for k in rng.permutation(len(found))]
 
 
 @torch.no_grad()
@@ -309,6 +272,16 @@ def _figures(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarra
     networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
     cuts = {"by_beta": betas, "by_family": dataset.families[owners], "by_network": networks}
     return rounded({**measured(probability, invalid), **{name: by_label(labels, probability, invalid) for name, labels in cuts.items()}})
+
+
+def _figures_in_pieces(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray, seed: int) -> dict[str, Any]:
+    """Overall figures of groups that were cut, at every buffer size."""
+    labelled = in_pieces(dataset, groups, np.random.default_rng(seed))
+    if not labelled:
+        return rounded(measured(np.empty(0), np.empty(0, bool)))
+    batch, needs, predictor = Batch.of([group.graph for group in labelled]), np.array([group.need for group in labelled]), Predictor(weights)
+    logits = [predictor.logits(replace(batch, features=resized(batch.features, np.full(len(batch.features), beta)))) for beta in BETAS]
+    return rounded(measured(sigmoid(np.concatenate(logits)), np.concatenate([needs >= beta for beta in BETAS])))
 
 
 def rounded(found: Any) -> Any:

@@ -121,6 +121,11 @@ class Partitions:
 
     # -- groups --------------------------------------------------------------------------------------------------------------------------
 
+    @property
+    def judged(self) -> int:
+        """Groups that are known to be legal or not."""
+        return len(self._prices) + len(self._illegal)
+
     def price(self, mask: int) -> Price | None:
         """What a connected, convex group costs; None if it is not legal."""
         if known := self._prices.get(mask):

@@ -14,8 +14,9 @@ import pytest
 from explainers.dataset import Dataset, splits
 from explainers.graph import Batch
 from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
+from explainers.minibatches import collate, whole
 from explainers.predictor import Predictor
-from explainers.train import Settings, collate, train_predictor
+from explainers.train import Settings, train_predictor
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.commands.dataset import dataset as make_dataset
 from lfopt.app.commands.train import train as command
@@ -106,7 +107,7 @@ def test_training_ends_when_it_no_longer_helps(data):
 
 def test_minibatches_hold_every_group_once(data):
     part = splits(data, "random", 0).train
-    batches = collate(data, part, 200, np.random.default_rng(0))
+    batches = collate(whole(data, np.random.default_rng(0).permutation(part)), 200)
     assert sorted(need for batch in batches for need in batch.needs.tolist()) == sorted(data.needs[part].tolist())
     features, adjacent, group, count = batches[0].at(np.full(len(batches[0].needs), 1e6))
     assert len(features) == len(group) == adjacent.shape[0]

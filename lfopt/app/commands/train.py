@@ -27,7 +27,7 @@ def train(
     everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
     epochs: int = 50,
     patience: int = 12,
-    samples: int = 3000,
+    samples: int = 6000,
     seed: int = 0,
     threads: int = 1,
 ) -> None:

@@ -1,0 +1,158 @@
+"""What a verdict on a group costs: by the predictor, by the exact checker, by the planner; and what screening brings to a search. One core.
+
+    python benchmarks/bench_validity.py [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+
+Groups are those that random search meets at 256 KiB (traffic paper under lbdf, once under brr). Each of the three starts knowing nothing of them:
+
+    predictor  features and network in NumPy, all groups at once
+    checker    F_beta of every group
+    planner    steps and places in the buffer of every group that runs whole from it: the cheapest thing that a compiler must do to say yes
+
+Then local search, unguided and guided by the analytic explainer: plain, and with the predictor deciding which groups are worth a check. Checks are
+what the checker was asked for. If a check took c seconds more than it does, screening would pay from c = (seconds lost) / (checks saved) on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, get_args
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from explainers.dataset import LabelScheme, costs_of
+from explainers.graph import Groups
+from explainers.predictor import Predictor
+from explainers.sampling import need
+from lfopt import zoo
+from lfopt.app.guidance import explainer, screener, splitter
+from lfopt.frontend import from_model
+from lfopt.ir import Hardware
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.plan import plan_groups
+from lfopt.rewrite import simplify
+from search.exact import solve
+from search.local import improve
+from search.partition import Dice, Partitions
+from search.problem import Problem
+
+CHIP = Hardware(256 << 10)
+NETWORKS = ("mobilenet_v2", "resnet50", "efficientnet_b3")
+GATED = ("efficientnet_b3",)  # squeeze-and-excite: not under brr, as in the paper
+PLANNED = 200  # groups that the planner plans
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--networks", nargs="+", choices=zoo.names(), default=NETWORKS, help="default: %(default)s")
+    parser.add_argument("--plans", type=int, default=40, help="random plans whose groups are judged (default %(default)s)")
+    parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    options = parser.parse_args()
+    verdicts: list[Row] = []
+    searches: list[Row] = []
+    for name in options.networks:
+        flow = Dataflow.of(simplify(from_model(zoo.build(name, weights=False))))
+        for scheme in get_args(LabelScheme):
+            if scheme == "brr" and name in GATED:
+                continue
+            verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})
+            searches += [{"network": name, "scheme": scheme, **row} for row in _searches(flow, scheme, options.budget, options.seeds)]
+    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
+    console.print(_table("groups a second, nothing known before", verdicts))
+    console.print(_table(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
+    if options.json:
+        options.json.write_text(json.dumps({"verdicts": verdicts, "searches": searches}, indent=1) + "\n")
+
+
+def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
+    groups = _met(_costs(flow, scheme), plans)
+    predictor, whole = Predictor.load(scheme), costs_of(flow, CHIP, scheme)
+    legal = [group for group in groups if need(whole, group) < CHIP.buffer_bytes][:PLANNED]
+    operators = sum(group.bit_count() for group in groups)
+    by_predictor = _seconds(lambda: predictor.invalid(Groups(flow, CHIP).batch(groups)))
+    costs, known = costs_of(flow, CHIP, scheme), costs_of(flow, CHIP, scheme)
+    by_checker = _seconds(lambda: [need(costs, group) for group in groups])
+    before = _seconds(lambda: [known.evaluate(group) for group in legal])
+    by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
+    return {
+        "groups": len(groups), "operators": operators / len(groups), "predictor": len(groups) / by_predictor,
+        "operators a second": operators / by_predictor, "checker": len(groups) / by_checker, "planner": len(legal) / by_planner,
+    }  # fmt: skip
+
+
+def _met(costs: GroupCosts, plans: int) -> list[int]:
+    """Different groups that random search asks about."""
+    asked: dict[int, None] = {}
+
+    class Recorded(Partitions):
+        def price(self, mask: int) -> Any:
+            asked[mask] = None
+            return super().price(mask)
+
+    partitions, dice = Recorded(Problem.of(costs)), Dice(0)
+    for _ in range(plans):
+        partitions.draw(dice)
+    return list(asked)
+
+
+def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> list[Row]:
+    best = solve(Problem.of(_costs(flow, scheme)), time_limit=60).lower_bound_bytes
+    found: list[Row] = []
+    for guided in (False, True):
+        for screened in (False, True):
+            rows = [_search(flow, scheme, budget, seed, guided=guided, screened=screened) for seed in range(seeds)]
+            gap = fmean(row["dram_bytes"] for row in rows) / best - 1
+            means = {key: fmean(row[key] for row in rows) for key in ("seconds", "checks", "unchecked")}
+            found.append({"guidance": "analytic" if guided else "none", "screened": "yes" if screened else "no", "gap %": 100 * gap, **means})
+    return found
+
+
+def _search(flow: Dataflow, scheme: LabelScheme, budget: int, seed: int, *, guided: bool, screened: bool) -> Row:
+    costs = _costs(flow, scheme)
+    problem = Problem.of(costs)
+    partitions = Partitions(problem)
+    split = splitter(explainer(costs, "analytic", seed), partitions) if guided else None
+    screen = screener(costs, Predictor.load(scheme)) if screened else None
+    start = time.process_time()
+    result = improve(problem, budget=budget, seed=seed, partitions=partitions, split=split, screen=screen)
+    return {
+        "dram_bytes": result.dram_bytes, "seconds": time.process_time() - start, "checks": partitions.judged, "unchecked": result.repairs.screened,
+    }  # fmt: skip
+
+
+def _costs(flow: Dataflow, scheme: LabelScheme) -> GroupCosts:
+    return GroupCosts(flow, CHIP, Traffic.PAPER if scheme == "lbdf" else Traffic.ONCE, scheme=scheme, epilogue=False)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.process_time()
+    run()
+    return time.process_time() - start
+
+
+def _table(title: str, rows: Sequence[Row]) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0]:
+        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(value if isinstance(value, str) else f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}" for value in row.values()))
+    return table
+
+
+if __name__ == "__main__":
+    main()
