@@ -292,7 +292,7 @@ def _table(case: Case, runs: list[Run], settings: Settings) -> Table:
     tables = f"table{'s'[: len(case.tables) - 1]} {', '.join(case.tables)}"
     title = f"{case.network}, {case.chip} ({tables}): {runs[0]['operators']} operators, {plans:,} plans, {settings.seeds} seeds"
     marks = [mark for mark in MARKS if mark <= plans]
-    table = Table(title=f"{title}; optimum {optimum}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"{title}; optimum {optimum}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     late: list[str] = []
     table.add_column("", no_wrap=True)
     table.add_column("guidance", no_wrap=True)

@@ -1,1 +1,6 @@
-"""From a plan to C and to command streams. Nothing lives here yet."""
+"""From a plan to C and to command streams."""
+
+from codegen.emit import emit_c
+from codegen.source import CSource, Unsupported
+
+__all__ = ["CSource", "Unsupported", "emit_c"]

@@ -19,6 +19,8 @@ COMMANDS = {
     "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
     "simulate": "Show what a plan moves and saves, and what it costs in cycles and energy by the model.",
     "execute": "Run a plan row by row, count its bytes, and compare the outputs with the reference.",
+    "run": "Run a network on given inputs: planned, compiled, and kept for the next time.",
+    "codegen": "Write a plan as C with a program around it, and compile it.",
     "check": "Recount everything that a plan claims, independently of the planner.",
     "report": "Write a plan as one HTML page to look at.",
     "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.",

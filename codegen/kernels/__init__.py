@@ -1,0 +1,1 @@
+"""Kernels: one C function per unit, which makes one row of its result."""

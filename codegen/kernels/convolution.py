@@ -1,0 +1,80 @@
+"""Convolutions without groups, and products with constant matrices: register tiles of pixels x channels, summed over all taps and input channels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.kernels.tiles import Channels, Pixels, pixels, tile
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window, declare_rows
+from codegen.writer import Writer
+
+
+def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
+    """The kernel of a unit; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
+    source, made = unit.images(window.map), unit.images(unit.result)
+    across, size = tile(made.channels, made.pixels, unit.target)
+    along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
+    rows = weights.shape[2]
+    variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
+    for channels in across:
+        for part in along:
+            key = part.size, part.missing, channels.lanes
+            if key not in variants:
+                variants[key] = f"{unit.name}_{len(variants)}"
+                _tile(out, unit, window, variants[key], part, channels, source.channels)
+    with out.kernel(unit.name):
+        out.all(declare_rows(unit, window, rows))
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        for channels in across:
+            packed = unit.blob.add(_packed(weights, channels))
+            shift = np.zeros(made.channels, np.float32) if bias is None else bias
+            start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
+            step = weights.shape[1] * rows * weights.shape[3] * channels.width
+            with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
+                out(f"const float *w = {packed} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
+                out(f"int c = {channels.first} + t * {channels.width};")
+                for part in along:
+                    name = variants[part.size, part.missing, channels.lanes]
+                    with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
+                        move = f"p * {window.strides[1] * source.channels}"
+                        out(f"{name}(x, from, to, {move}, w, b, y + p * {made.channels} + c{unit.arguments('p', 'c', made.channels)});")
+    out("")
+
+
+def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
+    """(tiles, kernel rows, kernel columns, input channels, channels of a tile)."""
+    part = weights[channels.first : channels.first + channels.width * channels.tiles]
+    return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
+
+
+def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels, inputs: int) -> None:
+    made = unit.images(unit.result)
+    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    columns = len(window.reach)
+    per_tap = inputs * channels.width
+    head = f"static void {name}(const float *const *x, int from, int to, int at, const float *restrict w, const float *restrict b, float *restrict y"
+    with out.block(f"{head}{unit.parameters})"):
+        for p in range(part.size):
+            for k, lanes in enumerate(channels.lanes):
+                out(f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
+        with out.block("for (int k = from; k < to; k++)"):
+            for column, reach in enumerate(window.reach):
+                there = [p for p in range(part.size) if (p, column) not in part.missing]
+                if not there:
+                    continue
+                with out.block(""):
+                    out(f"const float *a = x[k] + at + {reach * inputs}, *v = w + (k * {columns} + {column}) * {per_tap};")
+                    with out.block(f"for (int i = 0; i < {inputs}; i++)"):
+                        for k, lanes in enumerate(channels.lanes):
+                            out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
+                        for p in there:
+                            out(f"float a{p} = a[{p * window.strides[1] * inputs}];")
+                            out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
+                        out("a++;", f"v += {channels.width};")
+        for p in range(part.size):
+            for k, lanes in enumerate(channels.lanes):
+                out.all(unit.finish(f"s{p}_{k}", lanes, p, offsets[k], made.channels))
+                out(f"*(u{lanes} *)(y + {p * made.channels + offsets[k]}) = s{p}_{k};")
+    out("")

@@ -1,0 +1,112 @@
+"""Depthwise convolutions and pools: every channel on its own, taps unrolled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.kernels.tiles import Pixels, pixels, vectors
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window, declare_rows
+from codegen.writer import Writer
+
+MOST = 8  # pixels of a tile
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How the taps of a channel become one value."""
+
+    start: str  # of the sum; with weights, that is the bias
+    tap: str  # C statement: {sum}, {value}, {column}, {lanes}
+    weights: np.ndarray | None = None  # (channels, taps)
+    bias: np.ndarray | None = None  # (channels,)
+    divisors: np.ndarray | None = None  # (rows, pixels) of the result
+
+
+def depthwise(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
+    """The kernel of a depthwise convolution; `weights`: (channels, 1, kernel rows, kernel columns)."""
+    shift = np.zeros(len(weights), np.float32) if bias is None else bias
+    _kernel(out, unit, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
+
+
+def max_pool(out: Writer, unit: Unit, window: Window) -> None:
+    """The kernel of a pool that takes the largest."""
+    _kernel(out, unit, window, Fold("-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
+
+
+def average_pool(out: Writer, unit: Unit, window: Window, divisors: np.ndarray) -> None:
+    """The kernel of a pool that takes the mean; `divisors`: (rows, pixels), the elements that each result is the mean of."""
+    _kernel(out, unit, window, Fold("0.0f", "{sum} += {value};", divisors=divisors))
+
+
+def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
+    source, made = unit.images(window.map), unit.images(unit.result)
+    size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3))
+    along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
+    lanes_of = vectors(made.channels, unit.target)
+    variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
+    for lanes in dict.fromkeys(lanes_of):
+        for part in along:
+            if (key := (part.size, part.missing, lanes)) not in variants:
+                variants[key] = f"{unit.name}_{len(variants)}"
+                _tile(out, unit, window, fold, variants[key], part, lanes)
+    with out.kernel(unit.name):
+        out.all(declare_rows(unit, window, window.kernel[0]))
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        if fold.divisors is not None:
+            out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
+        divide = ", d + p" if fold.divisors is not None else ""
+        first = 0
+        for lanes in dict.fromkeys(lanes_of):
+            count = lanes_of.count(lanes)
+            with out.block(f"for (int t = 0; t < {count}; t++)"):
+                out(f"int c = {first} + t * {lanes};")
+                weights = _constants(unit, fold, first, lanes, count)
+                for part in along:
+                    with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
+                        move = f"p * {window.strides[1] * source.channels} + c"
+                        extras = unit.arguments("p", "c", made.channels)
+                        name = variants[part.size, part.missing, lanes]
+                        out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.channels} + c{extras});")
+            first += count * lanes
+    out("")
+
+
+def _constants(unit: Unit, fold: Fold, first: int, lanes: int, count: int) -> str:
+    """Weights and bias of the vectors of channels from `first` on, as arguments."""
+    if fold.weights is None or fold.bias is None:
+        return ""
+    taps = fold.weights[first : first + count * lanes].reshape(count, lanes, -1).transpose(0, 2, 1)
+    bias = fold.bias[first : first + count * lanes]
+    return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
+
+
+def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: Pixels, lanes: int) -> None:
+    source, made = unit.images(window.map), unit.images(unit.result)
+    rows, columns = window.kernel
+    weighted, divided = fold.weights is not None, fold.divisors is not None
+    constants = ", const float *restrict w, const float *restrict b" if weighted else ""
+    constants += ", const float *restrict d" if divided else ""
+    with out.block(f"static void {name}(const float *const *x, int from, int to, int at{constants}, float *restrict y{unit.parameters})"):
+        for p in range(part.size):
+            out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
+        for row in range(rows):
+            with out.block(f"if (from <= {row} && {row} < to)"):
+                out(f"const float *a = x[{row}] + at;")
+                if weighted:
+                    read = [k for k in range(columns) if any((p, k) not in part.missing for p in range(part.size))]
+                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * columns + k) * lanes});" for k in read)
+                for p in range(part.size):
+                    for column, reach in enumerate(window.reach):
+                        if (p, column) not in part.missing:
+                            value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.channels})"
+                            out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
+        for p in range(part.size):
+            if divided:
+                out(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);")
+            out.all(unit.finish(f"s{p}", lanes, p, 0, made.channels))
+            out(f"*(u{lanes} *)(y + {p * made.channels}) = s{p};")
+    out("")

@@ -1,0 +1,145 @@
+"""Which kernel makes which operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from codegen.images import Image, channels_first
+from codegen.kernels.convolution import convolution
+from codegen.kernels.depthwise import average_pool, depthwise, max_pool
+from codegen.kernels.simple import concatenation, mean, softmax
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window
+from codegen.writer import Writer
+from lfopt.ops import Call
+from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.windows import Window as Taps
+from lfopt.ops.windows import windows
+
+
+def kernel(out: Writer, unit: Unit) -> None:
+    """Write the C function of a unit. Raises Unsupported."""
+    kind = unit.call.operator.kind
+    if len(unit.call.results) != 1:
+        raise unit.unsupported(f"{len(unit.call.results)} results", "operators with one")
+    if kind not in HEADS:
+        raise unit.unsupported("an operator that has no kernel", ", ".join(sorted(HEADS)) + " and elementwise operators")
+    HEADS[kind](out, unit)
+
+
+def is_pointwise(call: Call) -> bool:
+    """Whether it is a convolution that reads, for each pixel, that pixel alone: a whole map can then be taken as one long row."""
+    if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4:
+        return False
+    return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
+
+
+def _window(unit: Unit) -> Window:
+    rows, columns = windows(unit.call)
+    return Window(
+        unit.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
+    )
+
+
+def _conv(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if len(call.result) != 4 or call.shape(0)[0] != 1:
+        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, C, H, W]")
+    weights, bias = unit.constant(1), unit.constant(2) if call.has(2) else None
+    group = call.attribute("group", 1)
+    if group == 1:
+        convolution(out, unit, _window(unit), weights, bias)
+    elif group == call.shape(0)[1] == weights.shape[0]:
+        depthwise(out, unit, _window(unit), weights, bias)
+    else:
+        dense = np.zeros((weights.shape[0], call.shape(0)[1], *weights.shape[2:]), weights.dtype)
+        made, read = weights.shape[0] // group, weights.shape[1]
+        for g in range(group):
+            dense[g * made : (g + 1) * made, g * read : (g + 1) * read] = weights[g * made : (g + 1) * made]
+        convolution(out, unit, _window(unit), dense, bias)
+
+
+def _product(out: Writer, unit: Unit) -> None:
+    """Gemm and MatMul with constant weights: a convolution of one tap."""
+    call = unit.call
+    if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2:
+        raise unit.unsupported("operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
+    if len(call.shape(0)) == 4:
+        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, S, D] and [1, C]")
+    weights, bias = unit.constant(1), None
+    if call.operator.kind == "Gemm":
+        if call.attribute("transA", 0):
+            raise unit.unsupported("transA", "transA 0")
+        weights = weights if call.attribute("transB", 0) else weights.T
+        weights = weights * np.float32(call.attribute("alpha", 1.0))
+        if call.has(2):
+            bias = np.broadcast_to(unit.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])).reshape(-1)
+    else:
+        weights = weights.T
+    source, behind = unit.operand(0), unit.flow.maps[unit.operand(0)]
+    if channels_first(behind.shape):  # a map flattened: our order of its elements is another
+        _, channels, height, width = behind.shape
+        if channels * height * width != weights.shape[1]:
+            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(call.shape(0))}", "views that keep pixels, or flatten all of them")
+        weights = weights.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).reshape(len(weights), -1)
+
+    def flattened(m: int) -> Image:
+        found = unit.images(m)
+        return Image(1, 1, found.elements) if m == source and found.channels != weights.shape[1] else found
+
+    convolution(out, replace(unit, images=flattened), Window(source, (1, 1)), weights[:, :, None, None], bias)
+
+
+def _pool(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if len(call.result) != 4:
+        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, C, H, W]")
+    if call.operator.kind == "MaxPool":
+        max_pool(out, unit, _window(unit))
+        return
+    padded = bool(call.attribute("count_include_pad", 0))
+    average_pool(out, unit, _window(unit), np.outer(*(_counts(window, padded=padded) for window in windows(call))).astype(np.float32))
+
+
+def _counts(window: Taps, *, padded: bool) -> np.ndarray:
+    """Along one axis: elements that each result is the mean of."""
+    starts = np.arange(window.size_out) * window.stride - window.pad
+    taps = starts[:, None] + np.arange(window.kernel) * window.dilation
+    low, high = (-window.pad, window.size + window.pad_after) if padded else (0, window.size)
+    return ((taps >= low) & (taps < high)).sum(1)
+
+
+def _mean(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    shape = call.shape(0)
+    if call.operator.kind == "ReduceMean" and (len(shape) != 4 or sorted(axis % 4 for axis in reduced_axes(call) or ()) != [2, 3]):
+        raise unit.unsupported(f"a mean of {list(shape)} over axes {reduced_axes(call)}", "a mean over rows and pixels")
+    mean(out, unit, unit.operand(0))
+
+
+def _concat(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    axis = call.attribute("axis", 0) % len(call.result)
+    if axis != (1 if len(call.result) == 4 else len(call.result) - 1) or any(call.constant):
+        raise unit.unsupported(f"axis {axis} of {list(call.result)}, or a constant", "feature maps side by side in their channels")
+    sources = {o.input: o.map for o in unit.flow.operands[unit.head]}
+    concatenation(out, unit, [sources[k] for k in range(len(call.operator.inputs))])
+
+
+def _softmax(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    axis = call.attribute("axis", -1) % len(call.result)
+    if axis != (1 if len(call.result) == 4 else len(call.result) - 1):
+        raise unit.unsupported(f"axis {axis} of {list(call.result)}", "softmax over channels")
+    softmax(out, unit, unit.operand(0))
+
+
+HEADS: dict[str, Callable[[Writer, Unit], None]] = {
+    "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "GlobalAveragePool": _mean,
+    "Concat": _concat, "Softmax": _softmax,
+}  # fmt: skip
+FLATTENING = frozenset({"Gemm", "MatMul"})  # that may read a map flattened
+WITH_TAIL = frozenset({"Conv", "Gemm", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "GlobalAveragePool"})  # whose kernels apply a tail

@@ -1,0 +1,90 @@
+"""Kernels without a window: elementwise operators on their own, means over all pixels, concatenation of channels, softmax over channels."""
+
+from __future__ import annotations
+
+from codegen.kernels.tiles import vectors
+from codegen.kernels.unit import Unit
+from codegen.writer import Writer
+
+
+def elementwise(out: Writer, unit: Unit, source: int) -> None:
+    """The kernel of a unit that is a tail and nothing else: it begins with map `source`."""
+    made = unit.images(unit.result)
+    plain = all(extra.reach != "channel" for extra in unit.tail.extras)
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(source, 'r')};")
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        if plain:
+            _over(out, unit, made.row, "0", made.row)
+        else:
+            with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+                _over(out, unit, made.channels, "p", made.channels)
+    out("")
+
+
+def _over(out: Writer, unit: Unit, count: int, pixel: str, channels: int) -> None:
+    """Loops over so many elements from a pixel on."""
+    lanes_of, first = vectors(count, unit.target), 0
+    for lanes in dict.fromkeys(lanes_of):
+        size = lanes * lanes_of.count(lanes)
+        with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+            at = "c" if pixel == "0" else f"p * {channels} + c"
+            out(f"v{lanes} s = *(const u{lanes} *)(a + {at});")
+            out.all(unit.finish("s", lanes, pixel, "c", channels))
+            out(f"*(u{lanes} *)(y + {at}) = s;")
+        first += size
+
+
+def mean(out: Writer, unit: Unit, source: int) -> None:
+    """The kernel of a mean over all rows and pixels."""
+    image = unit.images(source)
+    lanes_of, first = vectors(image.channels, unit.target), 0
+    with out.kernel(unit.name):
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"memset(y, 0, {image.channels} * sizeof *y);")
+        with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
+            out(f"const float *a = {unit.address(source, 'h')};")
+            for lanes in dict.fromkeys(lanes_of):
+                size = lanes * lanes_of.count(lanes)
+                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+                    out(f"v{lanes} s = *(const u{lanes} *)(y + c);")
+                    out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
+                    out(f"*(u{lanes} *)(y + c) = s;")
+                first += size
+        first = 0
+        for lanes in dict.fromkeys(lanes_of):
+            size = lanes * lanes_of.count(lanes)
+            with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+                out(f"v{lanes} s = *(const u{lanes} *)(y + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
+                out.all(unit.finish("s", lanes, 0, "c", image.channels))
+                out(f"*(u{lanes} *)(y + c) = s;")
+            first += size
+    out("")
+
+
+def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
+    """The kernel of a concatenation of channels."""
+    made = unit.images(unit.result)
+    with out.kernel(unit.name):
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        first = 0
+        for k, source in enumerate(sources):
+            channels = unit.images(source).channels
+            out(f"const float *a{k} = {unit.address(source, 'r')};")
+            out(f"for (int p = 0; p < {made.pixels}; p++) memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
+            first += channels
+    out("")
+
+
+def softmax(out: Writer, unit: Unit, source: int) -> None:
+    """The kernel of a softmax over the channels of every pixel."""
+    made = unit.images(unit.result)
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(source, 'r')};", f"float *y = {unit.address(unit.result, 'r')};")
+        with out.block(f"for (int p = 0; p < {made.pixels}; p++, a += {made.channels}, y += {made.channels})"):
+            out("float most = a[0], sum = 0.0f;", f"for (int c = 1; c < {made.channels}; c++) most = max_1(most, a[c]);")
+            out(f"for (int c = 0; c < {made.channels}; c++) sum += y[c] = exp_1(a[c] - most);")
+            out(f"for (int c = 0; c < {made.channels}; c++) y[c] /= sum;")
+    out("")

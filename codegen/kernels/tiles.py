@@ -1,0 +1,87 @@
+"""Cutting a row of pixels and channels into register tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from codegen.target import Target
+
+LATENCY = 8  # sums that have to be under way so that multiply-adds do not wait for one another
+WIDEST = 8  # vectors of channels in a tile, at most
+
+
+class Channels(NamedTuple):
+    """Equal tiles of channels, side by side."""
+
+    first: int
+    lanes: tuple[int, ...]  # of the vectors of a tile
+    tiles: int
+
+    @property
+    def width(self) -> int:
+        """Channels of a tile."""
+        return sum(self.lanes)
+
+
+class Pixels(NamedTuple):
+    """Equal tiles of pixels, side by side, of which none or the same taps fall off the row."""
+
+    first: int
+    size: int
+    tiles: int
+    missing: frozenset[tuple[int, int]]  # (pixel of the tile, column of the kernel) beside the row
+
+
+def vectors(channels: int, target: Target) -> list[int]:
+    """Lanes of the vectors that cover so many channels exactly, widest first.
+
+    >>> from codegen.target import TARGETS
+    >>> vectors(27, TARGETS["avx512"])
+    [16, 8, 1, 1, 1]
+    """
+    found: list[int] = []
+    for lanes in target.lanes:
+        found += [lanes] * ((channels - sum(found)) // lanes)
+    return found
+
+
+def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], int]:
+    """(tiles of channels, pixels of a tile) that should take the least time for one input channel."""
+    lanes = vectors(channels, target)
+    best: tuple[float, int, int] | None = None
+    for wide in range(1, min(len(lanes), WIDEST) + 1):
+        most = max(1, min(pixels, target.accumulators // wide))
+        across = -(-pixels // most)
+        size = -(-pixels // across)
+        tiles = [wide] * (len(lanes) // wide) + ([len(lanes) % wide] if len(lanes) % wide else [])
+        time = across * sum(max(w * size, w + size, LATENCY) for w in tiles)
+        if best is None or time < best[0]:
+            best = (time, wide, size)
+    assert best is not None, "a result has channels"
+    return _channels(lanes, best[1]), best[2]
+
+
+def _channels(lanes: Sequence[int], wide: int) -> list[Channels]:
+    tiles = [tuple(lanes[k : k + wide]) for k in range(0, len(lanes), wide)]
+    found: list[Channels] = []
+    for each, same in groupby(tiles):
+        first = found[-1].first + found[-1].width * found[-1].tiles if found else 0
+        found.append(Channels(first, each, len([*same])))
+    return found
+
+
+def pixels(count: int, size: int, stride: int, reach: Sequence[int], width: int) -> list[Pixels]:
+    """A row of so many results, in tiles of at most `size`. Column k of the kernel reads, in a row of `width`, from stride x pixel + reach[k]."""
+    across = -(-count // size)
+    ends = [count * k // across for k in range(across + 1)]
+    tiles: list[tuple[int, int, frozenset[tuple[int, int]]]] = []
+    for first, stop in pairwise(ends):
+        missing = {(p - first, k) for p in range(first, stop) for k, by in enumerate(reach) if not 0 <= p * stride + by < width}
+        tiles.append((first, stop - first, frozenset(missing)))
+    found: list[Pixels] = []
+    for (length, missing), same in groupby(tiles, key=lambda item: item[1:]):
+        alike = [*same]
+        found.append(Pixels(alike[0][0], length, len(alike), missing))
+    return found

@@ -1,0 +1,38 @@
+"""Which rows and pixels a kernel's window reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.kernels.unit import Unit
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window over the rows and pixels of a map."""
+
+    map: int
+    kernel: tuple[int, int]  # rows, columns
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)  # above and left
+
+    @property
+    def reach(self) -> list[int]:
+        """Where each column reads, from stride x pixel on."""
+        return [k * self.dilations[1] - self.pads[1] for k in range(self.kernel[1])]
+
+
+def declare_rows(unit: Unit, window: Window, rows: int) -> list[str]:
+    """C statements: addresses of the rows that row r reads, and which of them, `from` up to `to`, are in the map."""
+    height = unit.images(window.map).rows
+    if rows == 1 and window.strides[0] == 1 and not window.pads[0]:
+        return [f"const float *x[1] = {{{unit.address(window.map, 'r')}}};", "const int from = 0, to = 1;"]
+    step, by = window.strides[0], window.dilations[0]
+    return [
+        f"const float *x[{rows}];",
+        f"int top = r * {step} - {window.pads[0]};",
+        f"int from = top < 0 ? ({by - 1} - top) / {by} : 0;",
+        f"int to = top + {(rows - 1) * by} < {height} ? {rows} : ({height + by - 1} - top) / {by};",
+        f"for (int k = from; k < to; k++) x[k] = {unit.address(window.map, f'(top + k * {by})')};",
+    ]

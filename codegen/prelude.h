@@ -1,0 +1,103 @@
+/* Vectors of floats, and the functions on them that fused operators need. A vector of one lane is a plain float. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define EXP_HIGH 88.722835540771484375f
+#define EXP_LOW -87.3365478515625f
+
+/* exp: 2^n times a degree-6 polynomial on [-ln 2 / 2, ln 2 / 2]. erf: Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7. */
+#define MATH(N)                                                                        \
+    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }     \
+    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }     \
+    static inline v##N exp_##N(v##N x)                                                 \
+    {                                                                                  \
+        v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));         \
+        v##N n = t * SPLAT_##N(1.44269504088896341f) + SPLAT_##N(12582912.0f);         \
+        i##N shift = BITS_##N(n) << 23;                                                \
+        n = n - SPLAT_##N(12582912.0f);                                                \
+        v##N r = (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f);    \
+        v##N p = SPLAT_##N(1.3981999507e-3f);                                          \
+        p = p * r + SPLAT_##N(8.3334519073e-3f);                                       \
+        p = p * r + SPLAT_##N(4.1665795894e-2f);                                       \
+        p = p * r + SPLAT_##N(1.6666665459e-1f);                                       \
+        p = p * r + SPLAT_##N(5.0000001201e-1f);                                       \
+        p = (p * r) * r + (r + SPLAT_##N(1.0f));                                       \
+        p = FLOATS_##N(BITS_##N(p) + shift);                                           \
+        p = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), p);                    \
+        return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), p);            \
+    }                                                                                  \
+    static inline v##N sigmoid_##N(v##N x)                                             \
+    {                                                                                  \
+        return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x));                      \
+    }                                                                                  \
+    static inline v##N tanh_##N(v##N x)                                                \
+    {                                                                                  \
+        return SPLAT_##N(1.0f) - SPLAT_##N(2.0f) / (exp_##N(x + x) + SPLAT_##N(1.0f)); \
+    }                                                                                  \
+    static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); } \
+    static inline v##N erf_##N(v##N x)                                                 \
+    {                                                                                  \
+        v##N a = abs_##N(x);                                                           \
+        v##N t = SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + SPLAT_##N(0.3275911f) * a);      \
+        v##N p = SPLAT_##N(1.061405429f) * t + SPLAT_##N(-1.453152027f);               \
+        p = p * t + SPLAT_##N(1.421413741f);                                           \
+        p = p * t + SPLAT_##N(-0.284496736f);                                          \
+        p = (p * t + SPLAT_##N(0.254829592f)) * t;                                     \
+        p = SPLAT_##N(1.0f) - p * exp_##N(-a * a);                                     \
+        return SELECT_##N(x < SPLAT_##N(0.0f), -p, p);                                 \
+    }
+
+typedef float v1;
+typedef float u1;
+typedef uint32_t i1;
+
+static inline uint32_t bits_1(float x)
+{
+    uint32_t n;
+    memcpy(&n, &x, sizeof n);
+    return n;
+}
+
+static inline float floats_1(uint32_t n)
+{
+    float x;
+    memcpy(&x, &n, sizeof x);
+    return x;
+}
+
+#define SPLAT_1(x) (x)
+#define BITS_1(x) bits_1(x)
+#define FLOATS_1(x) floats_1(x)
+#define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
+MATH(1)
+
+#if LANES > 1 /* GCC and Clang */
+#define VECTOR(N)                                                              \
+    typedef float v##N __attribute__((vector_size(4 * N)));                    \
+    typedef float u##N __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
+    typedef uint32_t i##N __attribute__((vector_size(4 * N)));
+#define SPLAT_4(x) ((x) - (v4){0})
+#define BITS_4(x) ((i4)(x))
+#define FLOATS_4(x) ((v4)(x))
+#define SELECT_4(mask, a, b) ((v4)(((i4)(mask) & (i4)(a)) | (~(i4)(mask) & (i4)(b))))
+VECTOR(4)
+MATH(4)
+#endif
+#if LANES > 4
+#define SPLAT_8(x) ((x) - (v8){0})
+#define BITS_8(x) ((i8)(x))
+#define FLOATS_8(x) ((v8)(x))
+#define SELECT_8(mask, a, b) ((v8)(((i8)(mask) & (i8)(a)) | (~(i8)(mask) & (i8)(b))))
+VECTOR(8)
+MATH(8)
+#endif
+#if LANES > 8
+#define SPLAT_16(x) ((x) - (v16){0})
+#define BITS_16(x) ((i16)(x))
+#define FLOATS_16(x) ((v16)(x))
+#define SELECT_16(mask, a, b) ((v16)(((i16)(mask) & (i16)(a)) | (~(i16)(mask) & (i16)(b))))
+VECTOR(16)
+MATH(16)
+#endif

@@ -1,0 +1,122 @@
+"""Run a compiled model from Python: arrays in, arrays out, without copies where they lie as the code wants them."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cffi
+import numpy as np
+
+from lfopt.ir import InvalidConfig, LfoptError, Tensor
+
+ALIGNMENT = 64  # bytes, of a context
+INTERFACE = """
+typedef struct { const char *name; const char *dtype; int rank; const int64_t *shape; size_t bytes; } NAME_tensor;
+typedef struct NAME_context NAME_context;
+extern int NAME_input_count, NAME_output_count;
+extern const NAME_tensor NAME_inputs[], NAME_outputs[];
+size_t NAME_context_bytes(void);
+size_t NAME_arena_bytes(void);
+size_t NAME_weights_bytes(void);
+int NAME_init(NAME_context *memory, const void *weights);
+int NAME_run(NAME_context *, const void *const *inputs, void *const *outputs);
+"""  # of model.h; cffi reads `const int` as a constant of the compiler, which it cannot load
+
+
+class CannotRun(LfoptError):
+    """A library or its weights cannot be loaded, or the code broke its own rules."""
+
+
+class Compiled:
+    """A compiled model. May be run by several threads at once: each has a context of its own while it runs."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+    def __init__(self, library: Path, name: str, weights: Path) -> None:
+        """Load a shared library whose symbols begin with `name`. The file `weights` is read only if they are not linked in."""
+        self._ffi: Any = cffi.FFI()
+        self._ffi.cdef(INTERFACE.replace("NAME", name))
+        try:
+            self._library: Any = self._ffi.dlopen(str(library.resolve()))
+            found = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run")}
+            sizes = [getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")]
+            counts = [int(getattr(self._library, f"{name}_{key}_count")) for key in ("input", "output")]
+        except (OSError, AttributeError, KeyError):  # cffi raises KeyError for a variable, AttributeError for a function
+            raise CannotRun(f"{library}: not a library of model {name!r}") from None
+        self.name, self.folder = name, library.parent
+        self.context_bytes, self.arena_bytes, self.weights_bytes = (int(size) for size in sizes)
+        self.inputs, self.outputs = (
+            tuple(self._tensor(found[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
+        )
+        self._init, self._run = found["init"], found["run"]
+        self._weights_file = weights
+        self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
+        self._lock = threading.Lock()
+        self._idle = [self._new_context()]  # contexts that nobody runs in; made now, so that wrong weights are found now
+
+    def _tensor(self, found: Any) -> Tensor:
+        name, dtype = (self._ffi.string(text).decode() for text in (found.name, found.dtype))
+        shape = tuple(int(found.shape[axis]) for axis in range(found.rank))
+        return Tensor(name, shape, dtype)
+
+    def _new_context(self) -> np.ndarray:  # (context_bytes,) uint8, aligned
+        memory = np.empty(self.context_bytes + ALIGNMENT, np.uint8)
+        start = -memory.ctypes.data % ALIGNMENT
+        context = memory[start : start + self.context_bytes]
+        weights = self._ffi.NULL if self._weights is None else self._ffi.from_buffer(self._weights)
+        if self._init(self._pointer(context), weights) != 0:
+            raise CannotRun(f"{self._weights_file}: not the weights of {self.name}")
+        return context
+
+    def _pointer(self, array: np.ndarray) -> Any:
+        return self._ffi.cast("void *", array.ctypes.data)
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name, for inputs by name. Inputs in C order are read where they are; others are copied.
+
+        Raises InvalidConfig if an input is absent, unknown, or of another type or shape.
+        """
+        given = [_accepted(tensor, inputs) for tensor in self.inputs]
+        if unknown := [name for name in inputs if name not in {tensor.name for tensor in self.inputs}]:
+            raise InvalidConfig(f"input {unknown[0]!r}: the inputs are {', '.join(tensor.name for tensor in self.inputs)}")
+        made = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
+        with self._lock:
+            context = self._idle.pop() if self._idle else None
+        if context is None:
+            context = self._new_context()
+        arguments = [self._ffi.new("void *[]", [self._pointer(array) for array in arrays] or 1) for arrays in (given, made)]
+        if self._run(self._pointer(context), *arguments) != 0:  # the interpreter's lock is free meanwhile
+            raise CannotRun(f"{self.name}: the generated code wrote outside its arena; its outputs are worthless")
+        with self._lock:
+            self._idle.append(context)
+        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    """The weights, mapped: pages are shared by all processes, and read when they are first used."""
+    try:
+        with path.open("rb") as file:
+            weights = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError) as error:  # ValueError: an empty file
+        raise CannotRun(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(weights) != size:
+        raise CannotRun(f"{path}: not this model's weights: found {len(weights):,} B; accepted: {size:,} B")
+    return weights
+
+
+def _accepted(tensor: Tensor, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """An input as the code reads it: the array itself, if it is dense, in C order and aligned."""
+    accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}"
+    if tensor.name not in inputs:
+        raise InvalidConfig(f"input {tensor.name!r}: absent; {accepted}")
+    found = inputs[tensor.name]
+    if not isinstance(found, np.ndarray):
+        raise InvalidConfig(f"input {tensor.name!r}: found {type(found).__name__}; accepted: a NumPy array, {tensor.dtype} {list(tensor.shape)}")
+    if found.dtype.name != tensor.dtype or found.shape != tensor.shape:
+        raise InvalidConfig(f"input {tensor.name!r}: found {found.dtype.name} {list(found.shape)}; {accepted}")
+    return np.require(found, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])

@@ -1,0 +1,24 @@
+"""What code generation hands on: C text with its weights, and how to compile it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lfopt.ir import LfoptError
+
+
+class Unsupported(LfoptError):
+    """An operator, a mode or a type that the back end does not know; raised before anything is written."""
+
+
+@dataclass(frozen=True)
+class CSource:
+    """A network as C: model.h, model.c and its weights, in a file of their own or as C too."""
+
+    name: str  # C identifier made from the model's name; prefix of every exported symbol
+    target: str  # avx512, avx2, neon, c99
+    flags: tuple[str, ...]  # of the compiler for this target, without -I and -o
+    files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
+    arena_bytes: int  # the buffer that fusion groups run in, as the plan says
+    context_bytes: int  # memory of one caller, the arena included

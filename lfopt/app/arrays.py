@@ -1,0 +1,104 @@
+"""Arrays from and to files: inputs as a network takes them, outputs, weights where there are none, and whether two results are the same."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from lfopt.app.files import write_with
+from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
+from lfopt.ops.fixed_point import dequantized, quantized
+
+
+def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
+    """Graph inputs in the types of the graph, from a .npz with an array for each, or a .npy for the first."""
+    try:
+        data = np.load(file, allow_pickle=False)
+        if isinstance(data, np.lib.npyio.NpzFile):
+            with data:
+                given: dict[str, Any] = {name: data[name] for name in data.files}
+        else:
+            given = dict.fromkeys(graph.inputs[:1], data)
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise InvalidConfig(f"--input {file}: {error}") from None
+    found: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (", or real numbers to be quantised" if tensor.quantization else "")
+        if name not in given:
+            raise InvalidConfig(f"--input {file}: input {name!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
+        value = given[name]
+        if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
+            value = quantized(value, tensor.quantization, tensor.dtype)
+        if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
+            raise InvalidConfig(f"--input {file}: input {name!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
+        found[name] = value
+    return found
+
+
+def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Graph inputs drawn at random: normal where they are real, else 0 and 1."""
+    return {name: _random(graph.tensors[name], rng) for name in graph.inputs}
+
+
+def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
+    if tensor.quantization:
+        return quantized(rng.standard_normal(tensor.shape), tensor.quantization, tensor.dtype)
+    if tensor.dtype.startswith("float"):
+        return rng.standard_normal(tensor.shape).astype(tensor.dtype)
+    return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
+
+
+def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:
+    """The graph if it has weights; else with weights drawn at random. Raises MissingValues where nothing may be drawn (`rng` is None)."""
+    if graph.has_values:
+        return graph
+    if rng is None:
+        absent = next(name for name, value in graph.constants.items() if value is None)
+        raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them at random")
+    constants = dict(graph.constants)
+    for name, value in constants.items():
+        if value is None:
+            tensor = graph.tensors[name]
+            # Small enough for deep networks to stay finite.
+            fan_in = max(tensor.elements // max(tensor.shape[0], 1), 1) if len(tensor.shape) > 1 else 100
+            constants[name] = (rng.standard_normal(tensor.shape) * (2 / fan_in) ** 0.5).astype(tensor.dtype)
+    return replace(graph, constants=constants)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write a .npz. Names may be any: `np.savez` takes them as keywords, and has some of its own."""
+
+    def write(file: BinaryIO) -> None:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, value in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
+
+    write_with(path, write)
+
+
+def real(tensor: Tensor, value: np.ndarray) -> np.ndarray:
+    """What an array stands for: real numbers where it holds quantised ones."""
+    return dequantized(value, tensor.quantization) if tensor.quantization else value
+
+
+def differences(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> list[str]:
+    """Outputs that are not as wanted, a line each: integers exactly, floats within 1e-4 of the largest value."""
+    wrong: list[str] = []
+    for name, value in wanted.items():
+        got = found[name]
+        if value.dtype.kind != "f":
+            if not np.array_equal(got, value):
+                wrong.append(f"output {name!r}: {int((got != value).sum()):,} of {value.size:,} elements differ")
+            continue
+        scale = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
+        if not np.allclose(got, value, rtol=1e-4, atol=1e-4 * scale, equal_nan=True):
+            wrong.append(f"output {name!r}: differs by up to {float(np.nanmax(np.abs(got - value))):.3g}, the largest value is {scale:.3g}")
+    return wrong

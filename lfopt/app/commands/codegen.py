@@ -1,0 +1,89 @@
+"""lfopt codegen: a plan as C, and as binaries."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from cyclopts import Parameter
+from rich.markup import escape
+
+import codegen as back_end
+from codegen.build import build as compile_c
+from codegen.build import find_compiler, write_source
+from codegen.source import CSource
+from lfopt.app.arrays import with_values
+from lfopt.app.compiled import Target, check_options
+from lfopt.app.files import load_planned
+from lfopt.app.screen import err, note, out, progress_line, table
+from lfopt.ir import InvalidConfig, Plan
+
+
+def codegen(
+    plan: Path,
+    *,
+    out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
+    target: Target = "native",
+    threads: int = 1,
+    embed: bool = False,
+    build: bool = False,
+    fill: bool = False,
+    seed: int = 0,
+) -> None:
+    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API.
+
+    The plan must be for elements of 4 bytes. What cannot be written is refused by name before any file is made.
+
+    Parameters
+    ----------
+    plan
+        plan.json, or the folder it is in.
+    out_dir
+        Folder of the C files.
+    target
+        Instructions that the code may use; native: those of this machine.
+    threads
+        Of the compiled code.
+    embed
+        Link the weights in, instead of writing a file that is mapped.
+    build
+        Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
+    fill
+        Draw weights at random where the model has only their shapes.
+    seed
+        Seed of such weights.
+    """
+    check_options(target, threads)
+    if out_dir.exists() and not out_dir.is_dir():
+        raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
+    found, graph = load_planned(plan)
+    note(graph)
+    if not graph.has_values:
+        graph = with_values(graph, plan, np.random.default_rng(seed) if fill else None)
+        err.print("note: weights were drawn at random where the model has none", style="yellow")
+    compiler = find_compiler(os.environ.get("CC")) if build else ()
+    with progress_line() as report:
+        report("printing C", 0.0)
+        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed)
+        files = write_source(source, out_dir)
+        if build:
+            report("compiling", 0.5)
+            compile_c(source, out_dir, compiler, os.cpu_count() or 1)
+    _print(found, source, files)
+    out.print(f"[dim]wrote[/] {escape(str(out_dir))}", soft_wrap=True)
+    if not build:
+        out.print("[dim]`make` in it, or --build, compiles it[/]")
+
+
+def _print(plan: Plan, source: CSource, files: tuple[Path, ...]) -> None:
+    """Files and memory."""
+    rows = table("file", "bytes")
+    for path in files:
+        rows.add_row(escape(path.name), f"{path.stat().st_size:,}")
+    out.print(rows)
+    flags = " ".join(source.flags)
+    out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target} ({escape(flags)})", soft_wrap=True)
+    beta = plan.hardware.buffer_bytes
+    out.print(f"arena {source.arena_bytes:,} of {beta:,} B of buffer; memory of one caller {source.context_bytes:,} B")

@@ -1,0 +1,112 @@
+"""lfopt run: a network on given inputs, compiled."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+from cyclopts import Parameter
+from rich.markup import escape
+from threadpoolctl import threadpool_limits
+
+from codegen.runtime import Compiled
+from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
+from lfopt.app.commands.options import InputShapes
+from lfopt.app.compiled import CPU, Target, compile_graph
+from lfopt.app.pipeline import load_network
+from lfopt.app.screen import err, note, out, progress_line, spread
+from lfopt.app.sizes import parse_shapes, parse_size
+from lfopt.ir import Graph, InvalidConfig
+from lfopt.ops.reference import reference
+
+
+def run(
+    model: str,
+    *,
+    inputs: Annotated[Path | None, Parameter(name="--input")] = None,
+    output: Annotated[Path | None, Parameter(name="--output")] = None,
+    target: Target = "native",
+    threads: int = 1,
+    buffer: str = "1MiB",
+    input_shape: InputShapes = (),
+    fill: bool = False,
+    seed: int = 0,
+    check: bool = False,
+) -> int:
+    """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
+
+    What was compiled is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt) by content, so that the next run starts at once. Exit code 1: an output is
+    not that of the reference (with --check).
+
+    Parameters
+    ----------
+    model
+        ONNX file with weights, or zoo:NAME.
+    inputs
+        .npz with one array per input of the network; .npy if there is one input.
+    output
+        .npz to write the outputs to.
+    target
+        Instructions that the code may use; native: those of this machine.
+    threads
+        Of the compiled code.
+    buffer
+        Cache that a fusion group may fill.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    fill
+        Draw weights at random where the model has only their shapes.
+    seed
+        Seed of such weights.
+    check
+        Compare the outputs with the plain reference of the whole network.
+    """
+    hardware = replace(CPU, buffer_bytes=parse_size(buffer, "--buffer"))
+    graph = load_network(model, parse_shapes(input_shape), "default")
+    note(graph)
+    values = _inputs(graph, inputs)
+    if not graph.has_values:
+        graph = with_values(graph, model, np.random.default_rng(seed) if fill else None)
+        err.print("note: weights were drawn at random where the model has none", style="yellow")
+    start = time.perf_counter()
+    with progress_line() as report:
+        made, found = compile_graph(graph, threads=threads, target=target, hardware=hardware, label=model, report=report)
+    ready = time.perf_counter()
+    outputs = made.run(values)
+    done = time.perf_counter()
+    if output is not None:
+        write_arrays(output, outputs)
+    _print(made, outputs)
+    how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
+    out.print(f"[dim]{how}: {escape(str(made.folder))}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
+    return _check(graph, values, outputs) if check else 0
+
+
+def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
+    if file is None and graph.inputs:
+        wanted = "; ".join(f"{name}: {graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs)
+        raise InvalidConfig(f"--input: not given; accepted: .npz with {wanted}")
+    return {} if file is None else read_inputs(graph, file)
+
+
+def _print(made: Compiled, outputs: dict[str, np.ndarray]) -> None:
+    """What came out, at a glance."""
+    rows: list[list[str]] = []
+    for tensor in made.outputs:
+        value = outputs[tensor.name]
+        ends = [f"{end:.4g}" for end in (value.min(), value.mean(), value.max())] if value.size and value.dtype.kind in "fiu" else ["", "", ""]
+        rows.append([tensor.name, tensor.dtype, "x".join(map(str, tensor.shape)) or "scalar", *ends])
+    out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
+
+
+def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> int:
+    with threadpool_limits(1):
+        wrong = differences(outputs, reference(graph, values))
+    for line in wrong:
+        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+    if not wrong:
+        out.print("[green]outputs equal the reference[/]")
+    return 1 if wrong else 0

@@ -1,0 +1,114 @@
+"""From a network to a compiled model that Python can run: search a plan for the CPU, print it as C, compile, load. Kept by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import codegen
+from codegen.build import build, compiler_version, find_compiler, library_name, write_source
+from codegen.runtime import Compiled
+from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.pipeline import Report, load_network, run_search, write_result
+from lfopt.ir import Graph, Hardware, InvalidConfig, MissingValues, Plan
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts
+from search.problem import Problem
+
+Target = Literal["avx512", "avx2", "neon", "c99", "native"]
+CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
+SEARCH_SECONDS = 60.0  # the best plan by then is taken
+ENTRY = "entry.json"  # of a folder in the cache: the model's name, and the files that must be there
+
+
+def compile_model(
+    model: str | Path,
+    *,
+    threads: int = 1,
+    target: Target = "native",
+    hardware: Hardware = CPU,
+    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> Compiled:
+    """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
+
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME.
+    """
+    graph = load_network(str(model), dict(input_shapes or {}), "default")
+    return compile_graph(graph, threads=threads, target=target, hardware=hardware, label=str(model))[0]
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    threads: int = 1,
+    target: Target = "native",
+    hardware: Hardware = CPU,
+    label: str = "model",
+    report: Report | None = None,
+) -> tuple[Compiled, bool]:
+    """A compiled network, and whether it was in the cache."""
+    check_options(target, threads)
+    if not graph.has_values:
+        absent = next(name for name, value in graph.constants.items() if value is None)
+        raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
+    compiler = find_compiler(os.environ.get("CC"))
+    report = report or (lambda what, done: None)
+
+    def make(folder: Path) -> None:
+        plan = plan_for_cpu(graph, hardware, folder, report)
+        report("printing C", 0.0)
+        source = codegen.emit_c(plan, graph, target, threads=threads)
+        write_source(source, folder)
+        report("compiling", 0.0)
+        build(source, folder, compiler, os.cpu_count() or 1)
+        for name in ("plan.json", plan.model.onnx):  # as large as the weights, and of no use any more
+            (folder / name).unlink()
+        files = [library_name(source), *(name for name in ("weights.bin",) if name in source.files)]
+        entry = {"name": source.name, "files": files}
+        (folder / ENTRY).write_text(json.dumps(entry), encoding="utf-8")
+
+    machine = _this_machine() if target == "native" else platform.machine()
+    key = key_of(graph, hardware, target, threads, compiler, compiler_version(compiler), machine)
+    folder, found = kept(key, lambda folder: bool(_entry(folder)), make, cache_folder())
+    entry = _entry(folder)
+    return Compiled(folder / entry["files"][0], entry["name"], folder / "weights.bin"), found
+
+
+def check_options(target: str, threads: int) -> None:
+    """Raises InvalidConfig for a target or a number of threads that nobody knows."""
+    if target not in get_args(Target):
+        raise InvalidConfig(f"target: found {target!r}; accepted: {', '.join(get_args(Target))}")
+    if threads < 1:
+        raise InvalidConfig(f"threads: found {threads}; accepted: a whole number of at least 1")
+
+
+def plan_for_cpu(graph: Graph, hardware: Hardware, folder: Path, report: Report | None = None) -> Plan:
+    """The plan of least traffic, each group in the mode that moves the least; written into `folder` with its model."""
+    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
+    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+
+
+def _entry(folder: Path) -> dict[str, Any]:
+    """What a folder of the cache says of itself; nothing if it is not whole."""
+    try:
+        entry = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
+        return entry if all((folder / name).is_file() for name in entry["files"]) else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _this_machine() -> str:
+    """Architecture and what its processor can do: code for one need not run on another that shares the cache."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.machine() + platform.processor()
+    named = ("model name", "flags", "Features", "CPU part")
+    lines = sorted({line for line in text.splitlines() if line.startswith(named)})
+    return platform.machine() + hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,0 +1,273 @@
+"""`lfopt codegen`, `lfopt run` and `lfopt.compile` as a user meets them, around a back end that always prints the same model: y = 2 * x."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import codegen
+import lfopt
+from codegen.source import Unsupported
+from lfopt.app.arrays import with_values
+from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.compiled import compile_graph
+from lfopt.app.config import Config
+from lfopt.app.pipeline import run as search
+from lfopt.frontend import load
+from lfopt.ir import Hardware, InvalidConfig
+from tests.app.conftest import refused
+from tests.app.test_execute_command import small_network
+from tests.codegen.twice import SHAPE, twice
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
+X = np.arange(48, dtype=np.float32).reshape(SHAPE)
+
+
+def doubling(path: Path, factor: float = 2.0, *, weights: bool = True) -> Path:
+    """y = x * 2, as ONNX: one weight for each channel."""
+    factors = onnx.numpy_helper.from_array(np.full((1, 3, 1, 1), factor, np.float32), "factor")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "factor"], ["y"], "double")], "doubling", ends[:1], ends[1:], [factors])
+    if not weights:
+        onnx.external_data_helper.set_external_data(graph.initializer[0], "gone.bin")
+        graph.initializer[0].ClearField("raw_data")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+    return path
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[object, ...]]:
+    """What the back end was asked to print; the cache is an empty one."""
+    asked: list[tuple[object, ...]] = []
+
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False):
+        asked.append((target, threads, embed))
+        return twice(embed=embed)
+
+    monkeypatch.setattr(codegen, "emit_c", emit_c, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("CC", raising=False)
+    return asked
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return doubling(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def plan(model: Path, tmp_path: Path) -> Path:
+    search(Config(str(model), Hardware(1 << 20, element_bytes=4), scheme="auto"), tmp_path / "plan")
+    return tmp_path / "plan"
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted((folder / "cache" / "lfopt").iterdir())
+
+
+# -- lfopt.compile ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_compiled_once_and_run_as_often_as_one_likes(printed: list, model: Path, tmp_path: Path) -> None:
+    first = lfopt.compile(model)
+    assert np.array_equal(first.run({"x": X})["y"], 2 * X)
+    again = lfopt.compile(str(model), threads=1)
+    assert np.array_equal(again.run({"x": X + 1})["y"], 2 * X + 2)
+    assert printed == [("native", 1, False)]
+    assert first.folder == again.folder
+    assert entries(tmp_path) == [first.folder]
+    assert "simplified.onnx" not in {path.name for path in first.folder.iterdir()}
+
+
+def test_what_is_compiled_is_known_by_its_content_not_by_its_name(printed: list, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    folders = [lfopt.compile(doubling(tmp_path / name, factor)).folder for name, factor in (("m.onnx", 2), ("m.onnx", 3), ("other/m.onnx", 2))]
+    assert folders[0] == folders[2] != folders[1]
+    lfopt.compile(tmp_path / "m.onnx", threads=2)
+    lfopt.compile(tmp_path / "m.onnx", target="c99")
+    lfopt.compile(tmp_path / "m.onnx", hardware=Hardware(1 << 16, element_bytes=4))
+    assert printed == [("native", 1, False)] * 2 + [("native", 2, False), ("c99", 1, False), ("native", 1, False)]
+    assert len(entries(tmp_path)) == 5
+
+
+def test_another_compiler_compiles_anew(printed: list, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = lfopt.compile(model).folder
+    monkeypatch.setenv("CC", "cc -pipe")
+    assert lfopt.compile(model).folder != one
+
+
+def test_a_compiled_model_that_somebody_took_files_out_of_is_made_again(printed: list, model: Path, tmp_path: Path) -> None:
+    for name in ("libtwice.so", "weights.bin", "entry.json"):
+        (lfopt.compile(model).folder / name).unlink()
+        assert np.array_equal(lfopt.compile(model).run({"x": X})["y"], 2 * X)
+        assert len(entries(tmp_path)) == 1
+    assert len(printed) == 4
+
+
+def test_what_cannot_be_compiled_leaves_nothing_in_the_cache(printed: list, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_, **__):
+        raise Unsupported("node 'double' (Mul): no")
+
+    monkeypatch.setattr(codegen, "emit_c", refuse, raising=False)
+    with pytest.raises(Unsupported, match="double"):
+        lfopt.compile(model)
+    assert entries(tmp_path) == []
+
+
+def test_options_that_nobody_knows_are_refused(printed: list, model: Path) -> None:
+    with pytest.raises(InvalidConfig, match="target: found 'z80'; accepted: avx512, avx2, neon, c99, native"):
+        lfopt.compile(model, target="z80")
+    with pytest.raises(InvalidConfig, match="threads: found 0"):
+        lfopt.compile(model, threads=0)
+
+
+def test_importing_lfopt_brings_neither_cffi_nor_numpy() -> None:
+    code = "import sys, lfopt; print(sorted({'cffi', 'numpy', 'onnx', 'codegen'} & set(sys.modules)), callable(lfopt.compile))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[] True\n"
+
+
+# -- the cache -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given, wanted in {"/else": Path("/else/lfopt"), "": tmp_path / ".cache" / "lfopt", "relative": tmp_path / ".cache" / "lfopt"}.items():
+        monkeypatch.setenv("XDG_CACHE_HOME", given)
+        assert cache_folder() == wanted
+
+
+def test_a_key_follows_every_value(tmp_path: Path) -> None:
+    graphs = [load(doubling(tmp_path / "m.onnx", factor)) for factor in (2, 2, 3)]
+    keys = [key_of(graph, 1) for graph in graphs]
+    assert keys[0] == keys[1] != keys[2]
+    assert key_of(graphs[0], 2) != keys[0]
+
+
+def _slow(root: Path, start, number: int, results) -> None:
+    def make(folder: Path) -> None:
+        (folder / "one").write_text(str(number))
+        start.wait()  # all are here before anybody is done
+        (folder / "two").write_text(str(number))
+
+    folder, _ = kept("key", lambda folder: (folder / "two").exists(), make, root)
+    results.put(((folder / "one").read_text(), (folder / "two").read_text()))
+
+
+def test_processes_that_make_the_same_at_once_all_use_what_one_of_them_made(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    start, results = context.Barrier(4), context.Queue()
+    processes = [context.Process(target=_slow, args=(tmp_path, start, number, results)) for number in range(4)]
+    for process in processes:
+        process.start()
+    found = {results.get(timeout=30) for _ in processes}
+    for process in processes:
+        process.join()
+    (pair,) = found
+    assert pair[0] == pair[1]
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+# -- lfopt run -------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_run_gives_outputs_by_name_and_compares_them(here, printed: list, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X)
+    done = here("run", model, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--check")
+    assert done.returncode == 0, done.stderr
+    assert "compiled in" in done.stdout
+    assert "outputs equal the reference" in done.stdout
+    assert re.search(r"y +float32 +1x3x4x4 +0 +47 +94", done.stdout)
+    with np.load(tmp_path / "y.npz") as found:
+        assert found.files == ["y"]
+        assert np.array_equal(found["y"], 2 * X)
+    np.save(tmp_path / "x.npy", X)
+    assert "found compiled" in here("run", model, "--input", tmp_path / "x.npy").stdout
+
+
+def test_run_says_where_outputs_are_not_those_of_the_reference(here, printed: list, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=X)
+    done = here("run", doubling(tmp_path / "m.onnx", 3.0), "--input", tmp_path / "x.npz", "--check")
+    assert done.returncode == 1
+    assert "output 'y': differs by up to 47, the largest value is 141" in done.stdout
+
+
+def test_run_names_what_it_needs(here, printed: list, model: Path, tmp_path: Path) -> None:
+    assert "--input: not given; accepted: .npz with x: float32 [1, 3, 4, 4]" in refused(here("run", model))
+    np.savez(tmp_path / "x.npz", z=X)
+    assert "input 'x' is absent; found z; accepted: float32 [1, 3, 4, 4]" in refused(here("run", model, "--input", tmp_path / "x.npz"))
+    assert "--buffer: found 'much'" in refused(here("run", model, "--buffer", "much"))
+    assert printed == []
+
+
+def test_run_draws_weights_only_when_it_may(here, printed: list, tmp_path: Path) -> None:
+    bare = doubling(tmp_path / "bare.onnx", weights=False)
+    np.savez(tmp_path / "x.npz", x=X)
+    done = here("run", bare, "--input", tmp_path / "x.npz")
+    assert done.returncode == 2
+    assert "constant 'factor' has no values; give a model with weights, or --fill" in done.stderr
+    done = here("run", bare, "--input", tmp_path / "x.npz", "--fill")
+    assert done.returncode == 0
+    assert "weights were drawn at random" in done.stderr
+    filled = [with_values(load(bare), bare, np.random.default_rng(seed)) for seed in (0, 0, 1)]
+    assert compile_graph(filled[0])[1]  # as --fill --seed 0 made it
+    assert key_of(filled[0]) == key_of(filled[1]) != key_of(filled[2])
+
+
+# -- lfopt codegen ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_codegen_writes_what_make_needs(here, printed: list, plan: Path, tmp_path: Path) -> None:
+    done = here("codegen", plan, "--target", "c99", "--threads", 2, "-o", tmp_path / "c")
+    assert done.returncode == 0, done.stderr
+    assert printed == [("c99", 2, False)]
+    names = {path.name for path in (tmp_path / "c").iterdir()}
+    assert names == {"model.c", "model.h", "weights.bin", "main.c", "npy.c", "npy.h", "Makefile", "README.md"}
+    assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B" in done.stdout
+
+
+def test_codegen_builds_a_program_that_runs(here, printed: list, plan: Path, tmp_path: Path) -> None:
+    done = here("codegen", plan / "plan.json", "--embed", "--build", "-o", tmp_path / "c")
+    assert done.returncode == 0, done.stderr
+    assert printed == [("native", 1, True)]
+    assert (tmp_path / "c" / "libtwice.so").exists()
+    np.save(tmp_path / "x.npy", X)
+    subprocess.run([tmp_path / "c" / "twice", "--input", tmp_path / "x.npy", "--output", tmp_path / "y.npy"], check=True)
+    assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * X)
+
+
+def test_codegen_refuses_in_one_line(here, printed: list, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    assert "file: found a file; accepted: a folder" in refused(here("codegen", plan, "-o", tmp_path / "file"))
+    assert "threads: found 0" in refused(here("codegen", plan, "--threads", 0, "-o", tmp_path / "c"))
+    monkeypatch.setenv("CC", "nobody-cc")
+    assert "CC=nobody-cc: no such command" in refused(here("codegen", plan, "--build", "-o", tmp_path / "c"))
+    monkeypatch.setenv("CC", "false")
+    assert "false ended with 1" in refused(here("codegen", plan, "--build", "-o", tmp_path / "d"))
+    assert not (tmp_path / "c").exists()
+    data = json.loads((plan / "plan.json").read_text())
+    data["model"]["sha256"] = "0" * 64
+    (plan / "plan.json").write_text(json.dumps(data))
+    assert "its SHA-256 is" in refused(here("codegen", plan, "-o", tmp_path / "c"))
+
+
+# -- the real back end -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_small_network_goes_all_the_way(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = small_network(tmp_path / "small.onnx")
+    np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal((1, 3, 24, 24)).astype(np.float32))
+    done = here("run", model, "--input", tmp_path / "x.npz", "--buffer", "16KiB", "--check")
+    assert done.returncode == 0, done.stderr
+    assert "outputs equal the reference" in done.stdout

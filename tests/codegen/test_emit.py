@@ -1,0 +1,259 @@
+"""Generated C gives what the reference gives: real networks at low resolution, random ones, every target that this machine runs."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from codegen import CSource, Unsupported, emit_c
+from codegen.build import build, find_compiler, write_source
+from codegen.runtime import Compiled
+from codegen.target import TARGETS, native
+from lfopt.app.pipeline import load_network, run_search, write_result
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware, Plan
+from lfopt.ops import Dataflow
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts
+from search.problem import Problem
+
+KIB = 1024
+SMALL = {"image": (1, 3, 64, 64)}
+TOLERANCE = 2e-5  # of the largest output
+RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([native()] if native() not in ("c99", "avx2") else [])]
+
+
+def planned(graph: Graph, folder: Path, kib: int, scheme: str = "lbdf") -> Plan:
+    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+
+
+def compiled(source: CSource, folder: Path) -> Compiled:
+    write_source(source, folder)
+    return Compiled(build(source, folder, find_compiler()).library, source.name, folder / "weights.bin")
+
+
+def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLERANCE) -> None:
+    rng = np.random.default_rng(0)
+    inputs = {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
+    model = compiled(source, folder)
+    expected = reference(graph, inputs)
+    for _ in range(2):  # nothing is left over from one run to the next
+        found = model.run(inputs)
+        assert list(found) == list(graph.outputs)
+        for name, values in found.items():
+            scale = max(float(np.abs(expected[name]).max()), 1e-3)
+            assert float(np.abs(values - expected[name]).max()) <= tolerance * scale, name
+
+
+# -- real networks ---------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["lbdf", "auto"])
+@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18"])
+def test_a_network_gives_what_the_reference_gives(name: str, scheme: str, tmp_path: Path) -> None:
+    graph = load_network(f"zoo:{name}", SMALL, "default")
+    agrees(emit_c(planned(graph, tmp_path, 256, scheme), graph), graph, tmp_path)
+
+
+@pytest.mark.parametrize("target", RUNS_HERE)
+def test_every_target_gives_the_same(target: str, tmp_path: Path) -> None:
+    graph = load_network("zoo:efficientnet_b0", {"image": (1, 3, 40, 56)}, "default")
+    source = emit_c(planned(graph, tmp_path, 128), graph, target)
+    assert source.target == target
+    agrees(source, graph, tmp_path)
+
+
+def test_weights_may_be_linked_in(tmp_path: Path) -> None:
+    graph = load_network("zoo:squeezenet1_1", SMALL, "default")
+    source = emit_c(planned(graph, tmp_path, 256), graph, "c99", embed=True)
+    assert "weights.bin" not in source.files
+    agrees(source, graph, tmp_path)
+
+
+# -- random networks -------------------------------------------------------------------------------------------------------------------------
+
+
+class _Net:
+    """A random convolutional network: strides, dilations, asymmetric pads, odd channels, branches that meet again, gates, views."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        shape = (1, self.pick(1, 3, 5), int(self.rng.integers(6, 24)), int(self.rng.integers(5, 30)))
+        self.shapes: dict[str, tuple[int, ...]] = {"x": shape}
+        self.last = "x"
+
+    def pick(self, *choices: int) -> int:
+        return int(self.rng.choice(choices))
+
+    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+        name = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=f"n{len(self.nodes)}", **attributes))
+        self.shapes[name] = shape
+        self.last = name
+        return name
+
+    def constant(self, *shape: int, positive: bool = False) -> str:
+        values = self.rng.standard_normal(shape).astype(np.float32) / np.sqrt(max(np.prod(shape[1:]), 1))
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array((np.abs(values) + 0.5 if positive else values).astype(np.float32), name))
+        return name
+
+    def windowed(self, kind: str, x: str) -> str:
+        _, channels, height, width = self.shapes[x]
+        kernel = [min(self.pick(1, 2, 3, 5), height), min(self.pick(1, 3, 3, 4), width)]
+        strides, pads = [self.pick(1, 1, 2), self.pick(1, 1, 2, 3)], [int(self.rng.integers(0, k)) for k in (*kernel, *kernel)]
+        dilations = [1, 1] if kind != "Conv" or min(height, width) < 10 else [self.pick(1, 1, 2), self.pick(1, 1, 2)]
+        size = [
+            (extent + before + after - (k - 1) * d - 1) // s + 1
+            for extent, before, after, k, d, s in zip((height, width), pads[:2], pads[2:], kernel, dilations, strides, strict=True)
+        ]
+        settings = {"kernel_shape": kernel, "strides": strides, "pads": pads}
+        if min(size) < 1:
+            return x
+        if kind != "Conv":
+            if kind == "AveragePool":
+                settings["count_include_pad"] = self.pick(0, 1)
+            return self.add(kind, [x], (1, channels, *size), **settings)
+        made = self.pick(1, 3, 8, 16, 17, 24, 40)
+        group = self.pick(1, 1, channels) if channels > 1 else 1
+        if group > 1:
+            made = channels * self.pick(1, 1, 2)
+        if channels % 2 == 0 and made % 2 == 0 and self.rng.random() < 0.1:
+            group = 2
+        operands = [x, self.constant(made, channels // group, *kernel), *([self.constant(made)] if self.rng.random() < 0.8 else [])]
+        return self.add("Conv", operands, (1, made, *size), dilations=dilations, group=group, **settings)
+
+    def pointwise(self, x: str) -> str:
+        shape = self.shapes[x]
+        kind = str(self.rng.choice(["Relu", "Sigmoid", "Swish", "HardSwish", "Clip", "LeakyRelu", "PRelu", "Tanh", "Mul", "Gelu", "Same", "Gate"]))
+        same = [name for name, other in self.shapes.items() if other == shape]
+        if kind == "Swish":
+            return self.add("Mul", [x, self.add("Sigmoid", [x], shape)], shape)
+        if kind == "Clip":
+            return self.add("Clip", [x, self.scalar(-1.0), self.scalar(1.5)], shape)
+        if kind == "PRelu":
+            return self.add("PRelu", [x, self.constant(shape[1], 1, 1)], shape)
+        if kind == "Mul":
+            return self.add(str(self.rng.choice(["Mul", "Add", "Sub", "Max"])), [x, self.constant(1, shape[1], 1, 1)], shape)
+        if kind == "Same":
+            operands = [x, str(self.rng.choice(same))]
+            return self.add(str(self.rng.choice(["Add", "Sub", "Mul", "Min"])), operands[:: self.pick(1, -1)], shape)
+        if kind == "Gate":
+            mean = self.add("GlobalAveragePool", [x], (1, shape[1], 1, 1))
+            gate = self.add(
+                "HardSigmoid", [self.add("Conv", [mean, self.constant(shape[1], shape[1], 1, 1)], (1, shape[1], 1, 1))], (1, shape[1], 1, 1)
+            )
+            return self.add("Mul", [x, gate][:: self.pick(1, -1)], shape)
+        return self.add(kind, [x], shape)
+
+    def scalar(self, value: float) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights.append(numpy_helper.from_array(np.array(value, np.float32), name))
+        return name
+
+    def finish(self) -> Graph:
+        for _ in range(int(self.rng.integers(3, 14))):
+            x = self.last if self.rng.random() < 0.8 else str(self.rng.choice([*self.shapes]))
+            move = self.rng.random()
+            alike = [name for name, other in self.shapes.items() if other[2:] == self.shapes[x][2:]]
+            if move < 0.45:
+                self.windowed(str(self.rng.choice(["Conv", "Conv", "Conv", "MaxPool", "AveragePool"])), x)
+            elif move < 0.9 or len(alike) < 2:
+                self.pointwise(x)
+            else:
+                parts = [str(part) for part in self.rng.choice(alike, 2)]
+                self.add("Concat", parts, (1, sum(self.shapes[part][1] for part in parts), *self.shapes[x][2:]), axis=1)
+        if self.last == "x":
+            self.add("Relu", ["x"], self.shapes["x"])
+        if self.rng.random() < 0.5:
+            x, elements = self.last, int(np.prod(self.shapes[self.last]))
+            flat = self.add("Flatten", [x], (1, elements))
+            self.add("Softmax", [self.add("Gemm", [flat, self.constant(elements, 10), self.constant(10)], (1, 10))], (1, 10), axis=-1)
+        read = {name for node in self.nodes for name in node.input}
+        outputs = [name for name in self.shapes if name not in read and name != "x"]
+        infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shapes["x"])]
+        graph = helper.make_graph(self.nodes, "random", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        return from_model(onnx.shape_inference.infer_shapes(model))
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path) -> None:
+    graph = _Net(seed).finish()
+    kib = (2, 8, 64)[seed % 3]
+    source = emit_c(planned(graph, tmp_path, kib, ("lbdf", "auto")[seed % 2]), graph, RUNS_HERE[seed % len(RUNS_HERE)])
+    agrees(source, graph, tmp_path, 1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(24, 324))
+def test_many_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path) -> None:
+    test_random_networks_give_what_the_reference_gives(seed, tmp_path)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
+def test_nothing_is_touched_that_is_not_its_own(tmp_path: Path) -> None:
+    """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
+    graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 40, 40)}, "default")
+    source = emit_c(planned(graph, tmp_path, 64), graph)
+    write_source(source, tmp_path)
+    model = [name for name in source.files if name.endswith(".c")]
+    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    command = [*find_compiler(), *source.flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    np.save(tmp_path / "x.npy", np.ones(graph.shape("image"), np.float32))
+    done = subprocess.run(
+        ["./checked", "--input", "x.npy", "--output", "y.npy"],
+        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (output,) = graph.outputs
+    expected = reference(graph, {"image": np.ones(graph.shape("image"), np.float32)})[output]
+    assert np.abs(np.load(tmp_path / "y.npy") - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+def test_generated_code_compiles_without_warnings(tmp_path: Path) -> None:
+    graph = load_network("zoo:mobilenet_v3_small", SMALL, "default")
+    plan = planned(graph, tmp_path, 128)
+    for target in RUNS_HERE:
+        source = emit_c(plan, graph, target)
+        write_source(source, tmp_path)
+        strict = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", *(["-Wpedantic"] if target == "c99" else [])]
+        done = subprocess.run([*find_compiler(), *source.flags, *strict, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[:2000]
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_no_kernel_knows_is_refused_by_name(tmp_path: Path) -> None:
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 6])
+    nodes = [helper.make_node("Relu", ["x"], ["h"], name="first"), helper.make_node("CumSum", ["h", "axis"], ["y"], name="odd_one")]
+    axis = numpy_helper.from_array(np.array(1, np.int64), "axis")
+    graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])], [made], [axis])
+    read = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
+    with pytest.raises(Unsupported, match=re.escape("node 'odd_one' (CumSum)")):
+        emit_c(planned(read, tmp_path, 64), read)
+
+
+def test_plans_for_other_element_sizes_are_refused(tmp_path: Path) -> None:
+    graph = load_network("zoo:squeezenet1_1", SMALL, "default")
+    costs = GroupCosts(Dataflow.of(graph), Hardware(256 * KIB))
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    with pytest.raises(Unsupported, match="element_bytes"):
+        emit_c(write_result(graph, costs, found, found.lower_bound_bytes, tmp_path), graph)
+
+
+def test_targets_by_name() -> None:
+    assert native() in TARGETS
