@@ -28,6 +28,7 @@ from lfopt.ops import Dataflow, bits
 
 LINE = 64  # bytes of a cache line
 ALIGN = LINE // 4
+UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 
 
 def emit_c(plan: Plan, graph: Graph, name: str = "native", *, threads: int = 1, embed: bool = False) -> CSource:
@@ -140,8 +141,13 @@ class _Model:
             self.calls.append(f"memcpy({goal}, {source}, {extent.elements} * sizeof(float));")
             return
         plane = extent.rows * extent.pixels
-        name = "inward" if inward else "outward"
-        self.calls.append(f"{name}({here}, {there}, {extent.channels}, {plane});")
+        if extent.channels > UNROLLED:
+            self.calls.append(f"{'inward' if inward else 'outward'}({here}, {there}, {extent.channels}, {plane});")
+            return
+        pairs = [(f"inside[{extent.channels} * p + {c}]", f"outside[p + {c * plane}]") for c in range(extent.channels)]
+        moves = " ".join(f"{inside} = {outside};" if inward else f"{outside} = {inside};" for inside, outside in pairs)
+        inside, outside = ("float *inside", "const float *outside") if inward else ("const float *inside", "float *outside")
+        self.calls.append(f"{{ {inside} = {here}; {outside} = {there}; for (int p = 0; p < {plane}; p++) {{ {moves} }} }}")
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 

@@ -74,8 +74,8 @@ static inline float floats_1(uint32_t n)
 MATH(1)
 
 #if LANES > 1 /* GCC and Clang */
-#define VECTOR(N)                                                              \
-    typedef float v##N __attribute__((vector_size(4 * N)));                    \
+#define VECTOR(N)                                                                  \
+    typedef float v##N __attribute__((vector_size(4 * N)));                        \
     typedef float u##N __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
     typedef uint32_t i##N __attribute__((vector_size(4 * N)));
 #define SPLAT_4(x) ((x) - (v4){0})
@@ -93,11 +93,56 @@ MATH(4)
 VECTOR(8)
 MATH(8)
 #endif
-#if LANES > 8
-#define SPLAT_16(x) ((x) - (v16){0})
-#define BITS_16(x) ((i16)(x))
-#define FLOATS_16(x) ((v16)(x))
+#if LANES > 8 /* AVX-512, by its own instructions where those are fewer */
+#include <immintrin.h>
+#define SPLAT_16(x) ((v16)_mm512_set1_ps(x))
 #define SELECT_16(mask, a, b) ((v16)(((i16)(mask) & (i16)(a)) | (~(i16)(mask) & (i16)(b))))
 VECTOR(16)
-MATH(16)
+
+static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); } /* a where one is not a number */
+static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
+static inline v16 abs_16(v16 x) { return (v16)_mm512_abs_ps((__m512)x); }
+
+static inline v16 exp_16(v16 x)
+{
+    v16 t = min_16(max_16(x, SPLAT_16(-104.0f)), SPLAT_16(89.0f));
+    v16 n = (v16)_mm512_roundscale_ps((__m512)(t * SPLAT_16(1.44269504088896341f)), 0);
+    v16 r = (t - n * SPLAT_16(0.693359375f)) + n * SPLAT_16(2.12194440e-4f);
+    v16 p = SPLAT_16(1.3981999507e-3f);
+    p = p * r + SPLAT_16(8.3334519073e-3f);
+    p = p * r + SPLAT_16(4.1665795894e-2f);
+    p = p * r + SPLAT_16(1.6666665459e-1f);
+    p = p * r + SPLAT_16(5.0000001201e-1f);
+    p = (p * r) * r + (r + SPLAT_16(1.0f));
+    return (v16)_mm512_scalef_ps((__m512)p, (__m512)n);
+}
+
+/* An estimate of 14 bits and one step of Newton's method: 2 units in the last place, for x from 2^-126 to 2^126. */
+static inline v16 inverse_16(v16 x)
+{
+    v16 y = (v16)_mm512_rcp14_ps((__m512)x);
+    return y + y * (SPLAT_16(1.0f) - x * y);
+}
+
+static inline v16 sigmoid_16(v16 x)
+{
+    return inverse_16(SPLAT_16(1.0f) + exp_16(min_16(-x, SPLAT_16(87.0f))));
+}
+
+static inline v16 tanh_16(v16 x)
+{
+    return SPLAT_16(1.0f) - SPLAT_16(2.0f) * inverse_16(SPLAT_16(1.0f) + exp_16(min_16(x + x, SPLAT_16(87.0f))));
+}
+
+static inline v16 erf_16(v16 x)
+{
+    v16 a = abs_16(x);
+    v16 t = inverse_16(SPLAT_16(1.0f) + SPLAT_16(0.3275911f) * a);
+    v16 p = SPLAT_16(1.061405429f) * t + SPLAT_16(-1.453152027f);
+    p = p * t + SPLAT_16(1.421413741f);
+    p = p * t + SPLAT_16(-0.284496736f);
+    p = (p * t + SPLAT_16(0.254829592f)) * t;
+    p = SPLAT_16(1.0f) - p * exp_16(-a * a);
+    return SELECT_16(x < SPLAT_16(0.0f), -p, p);
+}
 #endif
