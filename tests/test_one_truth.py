@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper
 from threadpoolctl import threadpool_limits
 
-from lfopt.app.commands.execute import _filled as filled
+from lfopt.app.arrays import with_values
 from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model, load
 from lfopt.ir import (
@@ -420,7 +420,7 @@ ACCELERATOR = Hardware(64 * 1024, dram_row_align=16, channel_align=16)
 
 def real_network(model: str, inputs: dict[str, tuple[int, ...]]) -> Graph:
     """A network with weights drawn at random where it has none."""
-    return filled(load_network(model, inputs, "default"), np.random.default_rng(0))
+    return with_values(load_network(model, inputs, "default"), model, np.random.default_rng(0))
 
 
 def run_network(graph: Graph, hardware: Hardware, schemes: tuple[Scheme, ...]) -> None:

@@ -37,8 +37,9 @@ def is_pointwise(call: Call) -> bool:
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
 
 
-def _window(unit: Unit) -> Window:
-    rows, columns = windows(unit.call)
+def _window(unit: Unit, *, trimmed: bool = False) -> Window:
+    """The window of a convolution or pool; `trimmed`: without taps that never meet the map."""
+    rows, columns = (axis.trimmed((0, axis.size_out)) if trimmed else axis for axis in windows(unit.call))
     return Window(
         unit.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
     )
@@ -98,10 +99,10 @@ def _pool(out: Writer, unit: Unit) -> None:
     if len(call.result) != 4:
         raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, C, H, W]")
     if call.operator.kind == "MaxPool":
-        max_pool(out, unit, _window(unit))
+        max_pool(out, unit, _window(unit, trimmed=True))
         return
     padded = bool(call.attribute("count_include_pad", 0))
-    average_pool(out, unit, _window(unit), np.outer(*(_counts(window, padded=padded) for window in windows(call))).astype(np.float32))
+    average_pool(out, unit, _window(unit, trimmed=True), np.outer(*(_counts(window, padded=padded) for window in windows(call))).astype(np.float32))
 
 
 def _counts(window: Taps, *, padded: bool) -> np.ndarray:

@@ -30,9 +30,11 @@ COMMANDS = {
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",
     "zoo": "List and export the networks that lfopt builds itself.",
+    "hw": "Describe this machine, to plan and compile for it.",
 }
+GROUPS = ("zoo", "hw")  # of commands
 for _name, _help in COMMANDS.items():
-    app.command(f"lfopt.app.commands.{_name}:{'app' if _name == 'zoo' else _name}", name=_name, help=_help)
+    app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
 
 
 def main() -> None:

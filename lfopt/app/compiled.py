@@ -8,12 +8,15 @@ import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
 import codegen
 from codegen.build import build, compiler_version, find_compiler, library_name, write_source
 from codegen.runtime import Compiled
+from codegen.source import CSource
 from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.config import load_hardware
 from lfopt.app.pipeline import Report, load_network, run_search, write_result
 from lfopt.ir import Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ops import Dataflow
@@ -31,15 +34,17 @@ def compile_model(
     *,
     threads: int = 1,
     target: Target = "native",
-    hardware: Hardware = CPU,
+    hardware: Hardware | str | Path = CPU,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Compiled:
     """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME.
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME; `hardware` may
+    be a file, such as `lfopt hw detect` writes.
     """
+    chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
     graph = load_network(str(model), dict(input_shapes or {}), "default")
-    return compile_graph(graph, threads=threads, target=target, hardware=hardware, label=str(model))[0]
+    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=str(model))[0]
 
 
 def compile_graph(
@@ -53,9 +58,7 @@ def compile_graph(
 ) -> tuple[Compiled, bool]:
     """A compiled network, and whether it was in the cache."""
     check_options(target, threads)
-    if not graph.has_values:
-        absent = next(name for name, value in graph.constants.items() if value is None)
-        raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
+    _check_values(graph, label)
     compiler = find_compiler(os.environ.get("CC"))
     report = report or (lambda what, done: None)
 
@@ -79,6 +82,14 @@ def compile_graph(
     return Compiled(folder / entry["files"][0], entry["name"], folder / "weights.bin"), found
 
 
+def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", hardware: Hardware = CPU, label: str = "model") -> CSource:
+    """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
+    check_options(target, threads)
+    _check_values(graph, label)
+    with TemporaryDirectory() as folder:
+        return codegen.emit_c(plan_for_cpu(graph, hardware, Path(folder)), graph, target, threads=threads)
+
+
 def check_options(target: str, threads: int) -> None:
     """Raises InvalidConfig for a target or a number of threads that nobody knows."""
     if target not in get_args(Target):
@@ -87,9 +98,16 @@ def check_options(target: str, threads: int) -> None:
         raise InvalidConfig(f"threads: found {threads}; accepted: a whole number of at least 1")
 
 
+def _check_values(graph: Graph, label: str) -> None:
+    """Raises MissingValues where a weight has none."""
+    if not graph.has_values:
+        absent = next(name for name, value in graph.constants.items() if value is None)
+        raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
+
+
 def plan_for_cpu(graph: Graph, hardware: Hardware, folder: Path, report: Report | None = None) -> Plan:
-    """The plan of least traffic, each group in the mode that moves the least; written into `folder` with its model."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
+    """The plan of least traffic in scheme lbdf, the one whose rings the C follows; written into `folder` with its model."""
+    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf")
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
     return write_result(graph, costs, found, found.lower_bound_bytes, folder)
 

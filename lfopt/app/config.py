@@ -103,6 +103,11 @@ def load_config(path: Path) -> Config:
     return validate(Config, data, str(path))
 
 
+def load_hardware(path: Path) -> Hardware:
+    """Read and validate a hardware description."""
+    return validate(Hardware, read_yaml(path), str(path))
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """A mapping from a YAML file."""
     try:

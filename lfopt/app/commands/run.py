@@ -14,12 +14,12 @@ from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
 from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
-from lfopt.app.commands.options import InputShapes
+from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import err, note, out, progress_line, spread
 from lfopt.app.sizes import parse_shapes, parse_size
-from lfopt.ir import Graph, InvalidConfig
+from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops.reference import reference
 
 
@@ -30,7 +30,8 @@ def run(
     output: Annotated[Path | None, Parameter(name="--output")] = None,
     target: Target = "native",
     threads: int = 1,
-    buffer: str = "1MiB",
+    hardware: str | None = None,
+    buffer: str | None = None,
     input_shape: InputShapes = (),
     fill: bool = False,
     seed: int = 0,
@@ -53,8 +54,10 @@ def run(
         Instructions that the code may use; native: those of this machine.
     threads
         Of the compiled code.
+    hardware
+        Hardware description (YAML) of a CPU, such as `lfopt hw detect` writes.
     buffer
-        Cache that a fusion group may fill.
+        Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing else is said.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     fill
@@ -64,7 +67,7 @@ def run(
     check
         Compare the outputs with the plain reference of the whole network.
     """
-    hardware = replace(CPU, buffer_bytes=parse_size(buffer, "--buffer"))
+    chosen = _hardware(hardware, buffer)
     graph = load_network(model, parse_shapes(input_shape), "default")
     note(graph)
     values = _inputs(graph, inputs)
@@ -73,7 +76,7 @@ def run(
         err.print("note: weights were drawn at random where the model has none", style="yellow")
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(graph, threads=threads, target=target, hardware=hardware, label=model, report=report)
+        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report)
     ready = time.perf_counter()
     outputs = made.run(values)
     done = time.perf_counter()
@@ -83,6 +86,12 @@ def run(
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
     out.print(f"[dim]{how}: {escape(str(made.folder))}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
     return _check(graph, values, outputs) if check else 0
+
+
+def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
+    if hardware is not None:
+        return chip(hardware, buffer, None)
+    return CPU if buffer is None else replace(CPU, buffer_bytes=parse_size(buffer, "--buffer"))
 
 
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:

@@ -1,0 +1,127 @@
+"""lfopt as an ONNX backend: `Backend.prepare(model).run([x])` plans, compiles and runs, so that ONNX's own conformance tests run against lfopt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.shape_inference
+from onnx import ModelProto, NodeProto, helper
+from onnx.backend import base
+
+from codegen import Unsupported
+from codegen.runtime import Compiled
+from lfopt.app.compiled import compile_graph, print_graph
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, InvalidConfig, InvalidGraph, InvalidModel, MissingValues
+from lfopt.rewrite import simplify
+
+REFUSALS = (Unsupported, InvalidModel, InvalidGraph, MissingValues)  # of the model, by those who read it and those who print it
+OF_THE_RUNNER = frozenset({"rtol", "atol"})  # options that ONNX's test runner hands on
+
+
+class Prepared(base.BackendRep):
+    """A compiled model."""
+
+    def __init__(self, made: Compiled) -> None:
+        self.made = made
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Outputs in the model's order, which can also be taken by name. `inputs`: arrays in the model's order, or by name; one array alone."""
+        made = self.made.run(self._named(inputs))
+        names = [tensor.name for tensor in self.made.outputs]
+        return base.namedtupledict("Outputs", names)(*(made[name] for name in names))
+
+    def _named(self, inputs: Any) -> dict[str, np.ndarray]:
+        if isinstance(inputs, Mapping):
+            return {str(name): np.asarray(value) for name, value in inputs.items()}
+        given, names = [inputs] if isinstance(inputs, np.ndarray) else list(inputs), [tensor.name for tensor in self.made.inputs]
+        if len(given) != len(names):
+            raise InvalidConfig(f"{self.made.name}: found {len(given)} inputs; accepted: {', '.join(names) or 'none'}")
+        return {name: np.asarray(value) for name, value in zip(names, given, strict=True)}
+
+
+class Backend(base.Backend):
+    """Generated C as ONNX's interface of backends. Further options are those of `lfopt.app.compiled.compile_graph`: threads, target, hardware."""
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether `prepare` takes the model: it is planned and printed, not compiled."""
+        if not cls.supports_device(device):
+            return False
+        try:
+            print_graph(_graph(model), **_options(kwargs))
+        except REFUSALS:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> Prepared:
+        """The model, compiled or found compiled. Raises what reading it or printing it raises, by name, before anything is compiled."""
+        if not cls.supports_device(device):
+            raise InvalidConfig(f"device: found {device!r}; accepted: CPU")
+        graph = _graph(model)
+        return Prepared(compile_graph(graph, label=graph.name, **_options(kwargs))[0])
+
+    @classmethod
+    def run_node(
+        cls,
+        node: NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """One operator on one array for each input that it has. If the code takes but the first as an input, the others become constants of it."""
+        opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        names = [name for name in node.input if name]
+        if len(inputs) != len(names):
+            raise InvalidConfig(f"{node.op_type}: found {len(inputs)} inputs; accepted: {', '.join(names) or 'none'}")
+        values = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True)}
+        model = _one_node(node, values, outputs_info, opset)
+        if len(values) > 1 and not cls.is_compatible(model, device, **kwargs):
+            first, *others = values
+            model, values = bound(model, {name: values[name] for name in others}), {first: values[first]}
+        return cls.run_model(model, values, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """The CPU alone."""
+        return device.partition(":")[0] == "CPU"
+
+
+def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
+    """The model with some of its inputs as constants."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    kept = [value for value in made.graph.input if value.name not in values]
+    del made.graph.input[:]
+    made.graph.input.extend(kept)
+    made.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    return made
+
+
+def _graph(model: ModelProto) -> Graph:
+    return simplify(from_model(model))
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name not in OF_THE_RUNNER}
+
+
+def _one_node(
+    node: NodeProto, values: Mapping[str, np.ndarray], outputs: Sequence[tuple[np.dtype, tuple[int, ...]]] | None, opset: int
+) -> ModelProto:
+    """A model of one operator; the types of its results are inferred where nobody says them."""
+    names = [name for name in node.output if name]
+    ends = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in values.items()]
+    if outputs is None:
+        results = [helper.make_empty_tensor_value_info(name) for name in names]
+    else:
+        kinds = [(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape) for dtype, shape in outputs]
+        results = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in zip(names, kinds, strict=True)]
+    graph = helper.make_graph([node], node.op_type or "node", ends, results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid(node.domain, opset)])
+    return model if outputs is not None else onnx.shape_inference.infer_shapes(model)
