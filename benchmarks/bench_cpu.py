@@ -130,8 +130,10 @@ def _table(rows: list[dict[str, Any]]) -> Table:
     engines = [name for name in ("exact", "epilogue", "alone", "onnxruntime", "openvino") if any(name in row for row in rows)]
     table = Table(title="median ms, one thread, float32", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", no_wrap=True)
-    for head in ("groups", *engines, *(f"{name} / exact" for name in engines[1:]), "error"):
-        table.add_column(head, justify="right")
+    labels = {"onnxruntime": "ORT", "openvino": "OpenVINO"}
+    heads = [labels.get(name, name) for name in engines]
+    for head in ("groups", *heads, *(f"{head}\n/ exact" for head in heads[1:]), "error"):
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         ratios = [f"{row[name] / row['exact']:.2f}" if name in row else "-" for name in engines[1:]]
         table.add_row(

@@ -60,7 +60,7 @@ class _Model:
         self.blob = Blob()
         self.functions = Writer()
         self.calls: list[str] = []  # statements of the function that runs the network
-        self.name = identifier(self.graph.name)
+        self.name = identifier(self.plan.model.name)
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats
         self.arena = max((group.buffer_bytes for group in self.plan.groups), default=0)
@@ -188,7 +188,7 @@ int {name}_run({name}_context *context, const void *const *inputs, void *const *
     def _code(self, digest: int, weights: int) -> str:
         name, arena = self.name, self.arena
         out = Writer()
-        out(f"/* {self.graph.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
+        out(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
         out('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}")
         out.all(files("codegen").joinpath("prelude.h").read_text().splitlines())
         out(

@@ -1,0 +1,188 @@
+"""lfopt as an ONNX backend: the interface, and ONNX's own conformance cases that generated C accepts."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper
+from onnx.backend.test.case.test_case import TestCase as Case
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from codegen import Unsupported
+from lfopt.app.backend import Backend, bound
+from lfopt.ir import InvalidConfig, InvalidModel, UnsupportedModel
+from lfopt.ops import spec
+
+X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
+PICKED = frozenset(
+    "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu Sigmoid Softmax Sqrt Sub Tanh".split()
+)
+FEWEST_PICKED, FEWEST = 52, 90  # cases that generated C accepts: a floor under what it learns
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        patch.delenv("CC", raising=False)
+        yield folder
+
+
+def one_node(kind: str, shape: Sequence[int] = X.shape, inputs: str = "x", dtype: int = TensorProto.FLOAT, **attributes: object) -> ModelProto:
+    ends = [helper.make_tensor_value_info(name, dtype, shape) for name in (*inputs, "y")]
+    graph = helper.make_graph([helper.make_node(kind, [*inputs], ["y"], "one", **attributes)], "net", ends[:-1], ends[-1:])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+# -- the interface ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_prepared_model_takes_inputs_by_position_by_name_or_alone() -> None:
+    made = Backend.prepare(one_node("Sub", inputs="ab"), "CPU")
+    for given in ([X, 2 * X], (X, 2 * X), {"b": 2 * X, "a": X}):
+        (y,) = made.run(given)
+        assert np.array_equal(y, -X)
+    found = Backend.run_model(one_node("Relu"), X)
+    assert np.array_equal(found[0], np.maximum(X, 0))
+    assert found["y"] is found[0]
+
+
+def test_inputs_that_do_not_fit_are_refused() -> None:
+    made = Backend.prepare(one_node("Sub", inputs="ab"))
+    with pytest.raises(InvalidConfig, match="found 1 inputs; accepted: a, b"):
+        made.run([X])
+    with pytest.raises(InvalidConfig, match="input 'b': found float64"):
+        made.run([X, X.astype(np.float64)])
+
+
+def test_one_operator_runs_on_arrays() -> None:
+    (y,) = Backend.run_node(helper.make_node("Mul", ["a", "b"], ["y"]), [X, X])
+    assert np.array_equal(y, X * X)
+    (y,) = Backend.run_node(helper.make_node("Clip", ["x", "", "high"], ["y"]), [X, np.float32(0.5)], opset_version=13)
+    assert np.array_equal(y, np.minimum(X, np.float32(0.5)))
+    conv, weights = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[1, 1]), np.arange(6, dtype=np.float32).reshape(2, 3, 1, 1)
+    for outputs in (None, [(np.dtype("float32"), (1, 2, 4, 4))]):
+        (y,) = Backend.run_node(conv, [X, weights], outputs_info=outputs)
+        assert np.allclose(y, np.einsum("nchw,oc->nohw", X, weights[:, :, 0, 0]))
+    with pytest.raises(InvalidConfig, match="Conv: found 1 inputs; accepted: x, w"):
+        Backend.run_node(conv, [X])
+
+
+def test_what_generated_c_refuses_is_refused_by_name_and_compiles_nothing(cache: Path) -> None:
+    before = sorted(cache.rglob("*"))
+    refusals = [
+        (one_node("Det"), InvalidModel, "Det"),
+        (one_node("Relu", dtype=TensorProto.DOUBLE), Unsupported, "found type float64"),
+        (one_node("Relu", (2, 3, 4, 4)), Unsupported, r"found shape \[2, 3, 4, 4\]"),
+        (one_node("Relu", ("n", 3)), UnsupportedModel, "is not static"),
+        (one_node("Identity", inputs="x", unheard_of=1), InvalidModel, "unheard_of"),
+    ]
+    for model, error, message in refusals:
+        with pytest.raises(error, match=message):
+            Backend.prepare(model)
+        assert not Backend.is_compatible(model)
+    assert [path for path in sorted(cache.rglob("*")) if path.is_file()] == [path for path in before if path.is_file()]
+
+
+def test_to_ask_takes_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "nobody-cc")
+    assert Backend.is_compatible(one_node("Relu"))
+    assert Backend.is_compatible(one_node("Relu"), "CPU", target="c99")
+    assert not Backend.is_compatible(one_node("Relu"), "CPU", threads=2**20)
+
+
+def test_it_runs_on_the_cpu_alone() -> None:
+    assert Backend.supports_device("CPU")
+    assert not Backend.supports_device("CUDA")
+    assert not Backend.is_compatible(one_node("Relu"), "CUDA")
+    with pytest.raises(InvalidConfig, match="device: found 'CUDA:1'; accepted: CPU"):
+        Backend.prepare(one_node("Relu"), "CUDA:1")
+
+
+# -- ONNX's own cases ------------------------------------------------------------------------------------------------------------------------
+
+
+class Form(NamedTuple):
+    """A conformance case in a form that generated C may accept."""
+
+    model: ModelProto
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+
+
+@functools.cache
+def cases() -> list[Case]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load_model_tests(kind="node")
+
+
+def forms(case: Case) -> Iterator[Form]:
+    """The case as it is; with all inputs but the first as constants; and, of elementwise operators, both with an axis of 1 more in front."""
+    (inputs, outputs), *_ = case.data_sets
+    given, wanted = ([onnx.numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for v in values] for values in (inputs, outputs))
+    if not all(isinstance(value, np.ndarray | np.generic) for value in (*given, *wanted)):
+        return
+    plain = Form(case.model, [*map(np.asarray, given)], [*map(np.asarray, wanted)])
+    for form in (plain, _lifted(plain)):
+        if form is not None:
+            yield form
+            if len(form.inputs) > 1:
+                yield _with_parameters(form)
+
+
+def _with_parameters(form: Form) -> Form:
+    names = [value.name for value in form.model.graph.input]
+    return Form(bound(form.model, dict(zip(names[1:], form.inputs[1:], strict=True))), form.inputs[:1], form.outputs)
+
+
+def _lifted(form: Form) -> Form | None:
+    """[3, 4, 5] as [1, 3, 4, 5]: most of ONNX's elementwise cases have no batch of 1. Operands of fewer axes are broadcast as before."""
+    graph, rank = form.model.graph, form.outputs[0].ndim
+    if len(graph.node) != 1 or not spec(graph.node[0].op_type, graph.node[0].domain).elementwise or not 1 <= rank <= 3:
+        return None
+    model = ModelProto()
+    model.CopyFrom(form.model)
+    arrays = [value[None] if value.ndim == rank else value for value in (*form.inputs, *form.outputs)]
+    for end, value in zip((*model.graph.input, *model.graph.output), arrays, strict=True):
+        end.CopyFrom(helper.make_tensor_value_info(end.name, end.type.tensor_type.elem_type, value.shape))
+    return Form(model, arrays[: len(form.inputs)], arrays[len(form.inputs) :])
+
+
+def conformance(chosen: Sequence[Case]) -> tuple[Counter[str], list[str]]:
+    """How many cases of each kind of operator ran, and what was wrong with any."""
+    ran, wrong = Counter[str](), list[str]()
+    for case in chosen:
+        form = next((form for form in forms(case) if Backend.is_compatible(form.model)), None)
+        if form is None:
+            continue
+        ran[case.model.graph.node[-1].op_type] += 1
+        try:
+            Runner.assert_similar_outputs(form.outputs, Backend.run_model(form.model, form.inputs), case.rtol, case.atol)
+        except Exception as error:  # noqa: BLE001
+            wrong.append(f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+    return ran, wrong
+
+
+def test_onnx_s_own_cases_of_common_operators_give_the_expected_outputs() -> None:
+    ran, wrong = conformance([case for case in cases() if len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED])
+    assert not wrong, "\n".join(wrong)
+    assert ran.total() >= FEWEST_PICKED, ran
+
+
+@pytest.mark.slow
+def test_every_conformance_case_that_is_accepted_gives_the_expected_outputs() -> None:
+    ran, wrong = conformance(cases())
+    print(f"\n{len(cases())} cases: {ran.total() - len(wrong)} pass, {len(wrong)} fail, {len(cases()) - ran.total()} refused: {dict(ran)}")
+    assert not wrong, "\n".join(wrong)
+    assert ran.total() >= FEWEST, ran
