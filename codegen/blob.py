@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 ALIGN = 64  # bytes
+BASE = 0x9E3779B97F4A7C15
+AT_ONCE = 1 << 16  # words
 
 
 class Blob:
@@ -29,9 +31,16 @@ class Blob:
         return b"".join(self._parts)
 
 
-def fnv1a(data: bytes) -> int:
-    """FNV-1a, 64 bits, over whole words of 8 bytes, so that it keeps up with a disk; `data` is a multiple of 8 bytes."""
-    found = 0xCBF29CE484222325
-    for word in np.frombuffer(data, "<u8").tolist():
-        found = (found ^ word) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+def digest(data: bytes) -> int:
+    """What `hash_of` in prelude.h gives: the words of 8 bytes as digits to a base, modulo 2**64. `data` is a multiple of 8 bytes.
+
+    >>> digest((5).to_bytes(8, "little") + (7).to_bytes(8, "little")) == (5 * BASE + 7) % 2**64
+    True
+    """
+    powers = np.multiply.accumulate(np.full(AT_ONCE, BASE, np.uint64))[::-1]  # BASE**AT_ONCE to BASE**1
+    words, found = np.frombuffer(data, "<u8"), 0
+    for first in range(0, words.size, AT_ONCE):
+        part = words[first : first + AT_ONCE]
+        total = int((part[:-1] * powers[AT_ONCE - part.size + 1 :]).sum(dtype=np.uint64)) + int(part[-1])
+        found = (found * pow(BASE, part.size, 1 << 64) + total) % (1 << 64)
     return found

@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from codegen.blob import Blob, fnv1a
+from codegen.blob import Blob, digest
 from codegen.images import Image, channels_first, image, same_order
 from codegen.kernels.heads import FLATTENING, is_pointwise, kernel
 from codegen.kernels.simple import elementwise
@@ -82,10 +82,8 @@ class _Model:
                 raise Unsupported(f"graph output {name!r}: found a constant; generated C accepts what operators make")
             self._border(self.root[name], f"(float *)outputs[{k}]", inward=False)
         weights = self.blob.bytes()
-        digest = fnv1a(weights)
         context = 3 * LINE + 4 * self.size + -(-self.arena // LINE) * LINE
-        code = self._code(digest, len(weights))
-        found = {"model.c": code.encode(), "model.h": self._header().encode()}
+        found = {"model.c": self._code(weights).encode(), "model.h": self._header().encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         return CSource(self.name, self.target.name, self.target.flags, found, self.arena, context)
 
@@ -152,72 +150,29 @@ class _Model:
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 
     def _header(self) -> str:
+        return re.sub(r"NAME(?=_)", self.name, _template("model.h"))
+
+    def _code(self, weights: bytes) -> str:
         name = self.name
-        guard = f"{name.upper()}_MODEL_H"
-        return f"""#ifndef {guard}
-#define {guard}
-
-#include <stddef.h>
-#include <stdint.h>
-
-typedef struct {{
-    const char *name;
-    const char *dtype; /* as NumPy calls it */
-    int rank;
-    const int64_t *shape;
-    size_t bytes;
-}} {name}_tensor;
-typedef struct {name}_context {name}_context;
-
-extern const int {name}_input_count, {name}_output_count;
-extern const {name}_tensor {name}_inputs[], {name}_outputs[];
-
-size_t {name}_context_bytes(void); /* memory of one caller, to be aligned to 64 bytes */
-size_t {name}_arena_bytes(void);   /* of which: the buffer that fusion groups run in */
-size_t {name}_weights_bytes(void);
-uint64_t {name}_weights_hash(void); /* FNV-1a over words of 8 bytes */
-
-/* 0; 1 if the weights are not this model's. They must be aligned to 64 bytes and outlive the context. */
-int {name}_init({name}_context *memory, const void *weights);
-/* Dense arrays, by position. 0; 2 if something was written beside the arena. */
-int {name}_run({name}_context *context, const void *const *inputs, void *const *outputs);
-
-#endif
-"""
-
-    def _code(self, digest: int, weights: int) -> str:
-        name, arena = self.name, self.arena
-        out = Writer()
-        out(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
-        out('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}")
-        out.all(files("codegen").joinpath("prelude.h").read_text().splitlines())
-        out(
+        head = Writer()
+        head(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
+        head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}")
+        head.all(_template("prelude.h").splitlines())
+        head(
             "",
             f"typedef struct {name}_context context;",
             f"struct {name}_context {{",
             "    const float *weights;",
-            "    float *maps;  /* between groups */",
-            "    float *arena; /* inside groups */",
+            "    float *maps;              /* between groups */",
+            "    float *arena;             /* inside groups */",
             "    uint64_t *before, *after; /* canaries beside the arena */",
             "};",
         )
-        text = out.text()
         run = Writer()
-        run("#define CANARY UINT64_C(0x5ca1ab1eb01dface)", "")
-        run("static inline void inward(float *restrict to, const float *restrict from, int channels, int plane)")
-        with run.block(""):
-            run("for (int p = 0; p < plane; p++)")
-            run("    for (int c = 0; c < channels; c++) to[(size_t)p * channels + c] = from[(size_t)c * plane + p];")
-        run("")
-        run("static inline void outward(const float *restrict from, float *restrict to, int channels, int plane)")
-        with run.block(""):
-            run("for (int c = 0; c < channels; c++)")
-            run("    for (int p = 0; p < plane; p++) to[(size_t)c * plane + p] = from[(size_t)p * channels + c];")
-        run("")
         with run.block(f"int {name}_run({name}_context *m, const void *const *inputs, void *const *outputs)"):
             run.all(self.calls)
             run("return *m->before != CANARY || *m->after != CANARY ? 2 : 0;")
-        return "\n".join((text, self.functions.text(), self._tensors(), run.text(), self._start(digest, weights, arena)))
+        return "\n".join((head.text(), self.functions.text(), self._tensors(), run.text(), self._start(weights)))
 
     def _tensors(self) -> str:
         out = Writer()
@@ -232,35 +187,27 @@ int {name}_run({name}_context *context, const void *const *inputs, void *const *
                     out(f'{{{quoted(name)}, "{tensor.dtype}", {len(tensor.shape)}, {role}_{k}, {4 * tensor.elements}}},')
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
-    def _start(self, digest: int, weights: int, arena: int) -> str:
-        name, before = self.name, LINE + 4 * self.size
-        after = before + LINE + -(-arena // LINE) * LINE
-        check = f"""    const uint64_t *word = weights;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (size_t k = 0; k < {weights // 8}; k++) hash = (hash ^ word[k]) * UINT64_C(0x100000001b3);
-    if (hash != {name}_weights_hash()) return 1;"""
-        outside = ""
+    def _start(self, weights: bytes) -> str:
+        """The functions that say how much memory there has to be, and the one that prepares it."""
+        name, out = self.name, Writer()
+        before = LINE + 4 * self.size
+        after = before + LINE + -(-self.arena // LINE) * LINE
         if self.embed:
-            outside, check = f"extern const uint64_t {name}_weights[];\n", f"    if (weights) return 1;\n    weights = {name}_weights;"
-        return f"""
-{outside}size_t {name}_context_bytes(void) {{ return {after + LINE}; }}
-size_t {name}_arena_bytes(void) {{ return {arena}; }}
-size_t {name}_weights_bytes(void) {{ return {0 if self.embed else weights}; }}
-uint64_t {name}_weights_hash(void) {{ return UINT64_C({digest}); }}
-
-int {name}_init({name}_context *m, const void *weights)
-{{
-{check}
-    char *memory = (char *)m;
-    m->weights = weights;
-    m->maps = (float *)(memory + {LINE});
-    m->before = (uint64_t *)(memory + {before});
-    m->arena = (float *)(memory + {before + LINE});
-    m->after = (uint64_t *)(memory + {after});
-    *m->before = *m->after = CANARY;
-    return 0;
-}}
-"""
+            out(f"extern const uint64_t {name}_weights[];", "")
+        out(f"size_t {name}_context_bytes(void) {{ return {after + LINE}; }}")
+        out(f"size_t {name}_arena_bytes(void) {{ return {self.arena}; }}")
+        out(f"size_t {name}_weights_bytes(void) {{ return {0 if self.embed else len(weights)}; }}")
+        out(f"uint64_t {name}_weights_hash(void) {{ return UINT64_C({digest(weights)}); }}", "")
+        with out.block(f"int {name}_init({name}_context *m, const void *weights)"):
+            if self.embed:
+                out("if (weights) return 1;", f"weights = {name}_weights;")
+            else:
+                out(f"if (hash_of(weights, {len(weights) // 8}) != {name}_weights_hash()) return 1;")
+            out("char *memory = (char *)m;", "m->weights = weights;")
+            out(f"m->maps = (float *)(memory + {LINE});", f"m->before = (uint64_t *)(memory + {before});")
+            out(f"m->arena = (float *)(memory + {before + LINE});", f"m->after = (uint64_t *)(memory + {after});")
+            out("*m->before = *m->after = CANARY;", "return 0;")
+        return out.text()
 
 
 @dataclass
@@ -356,6 +303,10 @@ class _Group:
                 out(f"unit_{step.operator}(m, {step.first}{moves});")
             else:
                 out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) unit_{step.operator}(m, r);")
+
+
+def _template(name: str) -> str:
+    return files("codegen").joinpath(name).read_text(encoding="utf-8")
 
 
 def _embedded(name: str, weights: bytes) -> bytes:

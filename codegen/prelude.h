@@ -7,7 +7,7 @@
 #define EXP_HIGH 88.722835540771484375f
 #define EXP_LOW -87.3365478515625f
 
-/* exp: 2^n times a degree-6 polynomial on [-ln 2 / 2, ln 2 / 2]. erf: Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7. */
+/* exp: 2^n times a polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. erf: Abramowitz and Stegun 7.1.26, absolute error below 1.5e-7. */
 #define MATH(N)                                                                        \
     static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }     \
     static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }     \
@@ -18,7 +18,8 @@
         i##N shift = BITS_##N(n) << 23;                                                \
         n = n - SPLAT_##N(12582912.0f);                                                \
         v##N r = (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f);    \
-        v##N p = SPLAT_##N(1.3981999507e-3f);                                          \
+        v##N p = SPLAT_##N(1.9875691500e-4f);                                          \
+        p = p * r + SPLAT_##N(1.3981999507e-3f);                                       \
         p = p * r + SPLAT_##N(8.3334519073e-3f);                                       \
         p = p * r + SPLAT_##N(4.1665795894e-2f);                                       \
         p = p * r + SPLAT_##N(1.6666665459e-1f);                                       \
@@ -108,7 +109,8 @@ static inline v16 exp_16(v16 x)
     v16 t = min_16(max_16(x, SPLAT_16(-104.0f)), SPLAT_16(89.0f));
     v16 n = (v16)_mm512_roundscale_ps((__m512)(t * SPLAT_16(1.44269504088896341f)), 0);
     v16 r = (t - n * SPLAT_16(0.693359375f)) + n * SPLAT_16(2.12194440e-4f);
-    v16 p = SPLAT_16(1.3981999507e-3f);
+    v16 p = SPLAT_16(1.9875691500e-4f);
+    p = p * r + SPLAT_16(1.3981999507e-3f);
     p = p * r + SPLAT_16(8.3334519073e-3f);
     p = p * r + SPLAT_16(4.1665795894e-2f);
     p = p * r + SPLAT_16(1.6666665459e-1f);
@@ -146,3 +148,25 @@ static inline v16 erf_16(v16 x)
     return SELECT_16(x < SPLAT_16(0.0f), -p, p);
 }
 #endif
+
+#define CANARY UINT64_C(0x5ca1ab1eb01dface)
+
+/* The network's inputs and outputs have their channels first, everything between has them last. */
+static inline void inward(float *restrict to, const float *restrict from, int channels, int plane)
+{
+    for (int p = 0; p < plane; p++)
+        for (int c = 0; c < channels; c++) to[(size_t)p * channels + c] = from[(size_t)c * plane + p];
+}
+
+static inline void outward(const float *restrict from, float *restrict to, int channels, int plane)
+{
+    for (int c = 0; c < channels; c++)
+        for (int p = 0; p < plane; p++) to[(size_t)c * plane + p] = from[(size_t)p * channels + c];
+}
+
+static inline uint64_t hash_of(const uint64_t *word, size_t words)
+{
+    uint64_t hash = 0;
+    for (size_t k = 0; k < words; k++) hash = hash * UINT64_C(0x9e3779b97f4a7c15) + word[k];
+    return hash;
+}

@@ -62,7 +62,7 @@ def number(value: float) -> str:
     """
     if np.isinf(value):
         return "INFINITY" if value > 0 else "-INFINITY"
-    return f"{np.float32(value)}f"
+    return f"{np.float32(value)!s}f"
 
 
 def _splat(value: float) -> str:

@@ -91,7 +91,7 @@ def link_scores(order: list[int], explained: int, links: np.ndarray, size: int) 
     """(links,) float64 from the order in which operators were chosen; `explained` of them are the explanation.
 
     >>> link_scores([1, 0, 2], 2, np.array([[0, 1], [1, 2]]), 3)
-    array([1.66666667, 0.25      ])
+    array([1.75, 0.5 ])
     """
     place = np.full(size, size, np.float64)
     place[order] = np.arange(len(order))

@@ -49,9 +49,9 @@ def mean(out: Writer, unit: Unit, source: int) -> None:
             for lanes in dict.fromkeys(lanes_of):
                 size = lanes * lanes_of.count(lanes)
                 with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                    out(f"v{lanes} s = *(const u{lanes} *)(y + c);")
+                    out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
                     out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
-                    out(f"*(u{lanes} *)(y + c) = s;")
+                    out(f"*(u{lanes} *)(y + c) += s;")
                 first += size
         first = 0
         for lanes in dict.fromkeys(lanes_of):

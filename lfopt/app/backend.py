@@ -19,6 +19,7 @@ from lfopt.ir import Graph, InvalidConfig, InvalidGraph, InvalidModel, MissingVa
 from lfopt.rewrite import simplify
 
 REFUSALS = (Unsupported, InvalidModel, InvalidGraph, MissingValues)  # of the model, by those who read it and those who print it
+CONSTANTS_ALONE = 4  # first version of the format in which constants need not be inputs too
 OF_THE_RUNNER = frozenset({"rtol", "atol"})  # options that ONNX's test runner hands on
 
 
@@ -28,7 +29,7 @@ class Prepared(base.BackendRep):
     def __init__(self, made: Compiled) -> None:
         self.made = made
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, which can also be taken by name. `inputs`: arrays in the model's order, or by name; one array alone."""
         made = self.made.run(self._named(inputs))
         names = [tensor.name for tensor in self.made.outputs]
@@ -96,6 +97,7 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
     """The model with some of its inputs as constants."""
     made = ModelProto()
     made.CopyFrom(model)
+    made.ir_version = max(made.ir_version, CONSTANTS_ALONE)
     kept = [value for value in made.graph.input if value.name not in values]
     del made.graph.input[:]
     made.graph.input.extend(kept)

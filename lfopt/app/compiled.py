@@ -39,8 +39,8 @@ def compile_model(
 ) -> Compiled:
     """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME; `hardware` may
-    be a file, such as `lfopt hw detect` writes.
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME. `hardware`
+    may be a file, such as `lfopt hw detect` writes.
     """
     chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
     graph = load_network(str(model), dict(input_shapes or {}), "default")

@@ -26,7 +26,7 @@ X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
 PICKED = frozenset(
     "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu Sigmoid Softmax Sqrt Sub Tanh".split()
 )
-FEWEST_PICKED, FEWEST = 52, 90  # cases that generated C accepts: a floor under what it learns
+FEWEST_PICKED, FEWEST = 56, 83  # cases that generated C accepts: a floor under what it learns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -38,7 +38,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-def one_node(kind: str, shape: Sequence[int] = X.shape, inputs: str = "x", dtype: int = TensorProto.FLOAT, **attributes: object) -> ModelProto:
+def one_node(kind: str, shape: Sequence[int | str] = X.shape, inputs: str = "x", dtype: int = TensorProto.FLOAT, **attributes: object) -> ModelProto:
     ends = [helper.make_tensor_value_info(name, dtype, shape) for name in (*inputs, "y")]
     graph = helper.make_graph([helper.make_node(kind, [*inputs], ["y"], "one", **attributes)], "net", ends[:-1], ends[-1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -81,7 +81,7 @@ def test_one_operator_runs_on_arrays() -> None:
 def test_what_generated_c_refuses_is_refused_by_name_and_compiles_nothing(cache: Path) -> None:
     before = sorted(cache.rglob("*"))
     refusals = [
-        (one_node("Det"), InvalidModel, "Det"),
+        (one_node("Det"), Unsupported, r"node 'one' \(Det\): found an operator that has no kernel"),
         (one_node("Relu", dtype=TensorProto.DOUBLE), Unsupported, "found type float64"),
         (one_node("Relu", (2, 3, 4, 4)), Unsupported, r"found shape \[2, 3, 4, 4\]"),
         (one_node("Relu", ("n", 3)), UnsupportedModel, "is not static"),
@@ -169,7 +169,7 @@ def conformance(chosen: Sequence[Case]) -> tuple[Counter[str], list[str]]:
         ran[case.model.graph.node[-1].op_type] += 1
         try:
             Runner.assert_similar_outputs(form.outputs, Backend.run_model(form.model, form.inputs), case.rtol, case.atol)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             wrong.append(f"{case.name}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
     return ran, wrong
 

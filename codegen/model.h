@@ -1,0 +1,29 @@
+#ifndef NAME_MODEL_H
+#define NAME_MODEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct {
+    const char *name;
+    const char *dtype; /* as NumPy calls it */
+    int rank;
+    const int64_t *shape;
+    size_t bytes;
+} NAME_tensor;
+typedef struct NAME_context NAME_context;
+
+extern const int NAME_input_count, NAME_output_count;
+extern const NAME_tensor NAME_inputs[], NAME_outputs[];
+
+size_t NAME_context_bytes(void); /* memory of one caller, to be aligned to 64 bytes */
+size_t NAME_arena_bytes(void);   /* of which: the buffer that fusion groups run in */
+size_t NAME_weights_bytes(void); /* of the file of weights; 0 where they are linked in */
+uint64_t NAME_weights_hash(void);
+
+/* 0; 1 if the weights are not this model's. They must be aligned to 64 bytes and outlive the context; NULL where they are linked in. */
+int NAME_init(NAME_context *memory, const void *weights);
+/* Dense arrays in C order, by position. 0; 2 if something was written beside the arena. */
+int NAME_run(NAME_context *context, const void *const *inputs, void *const *outputs);
+
+#endif
