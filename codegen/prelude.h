@@ -4,6 +4,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __GNUC__
+#define INLINE static inline __attribute__((always_inline)) /* a call would spill all vectors */
+#else
+#define INLINE static inline
+#endif
 #define EXP_HIGH 88.722835540771484375f
 #define EXP_LOW -87.3365478515625f
 
@@ -11,7 +16,7 @@
 #define MATH(N)                                                                        \
     static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }     \
     static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }     \
-    static inline v##N exp_##N(v##N x)                                                 \
+    INLINE v##N exp_##N(v##N x)                                                 \
     {                                                                                  \
         v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));         \
         v##N n = t * SPLAT_##N(1.44269504088896341f) + SPLAT_##N(12582912.0f);         \
@@ -29,16 +34,16 @@
         p = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), p);                    \
         return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), p);            \
     }                                                                                  \
-    static inline v##N sigmoid_##N(v##N x)                                             \
+    INLINE v##N sigmoid_##N(v##N x)                                             \
     {                                                                                  \
         return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x));                      \
     }                                                                                  \
-    static inline v##N tanh_##N(v##N x)                                                \
+    INLINE v##N tanh_##N(v##N x)                                                \
     {                                                                                  \
         return SPLAT_##N(1.0f) - SPLAT_##N(2.0f) / (exp_##N(x + x) + SPLAT_##N(1.0f)); \
     }                                                                                  \
     static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); } \
-    static inline v##N erf_##N(v##N x)                                                 \
+    INLINE v##N erf_##N(v##N x)                                                 \
     {                                                                                  \
         v##N a = abs_##N(x);                                                           \
         v##N t = SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + SPLAT_##N(0.3275911f) * a);      \
@@ -104,7 +109,7 @@ static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (_
 static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
 static inline v16 abs_16(v16 x) { return (v16)_mm512_abs_ps((__m512)x); }
 
-static inline v16 exp_16(v16 x)
+INLINE v16 exp_16(v16 x)
 {
     v16 t = min_16(max_16(x, SPLAT_16(-104.0f)), SPLAT_16(89.0f));
     v16 n = (v16)_mm512_roundscale_ps((__m512)(t * SPLAT_16(1.44269504088896341f)), 0);
@@ -120,23 +125,23 @@ static inline v16 exp_16(v16 x)
 }
 
 /* An estimate of 14 bits and one step of Newton's method: 2 units in the last place, for x from 2^-126 to 2^126. */
-static inline v16 inverse_16(v16 x)
+INLINE v16 inverse_16(v16 x)
 {
     v16 y = (v16)_mm512_rcp14_ps((__m512)x);
     return y + y * (SPLAT_16(1.0f) - x * y);
 }
 
-static inline v16 sigmoid_16(v16 x)
+INLINE v16 sigmoid_16(v16 x)
 {
     return inverse_16(SPLAT_16(1.0f) + exp_16(min_16(-x, SPLAT_16(87.0f))));
 }
 
-static inline v16 tanh_16(v16 x)
+INLINE v16 tanh_16(v16 x)
 {
     return SPLAT_16(1.0f) - SPLAT_16(2.0f) * inverse_16(SPLAT_16(1.0f) + exp_16(min_16(x + x, SPLAT_16(87.0f))));
 }
 
-static inline v16 erf_16(v16 x)
+INLINE v16 erf_16(v16 x)
 {
     v16 a = abs_16(x);
     v16 t = inverse_16(SPLAT_16(1.0f) + SPLAT_16(0.3275911f) * a);

@@ -73,8 +73,5 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
                             out(f"float a{p} = a[{p * window.strides[1] * inputs}];")
                             out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
                         out("a++;", f"v += {channels.width};")
-        for p in range(part.size):
-            for k, lanes in enumerate(channels.lanes):
-                out.all(unit.finish(f"s{p}_{k}", lanes, p, offsets[k], made.channels))
-                out(f"*(u{lanes} *)(y + {p * made.channels + offsets[k]}) = s{p}_{k};")
+        unit.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
     out("")

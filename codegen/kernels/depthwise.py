@@ -104,9 +104,7 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: 
                         if (p, column) not in part.missing:
                             value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.channels})"
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
-        for p in range(part.size):
-            if divided:
-                out(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);")
-            out.all(unit.finish(f"s{p}", lanes, p, 0, made.channels))
-            out(f"*(u{lanes} *)(y + {p * made.channels}) = s{p};")
+        if divided:
+            out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
+        unit.store(out, part.size, (lanes,), made.channels, "s{p}")
     out("")

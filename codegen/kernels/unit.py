@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from codegen.images import Image
 from codegen.source import Unsupported
 from codegen.tails import Extra, Tail
 from codegen.target import Target
+from codegen.writer import Writer
 from lfopt.ops import Call, Dataflow
 
 Address = Callable[[int, str], str]  # (map, row as a C expression) -> C expression for the address of that row
@@ -70,6 +71,15 @@ class Unit:
 
     def _extra(self, extra: Extra) -> str:
         return extra.pointer if extra.map < 0 else self.address(extra.map, "r" if extra.reach == "element" else "0")
+
+    def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str) -> None:
+        """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector."""
+        offsets = [sum(lanes[:k]) for k in range(len(lanes))]
+        for p in range(pixels):
+            for k, width in enumerate(lanes):
+                value = name.format(p=p, k=k)
+                out.all(self.finish(value, width, p, offsets[k], channels))
+                out(f"*(u{width} *)(y + {p * channels + offsets[k]}) = {value};")
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
