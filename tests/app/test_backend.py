@@ -26,7 +26,7 @@ X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
 PICKED = frozenset(
     "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu Sigmoid Softmax Sqrt Sub Tanh".split()
 )
-FEWEST_PICKED, FEWEST = 56, 83  # cases that generated C accepts: a floor under what it learns
+FEWEST_PICKED, FEWEST = 33, 83  # cases that generated C accepts: a floor under what it learns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -159,10 +159,12 @@ def _lifted(form: Form) -> Form | None:
     return Form(model, arrays[: len(form.inputs)], arrays[len(form.inputs) :])
 
 
-def conformance(chosen: Sequence[Case]) -> tuple[Counter[str], list[str]]:
-    """How many cases of each kind of operator ran, and what was wrong with any."""
+def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counter[str], list[str]]:
+    """How many cases of each kind of operator ran (`most` of a kind), and what was wrong with any."""
     ran, wrong = Counter[str](), list[str]()
     for case in chosen:
+        if ran[case.model.graph.node[-1].op_type] == most:
+            continue
         form = next((form for form in forms(case) if Backend.is_compatible(form.model)), None)
         if form is None:
             continue
@@ -175,7 +177,7 @@ def conformance(chosen: Sequence[Case]) -> tuple[Counter[str], list[str]]:
 
 
 def test_onnx_s_own_cases_of_common_operators_give_the_expected_outputs() -> None:
-    ran, wrong = conformance([case for case in cases() if len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED])
+    ran, wrong = conformance([case for case in cases() if len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED], most=4)
     assert not wrong, "\n".join(wrong)
     assert ran.total() >= FEWEST_PICKED, ran
 
