@@ -83,7 +83,6 @@ def _print(plan: Plan, source: CSource, files: tuple[Path, ...]) -> None:
     for path in files:
         rows.add_row(escape(path.name), f"{path.stat().st_size:,}")
     out.print(rows)
-    flags = " ".join(source.flags)
-    out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target} ({escape(flags)})", soft_wrap=True)
+    out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True)
     beta = plan.hardware.buffer_bytes
     out.print(f"arena {source.arena_bytes:,} of {beta:,} B of buffer; memory of one caller {source.context_bytes:,} B")
