@@ -10,13 +10,15 @@ import numpy as np
 from codegen.images import Image, channels_first
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
+from codegen.kernels.resampling import depth_to_space, interpolation, transposed
 from codegen.kernels.simple import concatenation, mean, softmax
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.writer import Writer
 from lfopt.ops import Call
 from lfopt.ops.parameters import reduced_axes
-from lfopt.ops.windows import Window as Taps
+from lfopt.ops.resizing import Taps, axis_taps
+from lfopt.ops.windows import Window as Axis
 from lfopt.ops.windows import windows
 
 
@@ -105,7 +107,7 @@ def _pool(out: Writer, unit: Unit) -> None:
     average_pool(out, unit, _window(unit, trimmed=True), np.outer(*(_counts(window, padded=padded) for window in windows(call))).astype(np.float32))
 
 
-def _counts(window: Taps, *, padded: bool) -> np.ndarray:
+def _counts(window: Axis, *, padded: bool) -> np.ndarray:
     """Along one axis: elements that each result is the mean of."""
     starts = np.arange(window.size_out) * window.stride - window.pad
     taps = starts[:, None] + np.arange(window.kernel) * window.dilation
@@ -138,9 +140,40 @@ def _softmax(out: Writer, unit: Unit) -> None:
     softmax(out, unit, unit.operand(0))
 
 
+def _resize(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if len(call.result) != 4 or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
+        raise unit.unsupported(f"an input of shape {list(call.shape(0))}, or sizes that are computed", "[1, C, H, W] and constant sizes")
+    images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
+    if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
+        raise unit.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")
+    interpolation(out, unit, unit.operand(0), *(_taps(taps, size) for taps, size in zip((rows, columns), call.result[2:], strict=True)))
+
+
+def _taps(taps: Taps | None, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices and weights; every element its own where the axis stays as it is."""
+    return (np.arange(size)[:, None], np.ones((size, 1))) if taps is None else (taps.indices, taps.weights)
+
+
+def _depth_to_space(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    crd = call.attribute("mode", "DCR") == "CRD"
+    depth_to_space(out, unit, unit.operand(0), call.attribute("blocksize", 1), channels_outermost=crd)
+
+
+def _transposed(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if len(call.result) != 4 or call.attribute("group", 1) != 1:
+        raise unit.unsupported(f"an input of shape {list(call.shape(0))} in {call.attribute('group', 1)} groups", "[1, C, H, W] in one")
+    axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
+    transposed(out, unit, unit.operand(0), unit.constant(1), unit.constant(2) if call.has(2) else None, axes)
+
+
 HEADS: dict[str, Callable[[Writer, Unit], None]] = {
     "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "GlobalAveragePool": _mean,
-    "Concat": _concat, "Softmax": _softmax,
+    "Concat": _concat, "Softmax": _softmax, "Resize": _resize, "DepthToSpace": _depth_to_space, "ConvTranspose": _transposed,
 }  # fmt: skip
 FLATTENING = frozenset({"Gemm", "MatMul"})  # that may read a map flattened
-WITH_TAIL = frozenset({"Conv", "Gemm", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "GlobalAveragePool"})  # whose kernels apply a tail
+WITH_TAIL = frozenset(
+    {"Conv", "ConvTranspose", "Resize", "Gemm", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "GlobalAveragePool"}
+)  # whose kernels apply a tail

@@ -72,6 +72,12 @@ def test_every_target_gives_the_same(target: str, tmp_path: Path) -> None:
     agrees(source, graph, tmp_path)
 
 
+@pytest.mark.parametrize("name", ["fsrcnn", "fsrcnn_deconv"])
+def test_networks_whose_maps_grow(name: str, tmp_path: Path) -> None:
+    graph = load_network(f"zoo:{name}", {"image": (1, 1, 40, 56)}, "default")
+    agrees(emit_c(planned(graph, tmp_path, 64), graph), graph, tmp_path)
+
+
 def test_weights_may_be_linked_in(tmp_path: Path) -> None:
     graph = load_network("zoo:squeezenet1_1", SMALL, "default")
     source = emit_c(planned(graph, tmp_path, 256), graph, "c99", embed=True)
@@ -134,6 +140,27 @@ class _Net:
         operands = [x, self.constant(made, channels // group, *kernel), *([self.constant(made)] if self.rng.random() < 0.8 else [])]
         return self.add("Conv", operands, (1, made, *size), dilations=dilations, group=group, **settings)
 
+    def larger(self, x: str) -> str:
+        _, channels, height, width = self.shapes[x]
+        if height * width > 1200:
+            return x
+        if self.rng.random() < 0.4:
+            made, kernel, strides = self.pick(1, 3, 17), [self.pick(1, 2, 3, 4), self.pick(1, 3, 5)], [self.pick(1, 2, 3), self.pick(1, 2)]
+            pads = [int(self.rng.integers(0, k)) for k in (*kernel, *kernel)]
+            size = [(n - 1) * s + k - a - b for n, s, k, a, b in zip((height, width), strides, kernel, pads[:2], pads[2:], strict=True)]
+            if min(size) < 1:
+                return x
+            operands = [x, self.constant(channels, made, *kernel), *([self.constant(made)] if self.rng.random() < 0.5 else [])]
+            return self.add("ConvTranspose", operands, (1, made, *size), kernel_shape=kernel, strides=strides, pads=pads)
+        if channels % 4 == 0 and self.rng.random() < 0.5:
+            mode = str(self.rng.choice(["DCR", "CRD"]))
+            return self.add("DepthToSpace", [x], (1, channels // 4, 2 * height, 2 * width), blocksize=2, mode=mode)
+        size = [int(self.rng.integers(1, 2 * height + 1)), int(self.rng.integers(1, 2 * width + 1))]
+        self.weights.append(numpy_helper.from_array(np.array([1, channels, *size], np.int64), name := f"w{len(self.weights)}"))
+        mode = str(self.rng.choice(["nearest", "linear", "cubic"]))
+        coordinates = str(self.rng.choice(["half_pixel", "align_corners", "asymmetric"]))
+        return self.add("Resize", [x, "", "", name], (1, channels, *size), mode=mode, coordinate_transformation_mode=coordinates)
+
     def pointwise(self, x: str) -> str:
         shape = self.shapes[x]
         kind = str(self.rng.choice(["Relu", "Sigmoid", "Swish", "HardSwish", "Clip", "LeakyRelu", "PRelu", "Tanh", "Mul", "Gelu", "Same", "Gate"]))
@@ -167,7 +194,9 @@ class _Net:
             x = self.last if self.rng.random() < 0.8 else str(self.rng.choice([*self.shapes]))
             move = self.rng.random()
             alike = [name for name, other in self.shapes.items() if other[2:] == self.shapes[x][2:]]
-            if move < 0.45:
+            if move < 0.08:
+                self.larger(x)
+            elif move < 0.45:
                 self.windowed(str(self.rng.choice(["Conv", "Conv", "Conv", "MaxPool", "AveragePool"])), x)
             elif move < 0.9 or len(alike) < 2:
                 self.pointwise(x)

@@ -1,0 +1,100 @@
+"""Kernels that change the number of rows and pixels: interpolation, channels spread over pixels, transposed convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from codegen.kernels.tiles import vectors
+from codegen.kernels.unit import Unit
+from codegen.tails import number
+from codegen.writer import Writer
+
+
+def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, np.ndarray], columns: tuple[np.ndarray, np.ndarray]) -> None:
+    """The kernel of a Resize: every element a weighted sum; `rows`, `columns`: (results, taps) indices and weights."""
+    made, read = unit.images(unit.result), unit.images(source)
+    down, across = rows[0].shape[1], columns[0].shape[1]
+    with out.kernel(unit.name):
+        out.all(_table("int", "rows", map(str, rows[0].reshape(-1).tolist())))
+        out.all(_table("float", "heights", map(number, rows[1].reshape(-1).tolist())))
+        out.all(_table("int", "columns", (str(k * read.channels) for k in columns[0].reshape(-1).tolist())))
+        out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
+        out(f"const float *x[{down}];")
+        out(f"for (int i = 0; i < {down}; i++) x[i] = {unit.address(source, f'rows[r * {down} + i]')};")
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+            for first, lanes, size in _runs(unit, made.channels):
+                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+                    out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
+                    out(f"for (int i = 0; i < {down}; i++)")
+                    out(f"    for (int j = 0; j < {across}; j++)")
+                    weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
+                    out(f"        s += {weight} * *(const u{lanes} *)(x[i] + columns[p * {across} + j] + c);")
+                    out.all(unit.finish("s", lanes, "p", "c", made.channels))
+                    out(f"*(u{lanes} *)(y + p * {made.channels} + c) = s;")
+
+
+def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
+    """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
+    made, read = unit.images(unit.result), unit.images(source)
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(source, f'(r / {block})')};", f"float *y = {unit.address(unit.result, 'r')};")
+        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+            out(f"const int part = r % {block} * {block} + p % {block};")
+            at = f"c * {block * block} + part" if channels_outermost else f"part * {made.channels} + c"
+            out(f"for (int c = 0; c < {made.channels}; c++) y[p * {made.channels} + c] = a[p / {block} * {read.channels} + {at}];")
+
+
+def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
+    """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows, kernel columns).
+
+    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result.
+    """
+    made, read = unit.images(unit.result), unit.images(source)
+    inputs, outputs, tall, wide = weights.shape
+    packed = unit.blob.add(weights.transpose(2, 3, 0, 1))
+    start = unit.blob.add(np.zeros(outputs, np.float32) if bias is None else bias)
+    (down, fall, above), (across, spread, left) = axes
+    with out.kernel(unit.name):
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"for (int p = 0; p < {made.pixels}; p++) memcpy(y + p * {outputs}, {start}, {outputs} * sizeof *y);")
+        with out.block(f"for (int k = 0; k < {tall}; k++)"):
+            out(f"const int h = r + {above} - k * {fall};")
+            out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
+            out(f"const float *x = {unit.address(source, f'(h / {down})')};")
+            with out.block(f"for (int l = 0; l < {wide}; l++)"):
+                out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs};")
+                with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
+                    out(f"const int p = q * {across} - {left} + l * {spread};")
+                    out(f"if (p < 0 || p >= {made.pixels}) continue;")
+                    for first, lanes, size in _runs(unit, outputs):
+                        with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+                            out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
+                            out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {inputs} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
+                            out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
+        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+            for first, lanes, size in _runs(unit, outputs):
+                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
+                    out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
+                    out.all(unit.finish("s", lanes, "p", "c", outputs))
+                    out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
+
+
+def _runs(unit: Unit, channels: int) -> Iterable[tuple[int, int, int]]:
+    """(first channel, lanes, channels) of every width of vector."""
+    lanes_of, first = vectors(channels, unit.target), 0
+    for lanes in dict.fromkeys(lanes_of):
+        size = lanes * lanes_of.count(lanes)
+        yield first, lanes, size
+        first += size
+
+
+def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:
+    """A constant array in C."""
+    found = [*values]
+    lines = [", ".join(found[k : k + 16]) for k in range(0, len(found), 16)]
+    return [f"static const {kind} {name}[] = {{", *(f"    {line}," for line in lines), "};"]
