@@ -43,9 +43,10 @@ def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, f'(r / {block})')};", f"float *y = {unit.address(unit.result, 'r')};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            out(f"const int part = r % {block} * {block} + p % {block};")
-            at = f"c * {block * block} + part" if channels_outermost else f"part * {made.channels} + c"
-            out(f"for (int c = 0; c < {made.channels}; c++) y[p * {made.channels} + c] = a[p / {block} * {read.channels} + {at}];")
+            part = f"(r % {block} * {block} + p % {block})"
+            step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
+            out(f"const float *from = a + p / {block} * {read.channels} + {first};")
+            out(f"for (int c = 0; c < {made.channels}; c++, y++) *y = from[c * {step}];")
 
 
 def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
