@@ -40,7 +40,6 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
                     with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
                         move = f"p * {window.strides[1] * source.channels}"
                         out(f"{name}(x, from, to, {move}, w, b, y + p * {made.channels} + c{unit.arguments('p', 'c', made.channels)});")
-    out("")
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:

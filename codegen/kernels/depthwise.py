@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.kernels.tiles import Pixels, pixels, vectors
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
 from codegen.writer import Writer
@@ -45,13 +45,13 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
     size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3))
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    lanes_of = vectors(made.channels, unit.target)
+    across = channels_in(vectors(made.channels, unit.target), 1)
     variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
-    for lanes in dict.fromkeys(lanes_of):
+    for channels in across:
         for part in along:
-            if (key := (part.size, part.missing, lanes)) not in variants:
+            if (key := (part.size, part.missing, channels.width)) not in variants:
                 variants[key] = f"{unit.name}_{len(variants)}"
-                _tile(out, unit, window, fold, variants[key], part, lanes)
+                _tile(out, unit, window, fold, variants[key], part, channels.width)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, window.kernel[0]))
         out.all(unit.declarations())
@@ -59,28 +59,25 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
         if fold.divisors is not None:
             out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
-        first = 0
-        for lanes in dict.fromkeys(lanes_of):
-            count = lanes_of.count(lanes)
-            with out.block(f"for (int t = 0; t < {count}; t++)"):
-                out(f"int c = {first} + t * {lanes};")
-                weights = _constants(unit, fold, first, lanes, count)
+        for channels in across:
+            with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
+                out(f"int c = {channels.first} + t * {channels.width};")
+                weights = _constants(unit, fold, channels)
                 for part in along:
                     with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
                         move = f"p * {window.strides[1] * source.channels} + c"
                         extras = unit.arguments("p", "c", made.channels)
-                        name = variants[part.size, part.missing, lanes]
+                        name = variants[part.size, part.missing, channels.width]
                         out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.channels} + c{extras});")
-            first += count * lanes
-    out("")
 
 
-def _constants(unit: Unit, fold: Fold, first: int, lanes: int, count: int) -> str:
-    """Weights and bias of the vectors of channels from `first` on, as arguments."""
+def _constants(unit: Unit, fold: Fold, channels: Channels) -> str:
+    """Weights and bias of vector t of some channels, as arguments."""
     if fold.weights is None or fold.bias is None:
         return ""
-    taps = fold.weights[first : first + count * lanes].reshape(count, lanes, -1).transpose(0, 2, 1)
-    bias = fold.bias[first : first + count * lanes]
+    first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
+    taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
+    bias = fold.bias[first:stop]
     return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
 
 

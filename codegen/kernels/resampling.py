@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from codegen.kernels.tiles import vectors
 from codegen.kernels.unit import Unit
 from codegen.tails import number
 from codegen.writer import Writer
@@ -26,15 +25,14 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            for first, lanes, size in _runs(unit, made.channels):
-                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                    out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
-                    out(f"for (int i = 0; i < {down}; i++)")
-                    out(f"    for (int j = 0; j < {across}; j++)")
-                    weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
-                    out(f"        s += {weight} * *(const u{lanes} *)(x[i] + columns[p * {across} + j] + c);")
-                    out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                    out(f"*(u{lanes} *)(y + p * {made.channels} + c) = s;")
+            for lanes in unit.over(out, made.channels):
+                out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
+                out(f"for (int i = 0; i < {down}; i++)")
+                out(f"    for (int j = 0; j < {across}; j++)")
+                weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
+                out(f"        s += {weight} * *(const u{lanes} *)(x[i] + columns[p * {across} + j] + c);")
+                out.all(unit.finish("s", lanes, "p", "c", made.channels))
+                out(f"*(u{lanes} *)(y + p * {made.channels} + c) = s;")
 
 
 def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
@@ -72,26 +70,15 @@ def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: 
                 with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
                     out(f"const int p = q * {across} - {left} + l * {spread};")
                     out(f"if (p < 0 || p >= {made.pixels}) continue;")
-                    for first, lanes, size in _runs(unit, outputs):
-                        with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                            out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
-                            out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {inputs} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
-                            out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
+                    for lanes in unit.over(out, outputs):
+                        out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
+                        out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {inputs} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
+                        out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            for first, lanes, size in _runs(unit, outputs):
-                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                    out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
-                    out.all(unit.finish("s", lanes, "p", "c", outputs))
-                    out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
-
-
-def _runs(unit: Unit, channels: int) -> Iterable[tuple[int, int, int]]:
-    """(first channel, lanes, channels) of every width of vector."""
-    lanes_of, first = vectors(channels, unit.target), 0
-    for lanes in dict.fromkeys(lanes_of):
-        size = lanes * lanes_of.count(lanes)
-        yield first, lanes, size
-        first += size
+            for lanes in unit.over(out, outputs):
+                out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
+                out.all(unit.finish("s", lanes, "p", "c", outputs))
+                out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from codegen.kernels.tiles import vectors
 from codegen.kernels.unit import Unit
 from codegen.writer import Writer
 
@@ -20,48 +19,34 @@ def elementwise(out: Writer, unit: Unit, source: int) -> None:
         else:
             with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
                 _over(out, unit, made.channels, "p", made.channels)
-    out("")
 
 
 def _over(out: Writer, unit: Unit, count: int, pixel: str, channels: int) -> None:
     """Loops over so many elements from a pixel on."""
-    lanes_of, first = vectors(count, unit.target), 0
-    for lanes in dict.fromkeys(lanes_of):
-        size = lanes * lanes_of.count(lanes)
-        with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-            at = "c" if pixel == "0" else f"p * {channels} + c"
-            out(f"v{lanes} s = *(const u{lanes} *)(a + {at});")
-            out.all(unit.finish("s", lanes, pixel, "c", channels))
-            out(f"*(u{lanes} *)(y + {at}) = s;")
-        first += size
+    at = "c" if pixel == "0" else f"p * {channels} + c"
+    for lanes in unit.over(out, count):
+        out(f"v{lanes} s = *(const u{lanes} *)(a + {at});")
+        out.all(unit.finish("s", lanes, pixel, "c", channels))
+        out(f"*(u{lanes} *)(y + {at}) = s;")
 
 
 def mean(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a mean over all rows and pixels."""
     image = unit.images(source)
-    lanes_of, first = vectors(image.channels, unit.target), 0
     with out.kernel(unit.name):
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
         out(f"memset(y, 0, {image.channels} * sizeof *y);")
         with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
             out(f"const float *a = {unit.address(source, 'h')};")
-            for lanes in dict.fromkeys(lanes_of):
-                size = lanes * lanes_of.count(lanes)
-                with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                    out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
-                    out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
-                    out(f"*(u{lanes} *)(y + c) += s;")
-                first += size
-        first = 0
-        for lanes in dict.fromkeys(lanes_of):
-            size = lanes * lanes_of.count(lanes)
-            with out.block(f"for (int c = {first}; c < {first + size}; c += {lanes})"):
-                out(f"v{lanes} s = *(const u{lanes} *)(y + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
-                out.all(unit.finish("s", lanes, 0, "c", image.channels))
-                out(f"*(u{lanes} *)(y + c) = s;")
-            first += size
-    out("")
+            for lanes in unit.over(out, image.channels):
+                out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
+                out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
+                out(f"*(u{lanes} *)(y + c) += s;")
+        for lanes in unit.over(out, image.channels):
+            out(f"v{lanes} s = *(const u{lanes} *)(y + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
+            out.all(unit.finish("s", lanes, 0, "c", image.channels))
+            out(f"*(u{lanes} *)(y + c) = s;")
 
 
 def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
@@ -75,7 +60,6 @@ def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
             out(f"const float *a{k} = {unit.address(source, 'r')};")
             out(f"for (int p = 0; p < {made.pixels}; p++) memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
             first += channels
-    out("")
 
 
 def softmax(out: Writer, unit: Unit, source: int) -> None:
@@ -87,4 +71,3 @@ def softmax(out: Writer, unit: Unit, source: int) -> None:
             out("float most = a[0], sum = 0.0f;", f"for (int c = 1; c < {made.channels}; c++) most = max_1(most, a[c]);")
             out(f"for (int c = 0; c < {made.channels}; c++) sum += y[c] = exp_1(a[c] - most);")
             out(f"for (int c = 0; c < {made.channels}; c++) y[c] /= sum;")
-    out("")

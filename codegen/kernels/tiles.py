@@ -60,10 +60,11 @@ def tile(channels: int, pixels: int, target: Target) -> tuple[list[Channels], in
         if best is None or time < best[0]:
             best = (time, wide, size)
     assert best is not None, "a result has channels"
-    return _channels(lanes, best[1]), best[2]
+    return channels_in(lanes, best[1]), best[2]
 
 
-def _channels(lanes: Sequence[int], wide: int) -> list[Channels]:
+def channels_in(lanes: Sequence[int], wide: int) -> list[Channels]:
+    """Vectors of these lanes, `wide` of them in a tile."""
     tiles = [tuple(lanes[k : k + wide]) for k in range(0, len(lanes), wide)]
     found: list[Channels] = []
     for each, same in groupby(tiles):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from codegen.blob import Blob
 from codegen.images import Image
+from codegen.kernels.tiles import channels_in, vectors
 from codegen.source import Unsupported
 from codegen.tails import Extra, Tail
 from codegen.target import Target
@@ -62,8 +63,7 @@ class Unit:
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
         """The operands of the tail for the pixel and channel where a tile begins."""
-        steps = {"element": f"({pixel}) * {channels} + {channel}", "channel": channel, "one": "0"}
-        return "".join(f", {extra.name} + {steps[extra.reach]}" for extra in self.tail.extras)
+        return "".join(f", {_at(extra, pixel, channel, channels)}" for extra in self.tail.extras)
 
     def declarations(self) -> list[str]:
         """The operands of the tail for row r."""
@@ -83,5 +83,15 @@ class Unit:
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
-        steps = {"element": f"({pixel}) * {channels} + {channel}", "channel": str(channel), "one": "0"}
-        return self.tail.apply(value, lanes, lambda extra: f"{extra.name} + {steps[extra.reach]}")
+        return self.tail.apply(value, lanes, lambda extra: _at(extra, pixel, channel, channels))
+
+    def over(self, out: Writer, count: int) -> Iterator[int]:
+        """Loops over so many elements, c being the first of a vector: one for every width, whose body is written before the next is asked for."""
+        for part in channels_in(vectors(count, self.target), 1):
+            with out.block(f"for (int c = {part.first}; c < {part.first + part.width * part.tiles}; c += {part.width})"):
+                yield part.width
+
+
+def _at(extra: Extra, pixel: int | str, channel: int | str, channels: int) -> str:
+    """Address of an operand of the tail, so many pixels and channels on."""
+    return f"{extra.name} + " + {"element": f"({pixel}) * {channels} + {channel}", "channel": str(channel), "one": "0"}[extra.reach]
