@@ -64,10 +64,8 @@ class _Model:
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats
         self.arena = max((group.buffer_bytes for group in self.plan.groups), default=0)
-        self.root = {m.name: k for k, m in enumerate(flow.maps)}
-        for operator in self.graph.operators:  # views
-            if operator.outputs and operator.outputs[0] not in self.root and operator.inputs[0] in self.root:
-                self.root[operator.outputs[0]] = self.root[operator.inputs[0]]
+        numbers = {m.name: k for k, m in enumerate(flow.maps)}
+        self.root = {name: numbers[behind] for name, behind in flow.behind.items()}
 
     def source(self) -> CSource:
         between = self._between()
@@ -83,7 +81,7 @@ class _Model:
             self._border(self.root[name], f"(float *)outputs[{k}]", inward=False)
         weights = self.blob.bytes()
         context = 3 * LINE + 4 * self.size + -(-self.arena // LINE) * LINE
-        found = {"model.c": self._code(weights).encode(), "model.h": self._header().encode()}
+        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         return CSource(self.name, self.target.name, self.target.flags, found, self.arena, context)
 
@@ -148,9 +146,6 @@ class _Model:
         self.calls.append(f"{{ {inside} = {here}; {outside} = {there}; for (int p = 0; p < {plane}; p++) {{ {moves} }} }}")
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
-
-    def _header(self) -> str:
-        return re.sub(r"NAME(?=_)", self.name, _template("model.h"))
 
     def _code(self, weights: bytes) -> str:
         name = self.name
@@ -303,6 +298,11 @@ class _Group:
                 out(f"unit_{step.operator}(m, {step.first}{moves});")
             else:
                 out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) unit_{step.operator}(m, r);")
+
+
+def header(name: str) -> str:
+    """model.h of a model of this name."""
+    return re.sub(r"NAME(?=_)", name, _template("model.h"))
 
 
 def _template(name: str) -> str:

@@ -106,7 +106,7 @@ class Machine:
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         data = {w.name for weights in flow.weights for w in weights if not w.bias}
         self.biases = {w.name for weights in flow.weights for w in weights if w.bias} - data
-        self.root = self._roots()
+        self.root = flow.behind
         self.dram: dict[str, np.ndarray] = {}  # maps, whole
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
@@ -118,18 +118,6 @@ class Machine:
             self.written[name] = np.ones(tensor.shape, bool)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
-
-    def _roots(self) -> dict[str, str]:
-        """The map behind every tensor that is a map or a view of one."""
-        root = {name: name for name in self.graph.inputs}
-        real = {op.name for op in self.flow.operators}
-        for op in self.graph.operators:
-            for name in op.outputs:
-                if name and op.name in real:
-                    root[name] = name
-                elif name and op.inputs[0] in root:
-                    root[name] = root[op.inputs[0]]
-        return root
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from lfopt.app.files import write_with
+from lfopt.app.screen import err
 from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
 from lfopt.ops.fixed_point import dequantized, quantized
 
@@ -56,7 +57,7 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
 
 
 def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:
-    """The graph if it has weights; else with weights drawn at random. Raises MissingValues where nothing may be drawn (`rng` is None)."""
+    """The graph if it has weights; else weights are drawn at random, and stderr says so. Raises MissingValues if `rng` is None."""
     if graph.has_values:
         return graph
     if rng is None:
@@ -69,6 +70,7 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
             # Small enough for deep networks to stay finite.
             fan_in = max(tensor.elements // max(tensor.shape[0], 1), 1) if len(tensor.shape) > 1 else 100
             constants[name] = (rng.standard_normal(tensor.shape) * (2 / fan_in) ** 0.5).astype(tensor.dtype)
+    err.print("note: weights were drawn at random where the model has none", style="yellow")
     return replace(graph, constants=constants)
 
 

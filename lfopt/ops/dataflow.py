@@ -61,6 +61,11 @@ class Dataflow:
         return len(self.operators)
 
     @cached_property
+    def behind(self) -> dict[str, str]:
+        """See `maps_behind`."""
+        return maps_behind(self.graph)
+
+    @cached_property
     def readers(self) -> tuple[int, ...]:
         """Per map: the mask of operators that read it."""
         masks = [0] * len(self.maps)
@@ -163,12 +168,25 @@ def _union(masks: Iterator[int] | list[int]) -> int:
     return total
 
 
+def maps_behind(graph: Graph) -> dict[str, str]:
+    """Tensor -> the map that it is, or is a view of; constants and views of them are missing."""
+    found = {name: name for name in graph.inputs}
+    for operator in graph.operators:
+        view = spec(operator.kind, operator.domain).view
+        for name in operator.outputs:
+            if name and not view:
+                found[name] = name
+            elif name and operator.inputs[0] in found:
+                found[name] = found[operator.inputs[0]]
+    return found
+
+
 class _Builder:
     """Walks a graph once, in topological order."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.root: dict[str, str] = {name: name for name in graph.inputs}  # map behind each tensor
+        self.root = maps_behind(graph)
         self.maps: dict[str, int] = {}
         self.producer: list[int] = []
 
@@ -182,7 +200,6 @@ class _Builder:
         for operator in self.graph.operators:
             row = spec(operator.kind, operator.domain)
             if row.view:
-                self._look_through(operator)
                 continue
             call = Call.of(self.graph, operator)
             operands.append(tuple(self._operands(call, row)))
@@ -204,15 +221,8 @@ class _Builder:
         )
 
     def _add_map(self, name: str, producer: int) -> int:
-        self.root[name] = name
         self.producer.append(producer)
         return self.maps.setdefault(name, len(self.maps))
-
-    def _look_through(self, view: Operator) -> None:
-        source = view.inputs[0]
-        for name in view.outputs:
-            if name and source in self.root:
-                self.root[name] = self.root[source]
 
     def _operands(self, call: Call, row: OpSpec) -> Iterator[MapRead]:
         for index, name in enumerate(call.operator.inputs):

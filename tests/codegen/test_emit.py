@@ -13,8 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen import CSource, Unsupported, emit_c
-from codegen.build import build, find_compiler, write_source
-from codegen.runtime import Compiled
+from codegen.build import find_compiler, write_source
 from codegen.target import TARGETS, native
 from lfopt.app.pipeline import load_network, run_search, write_result
 from lfopt.frontend import from_model
@@ -23,6 +22,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.problem import Problem
+from tests.codegen.twice import compiled
 
 KIB = 1024
 SMALL = {"image": (1, 3, 64, 64)}
@@ -34,11 +34,6 @@ def planned(graph: Graph, folder: Path, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     return write_result(graph, costs, found, found.lower_bound_bytes, folder)
-
-
-def compiled(source: CSource, folder: Path) -> Compiled:
-    write_source(source, folder)
-    return Compiled(build(source, folder, find_compiler()).library, source.name, folder / "weights.bin")
 
 
 def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLERANCE) -> None:

@@ -10,19 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen.build import build, find_compiler, write_source
 from codegen.runtime import CannotRun, Compiled
-from codegen.source import CSource
 from lfopt.ir import InvalidConfig, Tensor
-from tests.codegen.twice import SHAPE, twice
+from tests.codegen.twice import SHAPE, compiled, twice
 
 X = np.arange(48, dtype=np.float32).reshape(SHAPE)
-
-
-def compiled(source: CSource, folder: Path) -> Compiled:
-    write_source(source, folder)
-    built = build(source, folder, find_compiler())
-    return Compiled(built.library, source.name, folder / "weights.bin")
 
 
 @pytest.fixture(scope="module")

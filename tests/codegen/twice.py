@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from codegen.build import build, find_compiler, write_source
+from codegen.emit import header
+from codegen.runtime import Compiled
 from codegen.source import CSource
 
 FOLDER = Path(__file__).with_name("twice")
@@ -17,7 +20,13 @@ def twice(*flags: str, embed: bool = False) -> CSource:
 
     -DOVERRUN makes it break its canary; -DSCALED gives it a factor as its first input, an int64 called s=1.
     """
-    files = {name: (FOLDER / name).read_bytes() for name in ("model.h", "model.c")}
+    files = {"model.h": header("twice").encode(), "model.c": (FOLDER / "model.c").read_bytes()}
     if not embed:
         files["weights.bin"] = struct.pack("<f", 2.0)
     return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208)
+
+
+def compiled(source: CSource, folder: Path) -> Compiled:
+    """Any source, written, compiled and loaded."""
+    write_source(source, folder)
+    return Compiled(build(source, folder, find_compiler()).library, source.name, folder / "weights.bin")

@@ -17,7 +17,7 @@ from codegen.source import CSource
 from lfopt.app.arrays import with_values
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import load_planned
-from lfopt.app.screen import err, note, out, progress_line, table
+from lfopt.app.screen import note, out, progress_line, table
 from lfopt.ir import InvalidConfig, Plan
 
 
@@ -60,9 +60,7 @@ def codegen(
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     found, graph = load_planned(plan)
     note(graph)
-    if not graph.has_values:
-        graph = with_values(graph, plan, np.random.default_rng(seed) if fill else None)
-        err.print("note: weights were drawn at random where the model has none", style="yellow")
+    graph = with_values(graph, plan, np.random.default_rng(seed) if fill else None)
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)

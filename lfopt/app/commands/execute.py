@@ -52,9 +52,7 @@ def execute(
     """
     found, graph = load_planned(plan)
     rng = np.random.default_rng(seed)
-    if not graph.has_values:
-        graph = with_values(graph, plan, rng if fill else None)
-        err.print("note: weights were drawn at random where the model has none", style="yellow")
+    graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
     values = random_inputs(graph, rng) if inputs is None else read_inputs(graph, inputs)

@@ -17,7 +17,7 @@ from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
-from lfopt.app.screen import err, note, out, progress_line, spread
+from lfopt.app.screen import note, out, progress_line, spread
 from lfopt.app.sizes import parse_shapes, parse_size
 from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops.reference import reference
@@ -71,9 +71,7 @@ def run(
     graph = load_network(model, parse_shapes(input_shape), "default")
     note(graph)
     values = _inputs(graph, inputs)
-    if not graph.has_values:
-        graph = with_values(graph, model, np.random.default_rng(seed) if fill else None)
-        err.print("note: weights were drawn at random where the model has none", style="yellow")
+    graph = with_values(graph, model, np.random.default_rng(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
         made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report)
