@@ -17,14 +17,24 @@ class Blob:
         self._known: dict[bytes, int] = {}
         self._size = 0
 
-    def add(self, values: np.ndarray) -> str:
-        """C expression for a pointer to these values, as float32."""
-        data = np.ascontiguousarray(values, np.float32).tobytes()
+    def add(self, values: np.ndarray, dtype: str = "float32") -> str:
+        """C expression for the address of these values, in C order: a `const float *`, whatever their type."""
+        data = np.ascontiguousarray(values, dtype).tobytes()
         if data not in self._known:
             self._known[data] = self._size
             self._parts.append(data + bytes(-len(data) % ALIGN))
             self._size += len(self._parts[-1])
         return f"(m->weights + {self._known[data] // 4})"
+
+    def mark(self) -> tuple[int, int]:
+        """How much there is now, for `forget`."""
+        return len(self._parts), self._size
+
+    def forget(self, mark: tuple[int, int]) -> None:
+        """Drop what came since."""
+        parts, self._size = mark
+        del self._parts[parts:]
+        self._known = {data: at for data, at in self._known.items() if at < self._size}
 
     def bytes(self) -> bytes:
         """All of it."""

@@ -1,23 +1,27 @@
 """A plan as C: one function per fusion group, which runs row by row over its rings.
 
 A group in mode lbdf follows the plan's loops, with the plan's rings in the arena. Maps that it loads or stores are read and written where they lie
-between groups: on a CPU the cache moves them. Groups in other modes run operator by operator on whole maps.
+between groups: on a CPU the cache moves them. Groups in other modes run operator by operator on whole maps. With several threads, all of them run the
+same code, each makes its share of every row (or its share of the rows), and they wait for one another after every operator.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
+from typing import Literal
 
 import numpy as np
 
 from codegen.blob import Blob, digest
-from codegen.images import Image, channels_first, image, same_order
-from codegen.kernels.heads import FLATTENING, is_pointwise, kernel
+from codegen.kernels.heads import is_pointwise, kernel
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
+from codegen.layout import PIXELS, Layout, layouts, natural
+from codegen.loops.nest import Array, Nest
+from codegen.loops.table import loops
 from codegen.source import CSource, Unsupported
 from codegen.tails import is_elementwise, tail
 from codegen.target import Target, target
@@ -27,22 +31,23 @@ from lfopt.ir import Graph, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
 
 LINE = 64  # bytes of a cache line
-ALIGN = LINE // 4
+HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
+MOST_THREADS = 64
 
 
 def emit_c(plan: Plan, graph: Graph, name: str = "native", *, threads: int = 1, embed: bool = False) -> CSource:
-    """The plan of this graph as C for a target. Raises Unsupported where no kernel knows an operator, a type or a shape.
+    """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
     `embed`: weights become a C array, to be linked in, in place of a file.
     """
-    if threads != 1:
-        raise Unsupported(f"threads: found {threads}; generated C accepts 1")
+    if not 1 <= threads <= MOST_THREADS:
+        raise Unsupported(f"threads: found {threads}; generated C accepts 1 to {MOST_THREADS}")
     if plan.hardware.element_bytes != 4:
         raise Unsupported(f"hardware.element_bytes: found {plan.hardware.element_bytes}; generated C accepts plans for float32, element_bytes 4")
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
-    return _Model(plan, graph, target(name), embed).source()
+    return _Model(plan, graph, replace(target(name), threads=threads), embed).source()
 
 
 @dataclass
@@ -55,54 +60,57 @@ class _Model:
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.images = [image(m) for m in flow.maps]
-        self._check_views()
+        self.layouts = layouts(flow)
         self.blob = Blob()
         self.functions = Writer()
-        self.calls: list[str] = []  # statements of the function that runs the network
+        self.run = Writer(1)  # what runs the network
         self.name = identifier(self.plan.model.name)
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats
+        self.scratch = 0  # floats of each thread
         self.arena = max((group.buffer_bytes for group in self.plan.groups), default=0)
+        self.loops: dict[str, str] = {}  # operators that no fast kernel knows, and why
         numbers = {m.name: k for k, m in enumerate(flow.maps)}
         self.root = {name: numbers[behind] for name, behind in flow.behind.items()}
 
     def source(self) -> CSource:
         between = self._between()
         self._lay_out(between)
-        for name in self.graph.inputs:
+        for k, name in enumerate(self.graph.inputs):
             if (m := self.root[name]) in self.maps:
-                self._border(m, f"(const float *)inputs[{self.graph.inputs.index(name)}]", inward=True)
+                self._border(m, f"inputs[{k}]", inward=True)
+        self._sync()
         for group in self.plan.groups:
             _Group(self, group, between).emit()
         for k, name in enumerate(self.graph.outputs):
-            if name not in self.root:
-                raise Unsupported(f"graph output {name!r}: found a constant; generated C accepts what operators make")
-            self._border(self.root[name], f"(float *)outputs[{k}]", inward=False)
+            if name in self.root:
+                self._border(self.root[name], f"outputs[{k}]", inward=False)
+            else:
+                self._constant_output(k, name)
         weights = self.blob.bytes()
-        context = 3 * LINE + 4 * self.size + -(-self.arena // LINE) * LINE
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
-        return CSource(self.name, self.target.name, self.target.flags, found, self.arena, context)
+        return CSource(self.name, self.target.name, self._flags(), found, self.arena, self._context_bytes, self.loops)
 
-    def _check_views(self) -> None:
-        """Raise Unsupported where an operator reads a map in another order than it lies in."""
-        for call, operands in zip(self.flow.calls, self.flow.operands, strict=True):
-            for operand in operands:
-                behind, view = self.flow.maps[operand.map], call.shape(operand.input)
-                if not same_order(behind.shape, view) and call.operator.kind not in FLATTENING:
-                    named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
-                    raise Unsupported(f"{named}: found a view of {list(behind.shape)} as {list(view)}; generated C accepts views that keep pixels")
+    def _flags(self) -> tuple[str, ...]:
+        return (*self.target.flags, "-pthread") if self.target.threads > 1 else self.target.flags
+
+    def _sync(self) -> None:
+        if self.target.threads > 1:
+            self.run("SYNC();")
 
     # -- memory ------------------------------------------------------------------------------------------------------------------------------
 
     def _between(self) -> set[int]:
-        """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, and everything in groups without rings."""
+        """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in groups without rings, and maps whose
+        elements are larger than those that the plan's rings are for.
+        """
         flow, found = self.flow, {m for m, producer in enumerate(self.flow.producer) if producer < 0}
         for group in self.plan.groups:
             mask = self.mask(group)
             for i in bits(mask):
-                found |= {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
+                wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
+                found |= wide | {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
     def mask(self, group: PlannedGroup) -> int:
@@ -119,8 +127,8 @@ class _Model:
             dies = last if flow.is_output[m] else max([born, *(owner[i] for i in bits(flow.readers[m]))])
             lives.append((born, dies, m))
         placed: list[tuple[int, int, int, int]] = []  # (start, stop, born, dies)
-        for born, dies, m in sorted(lives, key=lambda life: (-self.images[life[2]].elements, life)):
-            size = -(-self.images[m].elements // ALIGN) * ALIGN
+        for born, dies, m in sorted(lives, key=lambda life: (-self._lines(life[2]), life)):
+            size = self._lines(m) * LINE // 4
             start = 0
             for other, stop, b, d in sorted(placed):
                 if b <= dies and born <= d and other < start + size and start < stop:
@@ -129,45 +137,77 @@ class _Model:
             self.maps[m] = start
             self.size = max(self.size, start + size)
 
+    def _lines(self, m: int) -> int:
+        """Cache lines of a map."""
+        tensor = self.flow.maps[m]
+        return -(-tensor.elements * np.dtype(tensor.dtype).itemsize // LINE)
+
+    def where(self, m: int) -> str:
+        """Address of a map between groups."""
+        kind = self.layouts[m].ctype
+        return f"m->maps + {self.maps[m]}" if kind == "float" else f"({kind} *)(void *)(m->maps + {self.maps[m]})"
+
     def _border(self, m: int, there: str, *, inward: bool) -> None:
-        """Copy a graph input or output, channels last inside and as ONNX has them outside."""
-        here, extent, shape = f"(m->maps + {self.maps[m]})", self.images[m], self.flow.maps[m].shape
-        if not channels_first(shape):
-            source, goal = (there, here) if inward else (here, there)
-            self.calls.append(f"memcpy({goal}, {source}, {extent.elements} * sizeof(float));")
+        """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
+        layout, out, kind = self.layouts[m], self.run, self.layouts[m].ctype
+        inside, outside = (f"{kind} *inside", f"const {kind} *outside") if inward else (f"const {kind} *inside", f"{kind} *outside")
+        if layout.onnx:
+            first, stop = f"(size_t)FIRST({layout.tensor.elements})", f"(size_t)STOP({layout.tensor.elements})"
+            with out.block(""):
+                out(f"{inside} = {self.where(m)};", f"{outside} = {there};", f"const size_t first = {first}, stop = {stop};")
+                to, source = ("inside", "outside") if inward else ("outside", "inside")
+                out(f"memcpy({to} + first, {source} + first, (stop - first) * sizeof *inside);")
             return
-        plane = extent.rows * extent.pixels
-        if extent.channels > UNROLLED:
-            self.calls.append(f"{'inward' if inward else 'outward'}({here}, {there}, {extent.channels}, {plane});")
-            return
-        pairs = [(f"inside[{extent.channels} * p + {c}]", f"outside[p + {c * plane}]") for c in range(extent.channels)]
-        moves = " ".join(f"{inside} = {outside};" if inward else f"{outside} = {inside};" for inside, outside in pairs)
-        inside, outside = ("float *inside", "const float *outside") if inward else ("const float *inside", "float *outside")
-        self.calls.append(f"{{ {inside} = {here}; {outside} = {there}; for (int p = 0; p < {plane}; p++) {{ {moves} }} }}")
+        with out.block(""):
+            out(f"{inside} = {self.where(m)};", f"{outside} = {there};")
+            moves = layout.sequence
+            unrolled = moves[-1][0] if moves[-1][0] <= UNROLLED else 1
+            nest = moves[:-1] if unrolled > 1 else moves
+            if inward or unrolled > 1 or len(nest) < 2:
+                order = list(range(len(nest)))
+            else:
+                order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
+            self._moves(moves, order, unrolled, inward=inward)
+
+    def _moves(self, moves: Sequence[tuple[int, int]], order: Sequence[int], unrolled: int, *, inward: bool) -> None:
+        out, steps = self.run, [1] * len(moves)
+        for k in reversed(range(len(moves) - 1)):
+            steps[k] = steps[k + 1] * moves[k + 1][0]
+        here = " + ".join(f"(size_t)i{k} * {steps[k]}" for k in sorted(order))
+        away = " + ".join(f"(size_t)i{k} * {moves[k][1]}" for k in sorted(order))
+        lines: list[str] = []
+        for c in range(unrolled):
+            inside, outside = f"inside[{here} + {c}]", f"outside[{away} + {c * moves[-1][1]}]"
+            lines.append(f"{inside} = {outside};" if inward else f"{outside} = {inside};")
+        for depth, k in enumerate(order):
+            first, stop = ("0", str(moves[k][0])) if depth else (f"FIRST({moves[k][0]})", f"STOP({moves[k][0]})")
+            out(f"{'    ' * depth}for (int i{k} = {first}; i{k} < {stop}; i{k}++)" + (" {" if depth == len(order) - 1 else ""))
+        out.all(f"{'    ' * len(order)}{line}" for line in lines)
+        out(f"{'    ' * (len(order) - 1)}}}")
+
+    def _constant_output(self, k: int, name: str) -> None:
+        value = self.graph.constants[name]
+        if value is None or not value.dtype.isnative or value.dtype.kind not in "biuf":
+            raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.graph.tensors[name].dtype}")
+        self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.blob.add(value, value.dtype.name)}, {value.nbytes});")
 
     # -- text --------------------------------------------------------------------------------------------------------------------------------
 
     def _code(self, weights: bytes) -> str:
-        name = self.name
-        head = Writer()
+        name, head = self.name, Writer()
         head(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
-        head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}")
+        if self.target.threads > 1:
+            head("#define _POSIX_C_SOURCE 200809L")
+        head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")
         head.all(_template("prelude.h").splitlines())
-        head(
-            "",
-            f"typedef struct {name}_context context;",
-            f"struct {name}_context {{",
-            "    const float *weights;",
-            "    float *maps;              /* between groups */",
-            "    float *arena;             /* inside groups */",
-            "    uint64_t *before, *after; /* canaries beside the arena */",
-            "};",
-        )
-        run = Writer()
-        with run.block(f"int {name}_run({name}_context *m, const void *const *inputs, void *const *outputs)"):
-            run.all(self.calls)
-            run("return *m->before != CANARY || *m->after != CANARY ? 2 : 0;")
-        return "\n".join((head.text(), self.functions.text(), self._tensors(), run.text(), self._start(weights)))
+        head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
+        head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */", "};", "")
+        network = Writer()
+        with network.block("static void network(const context *m, const void *const *inputs, void *const *outputs)"):
+            network("(void)inputs, (void)outputs;")
+            network.all(self.run.text().splitlines())
+        run = re.sub(r"NAME(?=_)", name, _template("run.c"))
+        return "\n".join((head.text(), self.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
 
     def _tensors(self) -> str:
         out = Writer()
@@ -179,17 +219,31 @@ class _Model:
             with out.block(f"const {self.name}_tensor {self.name}_{role}s[] ="):
                 for k, name in enumerate(names):
                     tensor = self.graph.tensors[name]
-                    out(f'{{{quoted(name)}, "{tensor.dtype}", {len(tensor.shape)}, {role}_{k}, {4 * tensor.elements}}},')
+                    size = tensor.elements * np.dtype(tensor.dtype).itemsize
+                    out(f'{{{quoted(name)}, "{tensor.dtype}", {len(tensor.shape)}, {role}_{k}, {size}}},')
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
+
+    @property
+    def _arena_lines(self) -> int:
+        return -(-self.arena // LINE)
+
+    @property
+    def _scratch_lines(self) -> int:
+        """Of one thread."""
+        return -(-4 * self.scratch // LINE)
+
+    @property
+    def _context_bytes(self) -> int:
+        return HEAD + 4 * self.size + (2 + self._arena_lines + self._scratch_lines * self.target.threads) * LINE
 
     def _start(self, weights: bytes) -> str:
         """The functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
-        before = LINE + 4 * self.size
-        after = before + LINE + -(-self.arena // LINE) * LINE
+        before = HEAD + 4 * self.size
+        after = before + LINE + self._arena_lines * LINE
         if self.embed:
             out(f"extern const uint64_t {name}_weights[];", "")
-        out(f"size_t {name}_context_bytes(void) {{ return {after + LINE}; }}")
+        out(f"size_t {name}_context_bytes(void) {{ return {self._context_bytes}; }}")
         out(f"size_t {name}_arena_bytes(void) {{ return {self.arena}; }}")
         out(f"size_t {name}_weights_bytes(void) {{ return {0 if self.embed else len(weights)}; }}")
         out(f"uint64_t {name}_weights_hash(void) {{ return UINT64_C({digest(weights)}); }}", "")
@@ -198,11 +252,15 @@ class _Model:
                 out("if (weights) return 1;", f"weights = {name}_weights;")
             else:
                 out(f"if (hash_of(weights, {len(weights) // 8}) != {name}_weights_hash()) return 1;")
-            out("char *memory = (char *)m;", "m->weights = weights;")
-            out(f"m->maps = (float *)(memory + {LINE});", f"m->before = (uint64_t *)(memory + {before});")
-            out(f"m->arena = (float *)(memory + {before + LINE});", f"m->after = (uint64_t *)(memory + {after});")
+            out("char *memory = (char *)m;", "context *shared = &m->shared;", "memset(m, 0, sizeof *m);", "shared->weights = weights;")
+            out(f"shared->maps = (float *)(void *)(memory + {HEAD});", f"m->before = (uint64_t *)(void *)(memory + {before});")
+            out(f"shared->arena = (float *)(void *)(memory + {before + LINE});", f"m->after = (uint64_t *)(void *)(memory + {after});")
+            out(f"shared->scratch = (float *)(void *)(memory + {after + LINE});")
             out("*m->before = *m->after = CANARY;", "return 0;")
         return out.text()
+
+
+Calls = Literal["once", "rows"]  # a function makes all that its operator makes, or one row
 
 
 @dataclass
@@ -215,68 +273,134 @@ class _Group:
         """The kernels of the group, its function, and the call of it."""
         model, group = self.model, self.group
         flow, mask = model.flow, model.mask(group)
+        self.rings = {place.name: place for place in group.places}
         if group.mode == "lbdf":
             steps = body(flow, model.index, group.steps)
         else:
-            steps = [Made(i, 0, self._image(flow.results[i][0]).rows, ()) for i in bits(mask)]
-        self.rings = {place.name: place for place in group.places}
-        found = units(flow, mask, sequences(steps))
+            steps = [Made(i, 0, flow.heights[i], ()) for i in bits(mask)]
+        found = units(flow, model.layouts, mask, sequences(steps))
+        self.made: dict[int, list[tuple[str, Calls]]] = {}  # functions of a unit
         for head, operators in found.items():
-            self._kernel(head, operators)
+            self.made[head] = self._unit(operators)
         name = f"group_{group.id}"
-        with model.functions.block(f"static void {name}(context *m)"):
+        with model.functions.block(f"static void {name}(const context *m)"):
             self._steps(steps, found, 0)
         model.functions("")
-        model.calls.append(f"{name}(m);")
+        model.run(f"{name}(m);")
 
-    def _image(self, m: int) -> Image:
-        return self.model.images[m]
+    @property
+    def whole(self) -> bool:
+        """Whether operators make whole maps, one after the other."""
+        return self.group.mode != "lbdf"
 
-    def _whole(self, operators: Sequence[int]) -> bool:
-        """Whether a unit works on whole maps pixel by pixel, so that all their rows can be taken as one."""
-        flow, head = self.model.flow, operators[0]
-        if self.group.mode == "lbdf":
-            return False
-        return is_pointwise(flow.calls[head]) or is_elementwise(flow, head)
+    # -- functions ---------------------------------------------------------------------------------------------------------------------------
 
-    def _kernel(self, head: int, operators: tuple[int, ...]) -> None:
-        model, flow = self.model, self.model.flow
-        flat = self._whole(operators)
+    def _unit(self, operators: tuple[int, ...]) -> list[tuple[str, Calls]]:
+        """The functions of a unit: one, or, where no kernel knows its head, loops for that and what can be done for the rest."""
+        model, (head, *rest) = self.model, operators
+        names = ", ".join(model.flow.operators[i].name for i in operators).replace("*/", "* /")
+        marks = model.blob.mark(), model.functions.mark(), model.scratch
+        model.functions(f"/* {names} */")
+        try:
+            return [self._kernel(operators)]
+        except Unsupported as reason:
+            model.blob.forget(marks[0])
+            model.functions.forget(marks[1])
+            model.scratch = marks[2]
+            found = [self._loops(head, str(reason))]
+            return found + self._unit(tuple(rest)) if rest else found
+
+    def _kernel(self, operators: tuple[int, ...]) -> tuple[str, Calls]:
+        """A fast kernel. Raises Unsupported."""
+        model, flow, head = self.model, self.model.flow, operators[0]
         result = flow.results[operators[-1]][0]
-
-        def images(m: int) -> Image:
-            found = model.images[m]
-            return found.flat if flat else found
-
         alone = is_elementwise(flow, head)
+        flat = self.whole and (alone or is_pointwise(flow.calls[head]))
+        seen = self._seen(head)
+
+        def lies(m: int) -> Layout:
+            return seen.get(m, model.layouts[m])
+
+        def note_scratch(floats: int) -> None:
+            model.scratch = max(model.scratch, floats)
+
         start = self._start(head) if alone else flow.results[head][0]
-        made = tail(flow, operators if alone else operators[1:], start, model.blob)
-        unit = Unit(f"unit_{head}", flow, head, made, result, images, self._address, model.target, model.blob)
-        names = ", ".join(flow.operators[i].name for i in operators)
-        model.functions(f"/* {names.replace('*/', '* /')} */")
+        made = tail(flow, model.layouts, operators if alone else operators[1:], start, model.blob)
+        rows = 1 if flat else lies(result).image.rows
+        shared = flat or not self.whole or rows == 1
+        unit = Unit(f"unit_{head}", flow, head, made, result, lies, self._address(lies), flat, shared, note_scratch, model.target, model.blob)
         if alone:
             elementwise(model.functions, unit, start)
         else:
             kernel(model.functions, unit)
+        return unit.name, "once" if rows == 1 else "rows"
+
+    def _seen(self, head: int) -> dict[int, Layout]:
+        """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
+        model, call = self.model, self.model.flow.calls[head]
+        found: dict[int, Layout] = {}
+        for operand in model.flow.operands[head]:
+            own, tensor = model.layouts[operand.map], call.tensors[operand.input]
+            assert tensor is not None, "a map is not an absent operand"
+            if tensor.shape == own.shape:
+                continue
+            view = natural(tensor, pixels=own.order == PIXELS)
+            if view.sequence == own.sequence and (self.whole or view.image.rows == own.image.rows):
+                found[operand.map] = view
+            elif call.operator.kind != "Gemm":
+                named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
+                raise Unsupported(f"{named}: found a view of {list(own.shape)} as {list(view.shape)}; fast kernels accept views that keep pixels")
+        return found
 
     def _start(self, i: int) -> int:
-        """The operand that an elementwise operator begins with: one as large as its result."""
-        flow = self.model.flow
-        extent = self._image(flow.results[i][0])
-        whole = [o.map for o in flow.operands[i] if self._image(o.map) == extent]
-        if not whole:
-            raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
-        return whole[0]
+        """The operand that an elementwise operator begins with: one that lies as its result does."""
+        flow, lie = self.model.flow, self.model.layouts
+        own = lie[flow.results[i][0]]
+        for operand in flow.operands[i]:
+            if flow.calls[i].shape(operand.input) == own.shape and lie[operand.map].sequence == own.sequence and lie[operand.map].image == own.image:
+                return operand.map
+        raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
 
-    def _address(self, m: int, row: str) -> str:
+    def _address(self, lies: Callable[[int], Layout]) -> Callable[[int, str], str]:
         """Where a row of a map lies."""
         model = self.model
-        extent, name = model.images[m], model.flow.maps[m].name
+
+        def address(m: int, row: str) -> str:
+            if m in self.between:
+                return model.where(m) + ("" if row == "0" else f" + {row} * {lies(m).image.row}")
+            place = self.rings[model.flow.maps[m].name]
+            at = "0" if row == "0" or place.slots == 1 else f"{row} % {place.slots}"
+            return f"m->arena + {place.address // 4}" + ("" if at == "0" else f" + {at} * {place.slot_bytes // 4}")
+
+        return address
+
+    def _loops(self, i: int, reason: str) -> tuple[str, Calls]:
+        """An operator as plain loops. Raises Unsupported."""
+        model, flow = self.model, self.model.flow
+        call, out = flow.calls[i], model.functions
+        operator = call.operator
+        name, once = f"loops_{i}", self.whole or call.rows_out == 1
+        operands = {o.input: self._array(o.map, call.shape(o.input)) for o in flow.operands[i]}
+        results = [self._array(m, flow.maps[m].shape) for m in flow.results[i]]
+        label = f"{operator.name} ({operator.kind})".replace("*/", "* /")
+        out(f"/* {label}, as plain loops */")
+        with out.kernel(name):
+            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=model.target.threads))
+        model.loops[operator.name] = reason
+        return name, "once" if once else "rows"
+
+    def _array(self, m: int, shape: tuple[int, ...]) -> Array:
+        model, layout = self.model, self.model.layouts[m]
         if m in self.between:
-            return f"m->maps + {model.maps[m]}" + ("" if row == "0" else f" + {row} * {extent.row}")
-        place = self.rings[name]
-        at = "0" if row == "0" or place.slots == 1 else f"{row} % {place.slots}"
-        return f"m->arena + {place.address // 4}" + ("" if at == "0" else f" + {at} * {place.slot_bytes // 4}")
+            return Array(layout, shape, model.where(m))
+        place = self.rings[model.flow.maps[m].name]
+        size = np.dtype(layout.tensor.dtype).itemsize
+        pointer = (
+            f"m->arena + {place.address // size}" if layout.ctype == "float" else f"({layout.ctype} *)(void *)m->arena + {place.address // size}"
+        )
+        return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
+
+    # -- schedule ----------------------------------------------------------------------------------------------------------------------------
 
     def _steps(self, steps: Body, members: Mapping[int, tuple[int, ...]], depth: int) -> None:
         out = self.model.functions
@@ -289,15 +413,21 @@ class _Group:
                 with out.block(f"for (int i{depth} = 0; i{depth} < {step[0]}; i{depth}++)"):
                     self._steps(step[1], members, depth + 1)
                 continue
-            operators = members[step.operator]
-            skip = len(operators) - 1
+            skip = len(members[step.operator]) - 1
             moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(step.moves) if by)
-            flat = self._whole(operators)
-            rows = 1 if flat else step.stop - step.first
-            if rows == 1:
-                out(f"unit_{step.operator}(m, {step.first}{moves});")
-            else:
-                out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) unit_{step.operator}(m, r);")
+            for name, calls in self.made[step.operator]:
+                self._call(name, calls, step, moves)
+
+    def _call(self, name: str, calls: Calls, step: Made, moves: str) -> None:
+        out, rows, threads = self.model.functions, step.stop - step.first, self.model.target.threads
+        if calls == "once" or rows == 1:
+            out(f"{name}(m, {step.first}{moves});")
+        elif self.whole and threads > 1:
+            out(f"for (int r = FIRST({rows}); r < STOP({rows}); r++) {name}(m, r);")
+        else:
+            out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) {name}(m, r);")
+        if threads > 1:
+            out("SYNC();")
 
 
 def header(name: str) -> str:

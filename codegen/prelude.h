@@ -156,18 +156,63 @@ INLINE v16 erf_16(v16 x)
 
 #define CANARY UINT64_C(0x5ca1ab1eb01dface)
 
-/* The network's inputs and outputs have their channels first, everything between has them last. */
-static inline void inward(float *restrict to, const float *restrict from, int channels, int plane)
+/* What a thread knows. All threads run the same code; each makes its share, and they wait for one another where operators end. */
+typedef struct crew crew;
+typedef struct {
+    const float *weights;
+    float *maps;    /* between groups */
+    float *arena;   /* inside groups */
+    float *scratch; /* of this thread alone */
+    crew *crew;
+    int me; /* 0 .. THREADS - 1 */
+} context;
+
+#if THREADS > 1
+#include <pthread.h>
+#include <sched.h>
+
+struct crew {
+    int arrived;   /* at the end of an operator */
+    unsigned turn; /* how often all have arrived */
+    int start;     /* 0: wait, 1: run, -1: do not */
+};
+
+/* This thread's share of n equal pieces of work. */
+#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
+#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
+#define SYNC() wait_for_all(m->crew)
+
+static inline void pause_turn(int turns)
 {
-    for (int p = 0; p < plane; p++)
-        for (int c = 0; c < channels; c++) to[(size_t)p * channels + c] = from[(size_t)c * plane + p];
+    if (turns >= 1 << 14) {
+        sched_yield(); /* there are fewer cores than threads */
+        return;
+    }
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
 }
 
-static inline void outward(const float *restrict from, float *restrict to, int channels, int plane)
+static inline void wait_for_all(crew *all)
 {
-    for (int c = 0; c < channels; c++)
-        for (int p = 0; p < plane; p++) to[(size_t)c * plane + p] = from[(size_t)p * channels + c];
+    const unsigned turn = __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&all->arrived, 1, __ATOMIC_ACQ_REL) == THREADS) {
+        __atomic_store_n(&all->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&all->turn, turn + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (int turns = 0; __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE) == turn;) {
+        pause_turn(turns);
+        turns += turns < 1 << 14;
+    }
 }
+#else
+#define FIRST(n) 0
+#define STOP(n) (n)
+#endif
+
+static inline int smaller(int a, int b) { return a < b ? a : b; }
+static inline int larger(int a, int b) { return a > b ? a : b; }
 
 static inline uint64_t hash_of(const uint64_t *word, size_t words)
 {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lfopt.ir import LfoptError
 
@@ -22,3 +22,4 @@ class CSource:
     files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
     arena_bytes: int  # the buffer that fusion groups run in, as the plan says
     context_bytes: int  # memory of one caller, the arena included
+    loops: Mapping[str, str] = field(default_factory=dict[str, str])  # operators printed as plain loops, and why no faster kernel took them

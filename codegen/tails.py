@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.images import image
+from codegen.layout import Layout
 from codegen.source import Unsupported
 from lfopt.ops import Call, Dataflow
 
@@ -131,8 +131,11 @@ def is_elementwise(flow: Dataflow, i: int) -> bool:
     return operator.kind in UNARY or (operator.kind in BINARY and len(operator.inputs) == 2)
 
 
-def tail(flow: Dataflow, operators: Sequence[int], start: int, blob: Blob) -> Tail:
-    """The tail of elementwise operators on map `start`. Raises Unsupported for operands that do not follow the result as a Reach says."""
+def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, blob: Blob) -> Tail:
+    """The tail of elementwise operators on map `start`; `lie`: the layouts of all maps.
+
+    Raises Unsupported for operands that do not follow the result as a Reach says.
+    """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
     extras: dict[str, Extra] = {}
@@ -145,7 +148,7 @@ def tail(flow: Dataflow, operators: Sequence[int], start: int, blob: Blob) -> Ta
             if m in known:
                 terms.append(known[m])
                 continue
-            extra = _extra(flow, i, index, m, len(extras), blob)
+            extra = _extra(flow, lie, i, index, m, len(extras), blob)
             same = next((e for e in extras.values() if (e.reach, e.map, e.pointer) == (extra.reach, extra.map, extra.pointer)), extra)
             extras[same.name] = same
             terms.append(f"{same.name}v")
@@ -156,15 +159,17 @@ def tail(flow: Dataflow, operators: Sequence[int], start: int, blob: Blob) -> Ta
     return Tail(tuple(operators), tuple(lines), tuple(extras.values()))
 
 
-def _extra(flow: Dataflow, i: int, index: int, m: int, number_: int, blob: Blob) -> Extra:
+def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, number_: int, blob: Blob) -> Extra:
     call, name = flow.calls[i], f"q{number_}"
-    made, shape = call.result, call.shape(index)
+    made, shape, mine = call.result, call.shape(index), lie[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
     if m >= 0:
-        mine, other = image(flow.maps[flow.results[i][0]]), image(flow.maps[m])
-        if other == mine and shape == made:
+        other = lie[m]
+        if shape == made and other.sequence == mine.sequence and other.image == mine.image:
             return Extra(name, "element", m, "")
-        if other == (1, 1, mine.channels) and _per_channel(shape, made):
+        if other.image.elements == 1:
+            return Extra(name, "one", m, "")
+        if other.image == (1, 1, mine.image.channels) and _per_channel(shape, mine):
             return Extra(name, "channel", m, "")
         raise Unsupported(f"{named}: found shape {list(shape)} for a result of {list(made)}; accepted: the same, or one value a channel")
     values = call.values[index]
@@ -172,13 +177,12 @@ def _extra(flow: Dataflow, i: int, index: int, m: int, number_: int, blob: Blob)
         raise Unsupported(f"{named}: the model has no values for this constant")
     if values.size == 1:
         return Extra(name, "one", -1, blob.add(values))
-    if _per_channel(shape, made):
+    if _per_channel(shape, mine):
         return Extra(name, "channel", -1, blob.add(values))
     raise Unsupported(f"{named}: found a constant of {list(shape)} for a result of {list(made)}; accepted: one value, or one a channel")
 
 
-def _per_channel(shape: tuple[int, ...], made: tuple[int, ...]) -> bool:
+def _per_channel(shape: tuple[int, ...], made: Layout) -> bool:
     """Whether an operand has one value for every channel of the result."""
-    axis = 1 if len(made) == 4 else len(made) - 1
-    full = (1,) * (len(made) - len(shape)) + shape
-    return all(extent == (made[axis] if k == axis else 1) for k, extent in enumerate(full))
+    full = (1,) * (len(made.shape) - len(shape)) + shape
+    return bool(made.order) and all(extent == (made.shape[axis] if axis == made.order[-1] else 1) for axis, extent in enumerate(full))

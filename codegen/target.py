@@ -17,9 +17,10 @@ class Target:
     lanes: tuple[int, ...]  # floats in a vector: the widths that there are, widest first; 1 is always one
     accumulators: int  # vectors that a kernel may hold as sums, so that with weights and temporaries nothing spills
     flags: tuple[str, ...]
+    threads: int = 1  # that make each row together
 
 
-COMMON = ("-O2", "-fno-math-errno", "-fno-trapping-math")
+COMMON = ("-O2", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
 TARGETS = {
     target.name: target
     for target in (

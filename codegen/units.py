@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from codegen.images import image
+from codegen.blob import Blob
 from codegen.kernels.heads import WITH_TAIL
-from codegen.tails import is_elementwise
+from codegen.layout import Layout
+from codegen.source import Unsupported
+from codegen.tails import is_elementwise, tail
 from lfopt.ir import Compute, Loop, Node, row_axis
 from lfopt.ops import Dataflow
 
@@ -49,7 +51,7 @@ def sequences(nodes: Body) -> list[list[Made]]:
     return [run for run in found if run]
 
 
-def units(flow: Dataflow, mask: int, runs: Sequence[Sequence[Made]]) -> dict[int, tuple[int, ...]]:
+def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Sequence[Made]]) -> dict[int, tuple[int, ...]]:
     """Head of each unit -> its operators, in order. In every run, the operators of a unit follow one another on the same rows."""
     apart: set[int] = set()  # operators that must begin a unit of their own
     while True:
@@ -60,7 +62,7 @@ def units(flow: Dataflow, mask: int, runs: Sequence[Sequence[Made]]) -> dict[int
             while at < len(run):
                 head = run[at].operator
                 most = found.get(head)
-                here = _longest(flow, mask, run, at, apart)
+                here = _longest(flow, lie, mask, run, at, apart)
                 if most is not None and here != most:  # what follows differs from place to place: keep what they have in common
                     common = [a for a, b in zip(most, here, strict=False) if a == b]
                     apart |= {*most[len(common) :], *here[len(common) :]} - {head}
@@ -77,7 +79,7 @@ def units(flow: Dataflow, mask: int, runs: Sequence[Sequence[Made]]) -> dict[int
             apart |= inside & found.keys()  # computed on its own somewhere
 
 
-def _longest(flow: Dataflow, mask: int, run: Sequence[Made], at: int, apart: set[int]) -> tuple[int, ...]:
+def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int]) -> tuple[int, ...]:
     """The longest unit that begins here."""
     head = run[at]
     if flow.operators[head.operator].kind not in WITH_TAIL and not is_elementwise(flow, head.operator):
@@ -85,7 +87,7 @@ def _longest(flow: Dataflow, mask: int, run: Sequence[Made], at: int, apart: set
     chain, best = [head.operator], 1
     for step in run[at + 1 :]:
         i = step.operator
-        if i in apart or step[1:] != head[1:] or not is_elementwise(flow, i) or not _follows(flow, chain, i):
+        if i in apart or step[1:] != head[1:] or not is_elementwise(flow, i) or not _follows(flow, lie, chain, i):
             break
         chain.append(i)
         if _closed(flow, mask, chain):
@@ -93,12 +95,17 @@ def _longest(flow: Dataflow, mask: int, run: Sequence[Made], at: int, apart: set
     return tuple(chain[:best])
 
 
-def _follows(flow: Dataflow, chain: list[int], i: int) -> bool:
-    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise."""
-    made = {flow.results[k][0] for k in chain}
-    extent = image(flow.maps[flow.results[i][0]])
-    read = [o.map for o in flow.operands[i] if o.map in made]
-    return bool(read) and all(image(flow.maps[m]) == extent for m in read)
+def _follows(flow: Dataflow, lie: Sequence[Layout], chain: list[int], i: int) -> bool:
+    """Whether an operator reads what the chain makes, element by element, and nothing of it otherwise; and whether a tail can do what it does."""
+    made, own = {flow.results[k][0] for k in chain}, lie[flow.results[i][0]]
+    read = [o for o in flow.operands[i] if o.map in made]
+    if not read or any(flow.calls[i].shape(o.input) != own.shape or (lie[o.map].shape, lie[o.map].order) != (own.shape, own.order) for o in read):
+        return False
+    try:
+        tail(flow, lie, [i], read[0].map, Blob())
+    except Unsupported:
+        return False
+    return own.tensor.dtype == lie[read[0].map].tensor.dtype == "float32"
 
 
 def _closed(flow: Dataflow, mask: int, chain: list[int]) -> bool:

@@ -34,12 +34,20 @@ class Writer:
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:
         """The function of a unit, which makes row r."""
-        with self.block(f"static void {name}(context *m, int r)"):
+        with self.block(f"static void {name}(const context *m, int r)"):
             start = len(self._lines)
             yield
             if not any(re.search(r"\br\b", line) for line in self._lines[start:]):
                 self("(void)r;")
         self("")
+
+    def mark(self) -> int:
+        """How many lines there are now, for `forget`."""
+        return len(self._lines)
+
+    def forget(self, mark: int) -> None:
+        """Drop what came since."""
+        del self._lines[mark:]
 
     def text(self) -> str:
         """All of it."""

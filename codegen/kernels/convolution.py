@@ -27,19 +27,19 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         out.all(declare_rows(unit, window, rows))
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        for channels in across:
+        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
+        for channels in unit.tiles(out, across, "t", split=not by_pixels):
             packed = unit.blob.add(_packed(weights, channels))
             shift = np.zeros(made.channels, np.float32) if bias is None else bias
             start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = weights.shape[1] * rows * weights.shape[3] * channels.width
-            with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
-                out(f"const float *w = {packed} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
-                out(f"int c = {channels.first} + t * {channels.width};")
-                for part in along:
-                    name = variants[part.size, part.missing, channels.lanes]
-                    with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
-                        move = f"p * {window.strides[1] * source.channels}"
-                        out(f"{name}(x, from, to, {move}, w, b, y + p * {made.channels} + c{unit.arguments('p', 'c', made.channels)});")
+            out(f"const float *w = {packed} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
+            out(f"const int c = {channels.first} + t * {channels.width};")
+            for part in unit.tiles(out, along, "q", split=by_pixels):
+                name = variants[part.size, part.missing, channels.lanes]
+                out(f"const int p = {part.first} + q * {part.size};")
+                move = f"p * {window.strides[1] * source.channels}"
+                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.channels} + c{unit.arguments('p', 'c', made.channels)});")
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:

@@ -59,16 +59,16 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
         if fold.divisors is not None:
             out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
-        for channels in across:
-            with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
-                out(f"int c = {channels.first} + t * {channels.width};")
-                weights = _constants(unit, fold, channels)
-                for part in along:
-                    with out.block(f"for (int p = {part.first}; p < {part.first + part.size * part.tiles}; p += {part.size})"):
-                        move = f"p * {window.strides[1] * source.channels} + c"
-                        extras = unit.arguments("p", "c", made.channels)
-                        name = variants[part.size, part.missing, channels.width]
-                        out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.channels} + c{extras});")
+        by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
+        for channels in unit.tiles(out, across, "t", split=not by_pixels):
+            out(f"const int c = {channels.first} + t * {channels.width};")
+            weights = _constants(unit, fold, channels)
+            for part in unit.tiles(out, along, "q", split=by_pixels):
+                out(f"const int p = {part.first} + q * {part.size};")
+                move = f"p * {window.strides[1] * source.channels} + c"
+                extras = unit.arguments("p", "c", made.channels)
+                name = variants[part.size, part.missing, channels.width]
+                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.channels} + c{extras});")
 
 
 def _constants(unit: Unit, fold: Fold, channels: Channels) -> str:

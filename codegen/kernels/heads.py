@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.images import Image, channels_first
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
 from codegen.kernels.resampling import depth_to_space, interpolation, transposed
 from codegen.kernels.simple import concatenation, mean, softmax
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
+from codegen.layout import Layout
 from codegen.writer import Writer
 from lfopt.ops import Call
 from lfopt.ops.parameters import reduced_axes
@@ -29,11 +29,15 @@ def kernel(out: Writer, unit: Unit) -> None:
         raise unit.unsupported(f"{len(unit.call.results)} results", "operators with one")
     if kind not in HEADS:
         raise unit.unsupported("an operator that has no kernel", ", ".join(sorted(HEADS)) + " and elementwise operators")
+    if kind in ON_IMAGES and not all(unit.layouts(m).in_pixels for m in (unit.operand(0), unit.result)):
+        raise unit.unsupported(f"an input of shape {list(unit.call.shape(0))}", "[1, C, H, W]")
     HEADS[kind](out, unit)
 
 
 def is_pointwise(call: Call) -> bool:
-    """Whether it is a convolution that reads, for each pixel, that pixel alone: a whole map can then be taken as one long row."""
+    """Whether it reads, for each pixel, that pixel alone: a whole map can then be taken as one long row."""
+    if call.operator.kind in POINTWISE:
+        return True
     if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4:
         return False
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
@@ -49,8 +53,6 @@ def _window(unit: Unit, *, trimmed: bool = False) -> Window:
 
 def _conv(out: Writer, unit: Unit) -> None:
     call = unit.call
-    if len(call.result) != 4 or call.shape(0)[0] != 1:
-        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, C, H, W]")
     weights, bias = unit.constant(1), unit.constant(2) if call.has(2) else None
     group = call.attribute("group", 1)
     if group == 1:
@@ -70,8 +72,6 @@ def _product(out: Writer, unit: Unit) -> None:
     call = unit.call
     if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2:
         raise unit.unsupported("operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
-    if len(call.shape(0)) == 4:
-        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, S, D] and [1, C]")
     weights, bias = unit.constant(1), None
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
@@ -82,24 +82,22 @@ def _product(out: Writer, unit: Unit) -> None:
             bias = np.broadcast_to(unit.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])).reshape(-1)
     else:
         weights = weights.T
-    source, behind = unit.operand(0), unit.flow.maps[unit.operand(0)]
-    if channels_first(behind.shape):  # a map flattened: our order of its elements is another
-        _, channels, height, width = behind.shape
-        if channels * height * width != weights.shape[1]:
-            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(call.shape(0))}", "views that keep pixels, or flatten all of them")
-        weights = weights.reshape(-1, channels, height, width).transpose(0, 2, 3, 1).reshape(len(weights), -1)
-
-    def flattened(m: int) -> Image:
-        found = unit.images(m)
-        return Image(1, 1, found.elements) if m == source and found.channels != weights.shape[1] else found
-
-    convolution(out, replace(unit, images=flattened), Window(source, (1, 1)), weights[:, :, None, None], bias)
+    source, shape = unit.operand(0), call.shape(0)
+    behind = unit.layouts(source)
+    if behind.shape != shape:  # a map flattened: our order of its elements is another
+        if not behind.in_pixels or shape != (1, behind.tensor.elements):
+            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
+        weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
+        whole = Layout(replace(behind.tensor, shape=shape), (0, 1))
+        layouts = unit.layouts
+        unit = replace(unit, layouts=lambda m: whole if m == source else layouts(m))
+    elif behind.order[-1] != len(shape) - 1:
+        raise unit.unsupported(f"axes in the order {list(behind.order)}", "the last axis innermost")
+    convolution(out, unit, Window(source, (1, 1)), weights[:, :, None, None], bias)
 
 
 def _pool(out: Writer, unit: Unit) -> None:
     call = unit.call
-    if len(call.result) != 4:
-        raise unit.unsupported(f"an input of shape {list(call.shape(0))}", "[1, C, H, W]")
     if call.operator.kind == "MaxPool":
         max_pool(out, unit, _window(unit, trimmed=True))
         return
@@ -117,33 +115,32 @@ def _counts(window: Axis, *, padded: bool) -> np.ndarray:
 
 def _mean(out: Writer, unit: Unit) -> None:
     call = unit.call
-    shape = call.shape(0)
-    if call.operator.kind == "ReduceMean" and (len(shape) != 4 or sorted(axis % 4 for axis in reduced_axes(call) or ()) != [2, 3]):
-        raise unit.unsupported(f"a mean of {list(shape)} over axes {reduced_axes(call)}", "a mean over rows and pixels")
+    if reduced_axes(call) != {2, 3} or not unit.layouts(unit.operand(0)).in_pixels:
+        raise unit.unsupported(f"a mean of {list(call.shape(0))} over axes {reduced_axes(call)}", "a mean over rows and pixels")
     mean(out, unit, unit.operand(0))
 
 
 def _concat(out: Writer, unit: Unit) -> None:
     call = unit.call
     axis = call.attribute("axis", 0) % len(call.result)
-    if axis != (1 if len(call.result) == 4 else len(call.result) - 1) or any(call.constant):
+    inputs = range(len(call.operator.inputs))
+    if any(call.constant) or any(unit.layouts(m).order[-1:] != (axis,) for m in (unit.result, *(unit.operand(k) for k in inputs))):
         raise unit.unsupported(f"axis {axis} of {list(call.result)}, or a constant", "feature maps side by side in their channels")
-    sources = {o.input: o.map for o in unit.flow.operands[unit.head]}
-    concatenation(out, unit, [sources[k] for k in range(len(call.operator.inputs))])
+    concatenation(out, unit, [unit.operand(k) for k in inputs])
 
 
 def _softmax(out: Writer, unit: Unit) -> None:
     call = unit.call
     axis = call.attribute("axis", -1) % len(call.result)
-    if axis != (1 if len(call.result) == 4 else len(call.result) - 1):
+    if any(unit.layouts(m).order[-1:] != (axis,) for m in (unit.operand(0), unit.result)):
         raise unit.unsupported(f"axis {axis} of {list(call.result)}", "softmax over channels")
     softmax(out, unit, unit.operand(0))
 
 
 def _resize(out: Writer, unit: Unit) -> None:
     call = unit.call
-    if len(call.result) != 4 or not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
-        raise unit.unsupported(f"an input of shape {list(call.shape(0))}, or sizes that are computed", "[1, C, H, W] and constant sizes")
+    if not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
+        raise unit.unsupported("sizes that are computed", "constant ones")
     images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
     if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
         raise unit.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")
@@ -163,8 +160,8 @@ def _depth_to_space(out: Writer, unit: Unit) -> None:
 
 def _transposed(out: Writer, unit: Unit) -> None:
     call = unit.call
-    if len(call.result) != 4 or call.attribute("group", 1) != 1:
-        raise unit.unsupported(f"an input of shape {list(call.shape(0))} in {call.attribute('group', 1)} groups", "[1, C, H, W] in one")
+    if call.attribute("group", 1) != 1:
+        raise unit.unsupported(f"{call.attribute('group', 1)} groups", "one")
     axes = tuple((axis.stride, axis.dilation, axis.pad) for axis in windows(call))
     transposed(out, unit, unit.operand(0), unit.constant(1), unit.constant(2) if call.has(2) else None, axes)
 
@@ -173,7 +170,8 @@ HEADS: dict[str, Callable[[Writer, Unit], None]] = {
     "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "GlobalAveragePool": _mean,
     "Concat": _concat, "Softmax": _softmax, "Resize": _resize, "DepthToSpace": _depth_to_space, "ConvTranspose": _transposed,
 }  # fmt: skip
-FLATTENING = frozenset({"Gemm", "MatMul"})  # that may read a map flattened
+ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
+POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat"})
 WITH_TAIL = frozenset(
     {"Conv", "ConvTranspose", "Resize", "Gemm", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "GlobalAveragePool"}
 )  # whose kernels apply a tail

@@ -24,7 +24,7 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
         out(f"for (int i = 0; i < {down}; i++) x[i] = {unit.address(source, f'rows[r * {down} + i]')};")
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+        with unit.each_pixel(out, made.pixels):
             for lanes in unit.over(out, made.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
                 out(f"for (int i = 0; i < {down}; i++)")
@@ -40,11 +40,11 @@ def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels
     made, read = unit.images(unit.result), unit.images(source)
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, f'(r / {block})')};", f"float *y = {unit.address(unit.result, 'r')};")
-        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+        with unit.each_pixel(out, made.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
             out(f"const float *from = a + p / {block} * {read.channels} + {first};")
-            out(f"for (int c = 0; c < {made.channels}; c++, y++) *y = from[c * {step}];")
+            out(f"for (int c = 0; c < {made.channels}; c++) y[p * {made.channels} + c] = from[c * {step}];")
 
 
 def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
@@ -60,7 +60,9 @@ def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: 
     with out.kernel(unit.name):
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        out(f"for (int p = 0; p < {made.pixels}; p++) memcpy(y + p * {outputs}, {start}, {outputs} * sizeof *y);")
+        with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
+            for lanes in unit.over(out, outputs, split=True):
+                out(f"*(u{lanes} *)(y + p * {outputs} + c) = *(const u{lanes} *)({start} + c);")
         with out.block(f"for (int k = 0; k < {tall}; k++)"):
             out(f"const int h = r + {above} - k * {fall};")
             out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
@@ -70,12 +72,12 @@ def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: 
                 with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
                     out(f"const int p = q * {across} - {left} + l * {spread};")
                     out(f"if (p < 0 || p >= {made.pixels}) continue;")
-                    for lanes in unit.over(out, outputs):
+                    for lanes in unit.over(out, outputs, split=True):
                         out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
                         out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {inputs} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
                         out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-            for lanes in unit.over(out, outputs):
+            for lanes in unit.over(out, outputs, split=True):
                 out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
                 out.all(unit.finish("s", lanes, "p", "c", outputs))
                 out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")

@@ -14,17 +14,17 @@ def elementwise(out: Writer, unit: Unit, source: int) -> None:
         out(f"const float *a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        if plain:
-            _over(out, unit, made.row, "0", made.row)
+        if plain or made.pixels == 1:
+            _over(out, unit, made.row, "0", made.row, split=True)
         else:
-            with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
-                _over(out, unit, made.channels, "p", made.channels)
+            with unit.each_pixel(out, made.pixels):
+                _over(out, unit, made.channels, "p", made.channels, split=False)
 
 
-def _over(out: Writer, unit: Unit, count: int, pixel: str, channels: int) -> None:
+def _over(out: Writer, unit: Unit, count: int, pixel: str, channels: int, *, split: bool) -> None:
     """Loops over so many elements from a pixel on."""
     at = "c" if pixel == "0" else f"p * {channels} + c"
-    for lanes in unit.over(out, count):
+    for lanes in unit.over(out, count, split=split):
         out(f"v{lanes} s = *(const u{lanes} *)(a + {at});")
         out.all(unit.finish("s", lanes, pixel, "c", channels))
         out(f"*(u{lanes} *)(y + {at}) = s;")
@@ -36,14 +36,15 @@ def mean(out: Writer, unit: Unit, source: int) -> None:
     with out.kernel(unit.name):
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        out(f"memset(y, 0, {image.channels} * sizeof *y);")
+        for lanes in unit.over(out, image.channels, split=True):
+            out(f"*(u{lanes} *)(y + c) = SPLAT_{lanes}(0.0f);")
         with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
             out(f"const float *a = {unit.address(source, 'h')};")
-            for lanes in unit.over(out, image.channels):
+            for lanes in unit.over(out, image.channels, split=True):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
                 out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
                 out(f"*(u{lanes} *)(y + c) += s;")
-        for lanes in unit.over(out, image.channels):
+        for lanes in unit.over(out, image.channels, split=True):
             out(f"v{lanes} s = *(const u{lanes} *)(y + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
             out.all(unit.finish("s", lanes, 0, "c", image.channels))
             out(f"*(u{lanes} *)(y + c) = s;")
@@ -54,12 +55,13 @@ def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
     made = unit.images(unit.result)
     with out.kernel(unit.name):
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        first = 0
-        for k, source in enumerate(sources):
-            channels = unit.images(source).channels
-            out(f"const float *a{k} = {unit.address(source, 'r')};")
-            out(f"for (int p = 0; p < {made.pixels}; p++) memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
-            first += channels
+        out.all(f"const float *a{k} = {unit.address(source, 'r')};" for k, source in enumerate(sources))
+        with unit.each_pixel(out, made.pixels):
+            first = 0
+            for k, source in enumerate(sources):
+                channels = unit.images(source).channels
+                out(f"memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
+                first += channels
 
 
 def softmax(out: Writer, unit: Unit, source: int) -> None:
@@ -67,7 +69,8 @@ def softmax(out: Writer, unit: Unit, source: int) -> None:
     made = unit.images(unit.result)
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, 'r')};", f"float *y = {unit.address(unit.result, 'r')};")
-        with out.block(f"for (int p = 0; p < {made.pixels}; p++, a += {made.channels}, y += {made.channels})"):
-            out("float most = a[0], sum = 0.0f;", f"for (int c = 1; c < {made.channels}; c++) most = max_1(most, a[c]);")
-            out(f"for (int c = 0; c < {made.channels}; c++) sum += y[c] = exp_1(a[c] - most);")
-            out(f"for (int c = 0; c < {made.channels}; c++) y[c] /= sum;")
+        with unit.each_pixel(out, made.pixels):
+            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
+            out("float most = from[0], sum = 0.0f;", f"for (int c = 1; c < {made.channels}; c++) most = max_1(most, from[c]);")
+            out(f"for (int c = 0; c < {made.channels}; c++) sum += to[c] = exp_1(from[c] - most);")
+            out(f"for (int c = 0; c < {made.channels}; c++) to[c] /= sum;")

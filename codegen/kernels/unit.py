@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.images import Image
-from codegen.kernels.tiles import channels_in, vectors
+from codegen.kernels.tiles import Channels, Pixels, channels_in, vectors
+from codegen.layout import Image, Layout
 from codegen.source import Unsupported
 from codegen.tails import Extra, Tail
 from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call, Dataflow
 
+R = TypeVar("R", Channels, Pixels)
 Address = Callable[[int, str], str]  # (map, row as a C expression) -> C expression for the address of that row
 
 
@@ -28,8 +31,11 @@ class Unit:
     head: int  # index of the operator
     tail: Tail
     result: int  # index of the map that is stored
-    images: Callable[[int], Image]  # of maps; flat where the whole map is made in one go
+    layouts: Callable[[int], Layout]  # of maps, as the head sees them
     address: Address
+    flat: bool  # whether all rows are made in one go, as one long row
+    shared: bool  # whether all threads make each row together; else each makes rows of its own
+    note_scratch: Callable[[int], None]
     target: Target
     blob: Blob
 
@@ -41,6 +47,16 @@ class Unit:
     def operand(self, index: int) -> int:
         """Map behind an input of the head."""
         return next(o.map for o in self.flow.operands[self.head] if o.input == index)
+
+    def images(self, m: int) -> Image:
+        """Extents of a map. Raises Unsupported."""
+        found = self.layouts(m).image
+        return found.flat if self.flat else found
+
+    def scratch(self, floats: int) -> str:
+        """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
+        self.note_scratch(floats)
+        return "m->scratch"
 
     def constant(self, index: int) -> np.ndarray:
         """Values of a constant input of the head. Raises Unsupported."""
@@ -85,11 +101,37 @@ class Unit:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
         return self.tail.apply(value, lanes, lambda extra: _at(extra, pixel, channel, channels))
 
-    def over(self, out: Writer, count: int) -> Iterator[int]:
+    # -- loops -----------------------------------------------------------------------------------------------------------------------------
+
+    def shares_better(self, one: int, other: int) -> bool:
+        """Whether so many equal pieces of work keep the threads busier than, or as busy as, so many others do."""
+        busy = [n / (-(-n // self.target.threads) * self.target.threads) for n in (one, other)]
+        return busy[0] >= busy[1]
+
+    def tiles(self, out: Writer, runs: Sequence[R], index: str, *, split: bool) -> Iterator[R]:
+        """Loops over the tiles of each run; the body of one is written before the next is asked for. `split`: threads share them out."""
+        count, before = sum(run.tiles for run in runs), 0
+        for run in runs:
+            first, stop = "0", str(run.tiles)
+            if split and self.shared and self.target.threads > 1:
+                first, stop = f"larger(FIRST({count}) - {before}, 0)", f"smaller(STOP({count}) - {before}, {run.tiles})"
+            with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
+                yield run
+            before += run.tiles
+
+    def over(self, out: Writer, count: int, *, split: bool = False) -> Iterator[int]:
         """Loops over so many elements, c being the first of a vector: one for every width, whose body is written before the next is asked for."""
-        for part in channels_in(vectors(count, self.target), 1):
-            with out.block(f"for (int c = {part.first}; c < {part.first + part.width * part.tiles}; c += {part.width})"):
-                yield part.width
+        for part in self.tiles(out, channels_in(vectors(count, self.target), 1), "t", split=split):
+            out(f"const int c = {part.first} + t * {part.width};")
+            yield part.width
+
+    @contextmanager
+    def each_pixel(self, out: Writer, count: int) -> Iterator[None]:
+        """A loop over so many pixels p, which threads share out."""
+        split = self.shared and self.target.threads > 1
+        first, stop = (f"FIRST({count})", f"STOP({count})") if split else ("0", str(count))
+        with out.block(f"for (int p = {first}; p < {stop}; p++)"):
+            yield
 
 
 def _at(extra: Extra, pixel: int | str, channel: int | str, channels: int) -> str:

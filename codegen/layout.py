@@ -1,0 +1,161 @@
+"""How feature maps lie in memory, in a buffer as between groups: row by row.
+
+Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and the channels of a pixel lie side by side.
+Only where a graph's inputs and outputs cross the border are elements moved into ONNX's order and out of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from codegen.source import Unsupported
+from lfopt.ir import Tensor, row_axis
+from lfopt.ops import Dataflow
+from lfopt.ops.parameters import reduced_axes
+
+PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
+CTYPES = {
+    "float32": "float", "float64": "double", "bool": "uint8_t",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+LARGEST = 1 << 31  # elements of a map: indices are of type int
+
+ON_PIXELS = frozenset(
+    """Conv ConvTranspose AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool Resize DepthToSpace SpaceToDepth BatchNormalization
+    InstanceNormalization GroupNormalization LRN""".split()
+)
+REDUCING = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin".split())
+KEEPING = frozenset("Concat Split Slice Pad".split())  # beside the elementwise operators: results had better lie as operands do
+
+
+class Image(NamedTuple):
+    """Extents of a map, as kernels that work on channels see it."""
+
+    rows: int
+    pixels: int  # in a row
+    channels: int
+
+    @property
+    def row(self) -> int:
+        """Elements of a row."""
+        return self.pixels * self.channels
+
+    @property
+    def elements(self) -> int:
+        """Elements of the map."""
+        return self.rows * self.row
+
+    @property
+    def flat(self) -> Image:
+        """The whole map as one row."""
+        return Image(1, self.rows * self.pixels, self.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The order of a tensor's elements in memory."""
+
+    tensor: Tensor
+    order: tuple[int, ...]  # axes, outermost first
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return self.tensor.shape
+
+    @property
+    def ctype(self) -> str:
+        """C type of an element."""
+        return CTYPES[self.tensor.dtype]
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Per axis: elements from one index to the next."""
+        found, step = [0] * len(self.order), 1
+        for axis in reversed(self.order):
+            found[axis] = step
+            step *= self.shape[axis]
+        return tuple(found)
+
+    @property
+    def sequence(self) -> tuple[tuple[int, int], ...]:
+        """The elements as they lie: (how many, how far apart in ONNX's order), outermost first. Equal sequences, equal bytes, whatever the shapes."""
+        found: list[tuple[int, int]] = []
+        for axis in self.order:
+            extent, step = self.shape[axis], prod(self.shape[axis + 1 :])
+            if extent != 1:
+                if found and found[-1][1] == extent * step:
+                    found[-1] = (found[-1][0] * extent, step)
+                else:
+                    found.append((extent, step))
+        return tuple(found)
+
+    @property
+    def onnx(self) -> bool:
+        """Whether the elements lie in ONNX's order."""
+        return len(self.sequence) <= 1
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether rows lie one after the other."""
+        axis = row_axis(self.shape)
+        return axis is None or self.shape[axis] == 1 or self.order[0] == axis
+
+    @property
+    def in_pixels(self) -> bool:
+        """Whether it is one image: rows of pixels."""
+        return self.order == PIXELS and self.shape[0] == 1
+
+    @property
+    def image(self) -> Image:
+        """Extents, of floats in rows. Raises Unsupported for anything else."""
+        tensor = self.tensor
+        if tensor.dtype != "float32" or not self.by_rows or not tensor.elements:
+            found = f"{tensor.dtype} {list(self.shape)}, axes in the order {list(self.order)}"
+            raise Unsupported(f"tensor {tensor.name!r}: found {found}; kernels on channels accept float32, row by row, not empty")
+        alone = not self.order or (self.order[-1] == row_axis(self.shape) and tensor.rows > 1)
+        channels = 1 if alone else self.shape[self.order[-1]]
+        return Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
+
+
+def natural(tensor: Tensor, *, pixels: bool = False) -> Layout:
+    """The layout of a tensor by itself, with its channels last if `pixels` and if it has rank 4."""
+    axis, axes = row_axis(tensor.shape), range(len(tensor.shape))
+    if pixels and len(axes) == 4:
+        return Layout(tensor, PIXELS)
+    return Layout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
+
+
+def layouts(flow: Dataflow) -> list[Layout]:
+    """The layout of every map: channels last where convolutions and their like read or make it, or elementwise operators lead there.
+
+    Raises Unsupported for types and sizes that generated code does not hold.
+    """
+    for tensor in flow.maps:
+        if tensor.dtype not in CTYPES:
+            raise Unsupported(f"tensor {tensor.name!r}: found type {tensor.dtype}; generated C accepts {', '.join(CTYPES)}")
+        if tensor.elements >= LARGEST:
+            raise Unsupported(f"tensor {tensor.name!r}: found {tensor.elements:,} elements; generated C accepts fewer than {LARGEST:,}")
+    same = list(range(len(flow.maps)))  # maps that shall lie alike: each points to another of them, the first to itself
+
+    def first(m: int) -> int:
+        while same[m] != m:
+            m = same[m]
+        return m
+
+    pixels: set[int] = set()
+    for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
+        near = [o.map for o in operands if call.shape(o.input) == flow.maps[o.map].shape] + list(results)
+        near = [m for m in near if len(flow.maps[m].shape) == 4]
+        kind = call.operator.kind
+        folds = kind in REDUCING and len(call.shape(0)) == 4 and reduced_axes(call) == {2, 3}
+        joins = kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
+        if kind in ON_PIXELS or folds or joins:
+            pixels.update(near)
+        if kind in KEEPING or spec.elementwise:
+            for m in near[1:]:
+                same[first(m)] = first(near[0])
+    last = {first(m) for m in pixels}
+    return [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]

@@ -1,0 +1,41 @@
+#if THREADS > 1
+typedef struct {
+    context own;
+    const void *const *inputs;
+    void *const *outputs;
+} worker;
+
+static void *work(void *argument)
+{
+    const worker *w = argument;
+    const context *m = &w->own;
+    int start;
+    for (int turns = 0; (start = __atomic_load_n(&m->crew->start, __ATOMIC_ACQUIRE)) == 0; turns += turns < 1 << 14) pause_turn(turns);
+    if (start > 0) network(m, w->inputs, w->outputs);
+    return NULL;
+}
+#endif
+
+int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
+{
+#if THREADS > 1
+    crew all = {0, 0, 0};
+    worker workers[THREADS];
+    pthread_t threads[THREADS];
+    for (int k = 0; k < THREADS; k++) {
+        workers[k] = (worker){m->shared, inputs, outputs};
+        workers[k].own.crew = &all;
+        workers[k].own.me = k;
+        workers[k].own.scratch += (size_t)k * SCRATCH;
+    }
+    int made = 1;
+    while (made < THREADS && pthread_create(&threads[made], NULL, work, &workers[made]) == 0) made++;
+    __atomic_store_n(&all.start, made == THREADS ? 1 : -1, __ATOMIC_RELEASE);
+    if (made == THREADS) network(&workers[0].own, inputs, outputs);
+    for (int k = 1; k < made; k++) pthread_join(threads[k], NULL);
+    if (made < THREADS) return 3;
+#else
+    network(&m->shared, inputs, outputs);
+#endif
+    return *m->before != CANARY || *m->after != CANARY ? 2 : 0;
+}
