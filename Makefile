@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu clean
+.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -52,8 +52,14 @@ bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts b
 bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and planner; what screening brings to a search
 	$(BIN)/python benchmarks/bench_validity.py
 
-bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, and with less fusion
-	$(BIN)/python benchmarks/bench_cpu.py
+bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime (OpenVINO, TVM), and with less fusion
+	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2
+
+bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
+	$(BIN)/python benchmarks/bench_cpu_memory.py
+
+bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic that plans predict; needs valgrind
+	$(BIN)/python benchmarks/bench_traffic.py
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -1,10 +1,16 @@
-"""Compiled plans against ONNX Runtime (and OpenVINO, where it is installed) on this machine, one thread, float32, interleaved run by run.
+"""Compiled plans against ONNX Runtime, and OpenVINO and Apache TVM where they are installed, on this machine: float32, interleaved run by run.
 
-    python benchmarks/bench_cpu.py [--networks ...] [--runs 21] [--buffer 1MiB] [--json FILE]
+    python benchmarks/bench_cpu.py [--networks ...] [--models FOLDER] [--threads 1 2] [--runs 21] [--buffer 1MiB] [--json FILE]
 
-Three plans of our own: exact (LBDF), epilogue fusion only, and every operator alone: what fusion itself brings. Medians of wall time, ms; each run of
-each engine is preceded by a pause, so that the threads of the one before are asleep. Weights are the zoo's own, drawn at random. `error` is the
-largest difference from ONNX Runtime over its largest output.
+Three plans of our own: exact (least traffic under LBDF), epilogue fusion only, and every operator alone: what fusion itself brings. Every engine gets
+the same simplified model and the same inputs. Times are medians of wall time in ms; `x` is how many times longer than the exact plan; means are
+geometric. Before each engine's turn comes a pause, so that the threads of the one before are asleep (ONNX Runtime's spin on), and a run that is not
+timed; an engine that takes long has fewer turns. OpenVINO is pinned to float32 (left alone it computes in bfloat16 where it can); TVM is untuned:
+Relax with its default passes, which schedule nothing, so that one thread runs its loops as they stand. Weights of the zoo are drawn at random.
+`error` is the largest difference of our plans from ONNX Runtime over its largest output; --json has that of every engine, and the DRAM bytes.
+Files need weights and shapes; token ids are drawn below the number of embeddings, other whole numbers (masks) are ones.
+
+    pip install openvino apache-tvm
 """
 
 from __future__ import annotations
@@ -14,139 +20,230 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from importlib import import_module
-from math import prod
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from codegen import emit_c
-from codegen.build import build, find_compiler, write_source
+from benchmarks.cpu import FAMILIES, Planned, add_options, compiled, console, family, feeds, geometric_mean, graphs, planned, say
 from codegen.runtime import Compiled
-from lfopt import zoo
-from lfopt.app.pipeline import write_result
 from lfopt.app.sizes import parse_size
-from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware
-from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
-from lfopt.planning.baselines import epilogue_groups
-from lfopt.rewrite import simplify
-from search.exact import solve
-from search.problem import Problem, Result
+from lfopt.ir import Graph, LfoptError
 
-NETWORKS = (
-    "efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large", "resnet18", "resnet50", "squeezenet1_1", "vgg16",
-)  # fmt: skip
+PLANS = ("exact", "epilogue", "alone")
+PEERS = {"onnxruntime": "ORT", "openvino": "OpenVINO", "tvm": "TVM"}
 PAUSE = 0.03  # seconds
-Run = Callable[[], np.ndarray]
+SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
+Feeds = dict[str, np.ndarray]
+Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
+Row = dict[str, Any]
 
 
 def main() -> None:
-    """Time every network on every engine, print the table."""
+    """Time every network on every engine, print a table for each number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="+", choices=zoo.names(), default=NETWORKS, help="default: the nine of the README")
+    add_options(parser)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a table for each (default %(default)s)")
     parser.add_argument("--runs", type=int, default=21, help="of each engine (default %(default)s)")
-    parser.add_argument("--buffer", default="1MiB", help="that fusion groups may fill (default %(default)s)")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--engines", nargs="+", choices=(*PLANS, *PEERS), default=[*PLANS, *PEERS], help="default: all")
     options = parser.parse_args()
-    rows = [_network(name, options.runs, parse_size(options.buffer, "--buffer")) for name in options.networks]
-    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
-    console.print(_table(rows))
+    wanted = ["exact", *(name for name in (*PLANS, *PEERS) if name in {*options.engines, "onnxruntime"} and name != "exact")]
+    rows: list[Row] = []
+    for graph in graphs(options):
+        try:
+            rows += _network(graph, wanted, options.threads, options.runs, parse_size(options.buffer, "--buffer"))
+        except LfoptError as error:
+            say(f"{graph.name}: skipped: {error}")
+    for threads in options.threads:
+        if members := [row for row in rows if row["threads"] == threads]:
+            console().print(_table(members, threads))
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+        peers = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tvm": "apache-tvm"}
+        versions = {name: version(peers[name]) for name in wanted if name in PEERS and _peer(name)}
+        options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 
-def _network(name: str, runs: int, buffer_bytes: int) -> dict[str, Any]:
-    graph = simplify(from_model(zoo.build(name), name=name))
-    (source,) = graph.inputs
-    values = np.random.default_rng(0).standard_normal(graph.shape(source)).astype(np.float32)
+def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buffer_bytes: int) -> Iterator[Row]:
+    """A row for each number of threads."""
+    values = feeds(graph, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
-        engines, plans = _engines(graph, source, values, buffer_bytes, Path(folder))
-        outputs = {engine: run() for engine, run in engines.items()}
-        times: dict[str, list[float]] = {engine: [] for engine in engines}
-        for _ in range(runs):
-            for engine, run in engines.items():
+        plans = planned(graph, [name for name in PLANS if name in wanted], buffer_bytes, Path(folder))
+        for threads in counts:
+            engines = dict(_engines(graph, values, plans, wanted, threads))
+            if {"exact", "onnxruntime"} <= engines.keys():
+                moved = {f"{name} DRAM bytes": found.plan.totals.dram_bytes for name, found in plans.items()}
+                head = {"network": graph.name, "family": family(graph), "threads": threads, "groups": len(plans["exact"].plan.groups)}
+                yield {**head, **moved, "engines": _timed(engines, runs)}
+
+
+def _timed(engines: dict[str, Run], runs: int) -> dict[str, dict[str, Any]]:
+    """Engine -> median and least ms, turns it had, and the largest difference from ONNX Runtime over its largest output."""
+    expected = engines["onnxruntime"]()
+    found: dict[str, dict[str, Any]] = {}
+    for name, run in engines.items():
+        outputs = run()
+        start = time.perf_counter()
+        run()
+        turns = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
+        found[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
+    for turn in range(runs):
+        for name, run in engines.items():
+            if turn < found[name]["turns"]:
                 time.sleep(PAUSE)
                 run()
                 start = time.perf_counter()
                 run()
-                times[engine].append(1e3 * (time.perf_counter() - start))
-    expected = outputs["onnxruntime"]
-    error = float(np.abs(outputs["exact"] - expected).max() / np.abs(expected).max())
-    return {"network": name, "error": error, **plans, **{engine: median(found) for engine, found in times.items()}}
+                found[name]["ms"].append(1e3 * (time.perf_counter() - start))
+    return {name: {**row, "ms": median(row["ms"]), "least ms": min(row["ms"])} for name, row in found.items()}
 
 
-def _engines(graph: Graph, source: str, values: np.ndarray, buffer_bytes: int, folder: Path) -> tuple[dict[str, Run], dict[str, Any]]:
-    """Engine -> one inference; and what the plans are like."""
-    costs = GroupCosts(Dataflow.of(graph), Hardware(buffer_bytes, element_bytes=4), scheme="lbdf")
-    found: dict[str, Run] = {}
-    plans = {
-        "exact": solve(Problem.of(costs), time_limit=60).groups,
-        "epilogue": epilogue_groups(costs),
-        "alone": tuple(1 << i for i in range(len(costs.dataflow))),
-    }
-    figures: dict[str, Any] = {"groups": len(plans["exact"])}
-    for name, groups in plans.items():
-        result = Result(groups, 0, 0, "none", name, None, 0, 0.0)
-        plan = write_result(graph, costs, result, 0, folder / name)
-        code = emit_c(plan, graph)
-        write_source(code, folder / name)
-        model = Compiled(build(code, folder / name, find_compiler()).library, code.name, folder / name / "weights.bin")
-        found[name] = _run(model, source, values)
-        figures[f"{name} DRAM bytes"] = plan.totals.dram_bytes
-    onnx_file = str(folder / "exact" / "simplified.onnx")
+def _error(output: np.ndarray, expected: np.ndarray) -> float:
+    scale = float(np.abs(expected).max())
+    return float(np.abs(output.astype(np.float64) - expected).max()) / (scale or 1.0)
+
+
+# -- engines ---------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _engines(graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: list[str], threads: int) -> Iterator[tuple[str, Run]]:
+    """Those that are installed and take the network; a line about each that does not."""
+    makers = {"onnxruntime": _onnxruntime, "openvino": _openvino, "tvm": _tvm}
+    model = plans["exact"].folder / "simplified.onnx"
+    for name in wanted:
+        try:
+            if name in plans:
+                yield name, _ours(compiled(plans[name], graph, threads=threads).loaded(), values)
+            elif _peer(name):
+                yield name, makers[name](model, values, threads)
+        except LfoptError as error:
+            say(f"{graph.name}, {threads} threads: {name} skipped: {error}")
+            if name == "exact":
+                return  # nothing to compare with
+        except Exception as error:
+            say(f"{graph.name}, {threads} threads: {name} does not take it: {str(error).strip().splitlines()[-1][:200]}")
+
+
+@cache
+def _peer(name: str) -> Any:
+    """The module of another engine; None, and a line that says so, if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        say(f"{name}: skipped: {error}; accepted: pip install {'apache-tvm' if name == 'tvm' else name}")
+        return None
+
+
+def _ours(model: Compiled, values: Feeds) -> Run:
+    return lambda: list(model.run(values).values())
+
+
+def _onnxruntime(model: Path, values: Feeds, threads: int) -> Run:
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads, settings.log_severity_level = 1, 3
-    session = onnxruntime.InferenceSession(onnx_file, settings, providers=["CPUExecutionProvider"])
-    found["onnxruntime"] = lambda: session.run(None, {source: values})[0]
-    try:
-        core = import_module("openvino").Core()
-    except ImportError:
-        return found, figures
-    try:
-        compiled = core.compile_model(onnx_file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1})
-    except RuntimeError as error:
-        sys.stderr.write(f"{graph.name}: OpenVINO does not take it: {str(error).strip().splitlines()[-1]}\n")
-        return found, figures
-    found["openvino"] = lambda: compiled(values)[0]
-    return found, figures
+    settings.intra_op_num_threads, settings.inter_op_num_threads, settings.log_severity_level = threads, 1, 3
+    session = onnxruntime.InferenceSession(str(model), settings, providers=["CPUExecutionProvider"])
+    return lambda: session.run(None, values)
 
 
-def _run(model: Compiled, source: str, values: np.ndarray) -> Run:
-    return lambda: next(iter(model.run({source: values}).values()))
+def _openvino(model: Path, values: Feeds, threads: int) -> Run:
+    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    network = _peer("openvino").Core().compile_model(str(_plainly_pooled(model)), "CPU", settings)
+    return lambda: list(network(values).to_tuple())
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
-    engines = [name for name in ("exact", "epilogue", "alone", "onnxruntime", "openvino") if any(name in row for row in rows)]
-    table = Table(title="median ms, one thread, float32", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("network", no_wrap=True)
-    labels = {"onnxruntime": "ORT", "openvino": "OpenVINO"}
-    heads = [labels.get(name, name) for name in engines]
-    for head in ("groups", *heads, *(f"{head}\n/ exact" for head in heads[1:]), "error"):
+def _tvm(model: Path, values: Feeds, threads: int) -> Run:
+    tvm = _peer("tvm")
+    relax, frontend = import_module("tvm.relax"), import_module("tvm.relax.frontend.onnx")
+    processor = import_module("tvm.target.codegen").llvm_get_system_cpu()
+    module = frontend.from_onnx(onnx.load(_plainly_pooled(model)))
+    tvm.get_global_func("runtime.config_threadpool")(1, threads)
+    machine = relax.VirtualMachine(tvm.compile(module, tvm.target.Target({"kind": "llvm", "mcpu": processor})), tvm.cpu())
+    arguments = [tvm.runtime.tensor(values[value.name]) for value in onnx.load(model, load_external_data=False).graph.input]
+
+    def run() -> list[np.ndarray]:
+        made = machine["main"](*arguments)
+        return [made.numpy()] if hasattr(made, "numpy") else [tensor.numpy() for tensor in made]
+
+    return run
+
+
+def _plainly_pooled(model: Path) -> Path:
+    """The model, with pooling windows larger than the plane (EfficientNet's, as exported) written as the global mean that they are.
+
+    ONNX Runtime and we read them as they stand; OpenVINO and TVM do not.
+    """
+    found = onnx.load(model)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.shape_inference.infer_shapes(found).graph.value_info}
+    for node in found.graph.node:
+        window = next((list(a.ints) for a in node.attribute if a.name == "kernel_shape"), [0])
+        if node.op_type == "AveragePool" and all(size > extent for size, extent in zip(window, shapes.get(node.input[0], ())[2:], strict=False)):
+            node.op_type = "GlobalAveragePool"
+            del node.attribute[:]
+    written = model.with_name("plainly_pooled.onnx")
+    onnx.save(found, written)
+    return written
+
+
+# -- table -----------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _table(rows: list[Row], threads: int) -> Table:
+    used = [name for name in (*PLANS, *PEERS) if any(name in row["engines"] for row in rows)]
+    many = "one thread" if threads == 1 else f"{threads} threads"
+    table = Table(title=f"median ms, {many}, float32", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=22)
+    heads = ["groups", *(head for name in used for head in _heads(name)), "error"]
+    for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
-    for row in rows:
-        ratios = [f"{row[name] / row['exact']:.2f}" if name in row else "-" for name in engines[1:]]
-        table.add_row(
-            row["network"], str(row["groups"]), *(f"{row[name]:.2f}" if name in row else "-" for name in engines), *ratios, f"{row['error']:.0e}"
-        )
-    means = [_mean([row[name] / row["exact"] for row in rows if name in row]) for name in engines[1:]]
-    table.add_row("geometric mean", "", *("" for _ in engines), *(f"{mean:.2f}" for mean in means), "", style="bold")
+    for kind in FAMILIES:
+        members = [row for row in rows if row["family"] == kind]
+        for row in members:
+            table.add_row(row["network"], str(row["groups"]), *(cell for name in used for cell in _cells(row, name)), f"{_our_error(row):.0e}")
+        if members:
+            _add_means(table, f"mean, {kind}", members, used)
+    if len({row["family"] for row in rows}) > 1:
+        _add_means(table, "mean, all", rows, used)
     return table
 
 
-def _mean(ratios: list[float]) -> float:
-    """Geometric mean."""
-    return prod(ratios) ** (1 / len(ratios))
+def _heads(name: str) -> tuple[str, ...]:
+    """A peer has a column of times and one of ratios; of our own plans, only the exact one has times."""
+    if name in PEERS:
+        return PEERS[name], "x"
+    return (name,) if name == "exact" else (f"{name}\nx",)
+
+
+def _cells(row: Row, name: str) -> tuple[str, ...]:
+    if name not in row["engines"]:
+        return ("-",) * len(_heads(name))
+    took, exact = row["engines"][name]["ms"], row["engines"]["exact"]["ms"]
+    if name == "exact":
+        return (f"{took:.2f}",)
+    ratio = f"{took / exact:.2f}"
+    return (f"{took:.2f}", ratio) if name in PEERS else (ratio,)
+
+
+def _our_error(row: Row) -> float:
+    return max(found["error"] for name, found in row["engines"].items() if name in PLANS)
+
+
+def _add_means(table: Table, label: str, rows: list[Row], used: list[str]) -> None:
+    cells: list[str] = []
+    for name in used:
+        ratios = [row["engines"][name]["ms"] / row["engines"]["exact"]["ms"] for row in rows if name in row["engines"]]
+        mean = f"{geometric_mean(ratios):.2f}" if ratios and name != "exact" else ""
+        cells += ["", mean] if name in PEERS else [mean]
+    table.add_row(label, "", *cells, "", style="bold", end_section=True)
 
 
 if __name__ == "__main__":

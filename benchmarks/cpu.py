@@ -1,0 +1,185 @@
+"""What the benchmarks of C for CPUs share: networks, plans with more and less fusion, code built from them, inputs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+from codegen import CSource, emit_c
+from codegen.build import Built, build, find_compiler, write_source
+from codegen.runtime import Compiled
+from lfopt import zoo
+from lfopt.app.pipeline import write_result
+from lfopt.app.sizes import parse_shapes
+from lfopt.frontend import from_model, load
+from lfopt.ir import Graph, Hardware, InvalidConfig, LfoptError, MissingValues, Plan
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts
+from lfopt.planning.baselines import epilogue_groups
+from lfopt.rewrite import simplify
+from search.exact import solve
+from search.problem import Problem, Result
+
+MOBILE = ("efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large")
+CLASSIC = ("resnet18", "resnet50", "squeezenet1_1", "vgg16")
+NETWORKS = MOBILE + CLASSIC
+FAMILIES = ("mobile", "classic", "transformers")  # as the tables have them
+SEARCH_SECONDS = 60.0
+PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})  # token ids are still token ids after them
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network to measure, not read yet."""
+
+    name: str
+    file: Path | None  # None: of the zoo
+    shapes: dict[str, tuple[int, ...]]  # of inputs, by name
+
+    def graph(self) -> Graph:
+        """The network, simplified. Raises MissingValues where weights are absent."""
+        if self.file is None:
+            return simplify(from_model(zoo.build(self.name), self.shapes, name=self.name))
+        found = load(self.file, self.shapes)
+        if not found.has_values:
+            raise MissingValues(f"{self.file}: weights are absent; accepted: a model with weights")
+        return simplify(found)
+
+
+def add_options(parser: argparse.ArgumentParser, networks: Sequence[str] = NETWORKS) -> None:
+    """Options that say what to measure."""
+    default = f"of the zoo (default: {', '.join(networks)})"
+    parser.add_argument("--networks", nargs="*", choices=zoo.names(), default=list(networks), metavar="NAME", help=default)
+    parser.add_argument("--model", type=Path, nargs="+", default=[], metavar="FILE", help="ONNX files with weights as well")
+    parser.add_argument("--models", type=Path, metavar="FOLDER", help="all ONNX files of a folder as well")
+    parser.add_argument("--shapes", nargs="+", default=[], metavar="INPUT=1,128", help="of inputs of the files, where they are symbolic")
+    parser.add_argument("--buffer", default="1MiB", help="that fusion groups may fill (default %(default)s)")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+
+
+def subjects(options: argparse.Namespace) -> list[Subject]:
+    """What the options name."""
+    shapes = parse_shapes(tuple(options.shapes))
+    files = [*options.model, *(sorted(options.models.glob("*.onnx")) if options.models else [])]
+    return [*(Subject(name, None, {}) for name in options.networks), *(Subject(file.stem, file, shapes) for file in files)]
+
+
+def graphs(options: argparse.Namespace) -> Iterator[Graph]:
+    """Every network that the options name and that can be read; a line about each that cannot."""
+    for subject in subjects(options):
+        try:
+            yield subject.graph()
+        except (LfoptError, OSError) as error:
+            say(f"{subject.name}: skipped: {error}")
+
+
+def say(line: str) -> None:
+    """One line to stderr: what is skipped, and why."""
+    sys.stderr.write(line.replace("\n", " ") + "\n")
+
+
+def console() -> Console:
+    """120 columns, or what the terminal has."""
+    return Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
+
+
+def family(graph: Graph) -> str:
+    """Which geometric mean a network counts for. Depthwise convolutions make it mobile, normalization of layers a transformer."""
+    kinds = {operator.kind for operator in graph.operators}
+    if "LayerNormalization" in kinds or ("Softmax" in kinds and "Conv" not in kinds):
+        return "transformers"
+    grouped = any(operator.kind == "Conv" and operator.attributes.get("group", 1) != 1 for operator in graph.operators)
+    return "mobile" if grouped else "classic"
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """Geometric mean.
+
+    >>> geometric_mean([1.0, 4.0])
+    2.0
+    """
+    return prod(ratios) ** (1 / len(ratios))
+
+
+def feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Inputs by name: floats are normal, token ids random below the vocabulary, other whole numbers (masks) one."""
+    tables = _tables(graph)
+    found: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        if np.dtype(tensor.dtype).kind == "f":
+            found[name] = rng.standard_normal(tensor.shape).astype(tensor.dtype)
+        elif name in tables:
+            found[name] = rng.integers(0, tables[name], tensor.shape).astype(tensor.dtype)
+        else:
+            found[name] = np.ones(tensor.shape, tensor.dtype)
+    return found
+
+
+def _tables(graph: Graph) -> dict[str, int]:
+    """Inputs that are looked up in a table of embeddings, and how many rows it has."""
+    origin = {name: name for name in graph.inputs}
+    found: dict[str, int] = {}
+    for operator in graph.operators:
+        if operator.kind in PASSING and operator.inputs[0] in origin:
+            origin[operator.outputs[0]] = origin[operator.inputs[0]]
+        elif operator.kind == "Gather" and operator.inputs[0] in graph.constants and operator.inputs[1] in origin:
+            name, rows = origin[operator.inputs[1]], graph.shape(operator.inputs[0])[0]
+            found[name] = min(rows, found.get(name, rows))
+    return found
+
+
+class Planned(NamedTuple):
+    """A plan, and the folder that holds it with its model."""
+
+    plan: Plan
+    folder: Path
+
+
+class Code(NamedTuple):
+    """A plan as C, compiled."""
+
+    source: CSource
+    built: Built
+
+    def loaded(self) -> Compiled:
+        """For use from Python."""
+        return Compiled(self.built.library, self.source.name, self.weights)
+
+    @property
+    def weights(self) -> Path:
+        """File of the weights."""
+        return self.built.library.parent / "weights.bin"
+
+
+def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path) -> dict[str, Planned]:
+    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`."""
+    costs = GroupCosts(Dataflow.of(graph), Hardware(buffer_bytes, element_bytes=4), scheme="lbdf")
+    groups = {
+        "exact": lambda: solve(Problem.of(costs), time_limit=SEARCH_SECONDS).groups,
+        "epilogue": lambda: epilogue_groups(costs),
+        "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
+    }
+    found: dict[str, Planned] = {}
+    for kind in kinds:
+        if kind not in groups:
+            raise InvalidConfig(f"plan: found {kind!r}; accepted: {', '.join(groups)}")
+        result = Result(groups[kind](), 0, 0, "none", kind, None, 0, 0.0)
+        found[kind] = Planned(write_result(graph, costs, result, 0, folder / kind), folder / kind)
+    return found
+
+
+def compiled(found: Planned, graph: Graph, target: str = "native", threads: int = 1) -> Code:
+    """The plan as C, written and built in a folder of its own. Raises Unsupported where C cannot be printed."""
+    folder = found.folder / f"{target}-{threads}"
+    source = emit_c(found.plan, graph, target, threads=threads)
+    write_source(source, folder)
+    return Code(source, build(source, folder, find_compiler()))
