@@ -1,6 +1,6 @@
 """From a plan to C and to command streams."""
 
-from codegen.emit import emit_c
+from codegen.emit import better_whole, emit_c
 from codegen.source import CSource, Unsupported
 
-__all__ = ["CSource", "Unsupported", "emit_c"]
+__all__ = ["CSource", "Unsupported", "better_whole", "emit_c"]

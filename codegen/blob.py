@@ -19,12 +19,16 @@ class Blob:
 
     def add(self, values: np.ndarray, dtype: str = "float32") -> str:
         """C expression for the address of these values, in C order: a `const float *`, whatever their type."""
+        return f"(m->weights + {self.place(values, dtype) // 4})"
+
+    def place(self, values: np.ndarray, dtype: str) -> int:
+        """Bytes from the start to these values."""
         data = np.ascontiguousarray(values, dtype).tobytes()
         if data not in self._known:
             self._known[data] = self._size
             self._parts.append(data + bytes(-len(data) % ALIGN))
             self._size += len(self._parts[-1])
-        return f"(m->weights + {self._known[data] // 4})"
+        return self._known[data]
 
     def mark(self) -> tuple[int, int]:
         """How much there is now, for `forget`."""

@@ -16,16 +16,18 @@ from typing import Literal
 import numpy as np
 
 from codegen.blob import Blob, digest
-from codegen.kernels.heads import is_pointwise, kernel
+from codegen.counted import Counted
+from codegen.kernels.heads import is_pointwise, kernel, winograd_tile
+from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
-from codegen.layout import PIXELS, Layout, layouts, natural
+from codegen.layout import Layout, layouts
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.source import CSource, Unsupported
-from codegen.tails import is_elementwise, tail
+from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.target import Target, target
-from codegen.units import Body, Made, body, sequences, units
+from codegen.units import Body, Made, body, chained, sequences, units
 from codegen.writer import Writer
 from lfopt.ir import Graph, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
@@ -36,18 +38,42 @@ UNROLLED = 4  # channels of a graph's input or output that are copied pixel by p
 MOST_THREADS = 64
 
 
-def emit_c(plan: Plan, graph: Graph, name: str = "native", *, threads: int = 1, embed: bool = False) -> CSource:
+def emit_c(
+    plan: Plan, graph: Graph, name: str = "native", *, threads: int = 1, embed: bool = False, count: bool = False, winograd: int = 4
+) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
-    `embed`: weights become a C array, to be linked in, in place of a file.
+    `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every step of the plan and counts the bytes
+    that it moves (see `codegen.counted`). `winograd`: the largest tiles of Winograd's algorithm, 4 or 2; 0: every convolution is direct.
     """
-    if not 1 <= threads <= MOST_THREADS:
-        raise Unsupported(f"threads: found {threads}; generated C accepts 1 to {MOST_THREADS}")
-    if plan.hardware.element_bytes != 4:
-        raise Unsupported(f"hardware.element_bytes: found {plan.hardware.element_bytes}; generated C accepts plans for float32, element_bytes 4")
+    _check(plan, graph, threads, count=count)
+    return _Model(plan, graph, replace(target(name), threads=threads, winograd=winograd), embed, count).source()
+
+
+def better_whole(flow: Dataflow, name: str = "native", winograd: int = 4) -> int:
+    """The mask of operators that had better make whole maps than rows that pass through rings: convolutions by Winograd's algorithm.
+
+    Raises Unsupported for types that generated code does not hold.
+    """
+    chosen, lie, found = replace(target(name), winograd=winograd), layouts(flow), 0
+    for i, (call, operands, results) in enumerate(zip(flow.calls, flow.operands, flow.results, strict=True)):
+        if operands and all(lie[m].in_pixels and lie[m].tensor.dtype == "float32" for m in (operands[0].map, results[0])):
+            found |= (winograd_tile(call, lie[operands[0].map].image, lie[results[0]].image, chosen) > 0) << i
+    return found
+
+
+def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:
+    """Raise Unsupported for options and plans that no code is printed for."""
+    most = 1 if count else MOST_THREADS
+    if not 1 <= threads <= most:
+        raise Unsupported(f"threads: found {threads}; generated C that {'counts' if count else 'does not count'} accepts 1 to {most}")
+    if count:
+        return
+    if (found := plan.hardware.element_bytes) != (1 if graph.quantized else 4):
+        accepted = "of quantised networks for int8, element_bytes 1" if graph.quantized else "for float32, element_bytes 4"
+        raise Unsupported(f"hardware.element_bytes: found {found}; generated C accepts plans {accepted}")
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
-    return _Model(plan, graph, replace(target(name), threads=threads), embed).source()
 
 
 @dataclass
@@ -56,11 +82,14 @@ class _Model:
     graph: Graph
     target: Target
     embed: bool
+    count: bool
 
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.layouts = layouts(flow)
+        self.layouts = (
+            layouts(flow, self._without_rings()) if not self.count else [Layout(tensor, tuple(range(len(tensor.shape)))) for tensor in flow.maps]
+        )
         self.blob = Blob()
         self.functions = Writer()
         self.run = Writer(1)  # what runs the network
@@ -74,13 +103,16 @@ class _Model:
         self.root = {name: numbers[behind] for name, behind in flow.behind.items()}
 
     def source(self) -> CSource:
-        between = self._between()
+        between = self._between() if not self.count else set(range(len(self.flow.maps)))
         self._lay_out(between)
+        self.counted = Counted(self.plan, self.graph, self.flow, self.blob, self._dram(), 4 * self.size) if self.count else None
         for k, name in enumerate(self.graph.inputs):
             if (m := self.root[name]) in self.maps:
                 self._border(m, f"inputs[{k}]", inward=True)
         self._sync()
-        for group in self.plan.groups:
+        if self.counted:
+            self.run.all(self.counted.run)
+        for group in self.plan.groups if not self.counted else ():
             _Group(self, group, between).emit()
         for k, name in enumerate(self.graph.outputs):
             if name in self.root:
@@ -88,7 +120,7 @@ class _Model:
             else:
                 self._constant_output(k, name)
         weights = self.blob.bytes()
-        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name).encode()}
+        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=self.count).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         return CSource(self.name, self.target.name, self._flags(), found, self.arena, self._context_bytes, self.loops)
 
@@ -113,6 +145,20 @@ class _Model:
                 found |= wide | {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
+    def note_scratch(self, floats: int) -> None:
+        """Let every thread have at least so much."""
+        self.scratch = max(self.scratch, floats)
+
+    def _dram(self) -> dict[str, int]:
+        """Where maps lie, in bytes."""
+        return {self.flow.maps[m].name: 4 * start for m, start in self.maps.items()}
+
+    def _without_rings(self) -> set[int]:
+        """Maps that only operators on whole maps make and read."""
+        flow = self.flow
+        ringed = sum(self.mask(group) for group in self.plan.groups if group.mode == "lbdf")
+        return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
+
     def mask(self, group: PlannedGroup) -> int:
         return sum(1 << self.index[node] for node in group.nodes)
 
@@ -124,7 +170,7 @@ class _Model:
         lives: list[tuple[int, int, int]] = []
         for m in sorted(between):
             born = owner[flow.producer[m]] if flow.producer[m] >= 0 else -1
-            dies = last if flow.is_output[m] else max([born, *(owner[i] for i in bits(flow.readers[m]))])
+            dies = last if flow.is_output[m] or self.count else max([born, *(owner[i] for i in bits(flow.readers[m]))])
             lives.append((born, dies, m))
         placed: list[tuple[int, int, int, int]] = []  # (start, stop, born, dies)
         for born, dies, m in sorted(lives, key=lambda life: (-self._lines(life[2]), life)):
@@ -199,7 +245,11 @@ class _Model:
         if self.target.threads > 1:
             head("#define _POSIX_C_SOURCE 200809L")
         head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")
+        before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
+        if self.graph.quantized:
+            head.all(_template("integer.h").splitlines())
+            head.all(_template("dots.h").splitlines() if self.target.dots else ())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */", "};", "")
         network = Writer()
@@ -207,7 +257,8 @@ class _Model:
             network("(void)inputs, (void)outputs;")
             network.all(self.run.text().splitlines())
         run = re.sub(r"NAME(?=_)", name, _template("run.c"))
-        return "\n".join((head.text(), self.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
+        chip = (before, _template("chip.h"), after) if self.counted else ()
+        return "\n".join((head.text(), *chip, self.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
 
     def _tensors(self) -> str:
         out = Writer()
@@ -225,12 +276,12 @@ class _Model:
 
     @property
     def _arena_lines(self) -> int:
-        return -(-self.arena // LINE)
+        return -(-self.arena * (self.counted.scale if self.counted else 1) // LINE)
 
     @property
     def _scratch_lines(self) -> int:
         """Of one thread."""
-        return -(-4 * self.scratch // LINE)
+        return -(-(self.counted.chip_bytes if self.counted else 4 * self.scratch) // LINE)
 
     @property
     def _context_bytes(self) -> int:
@@ -256,7 +307,12 @@ class _Model:
             out(f"shared->maps = (float *)(void *)(memory + {HEAD});", f"m->before = (uint64_t *)(void *)(memory + {before});")
             out(f"shared->arena = (float *)(void *)(memory + {before + LINE});", f"m->after = (uint64_t *)(void *)(memory + {after});")
             out(f"shared->scratch = (float *)(void *)(memory + {after + LINE});")
+            if self.counted:
+                out("shared->chip = (struct chip *)(void *)shared->scratch;")
             out("*m->before = *m->after = CANARY;", "return 0;")
+        if self.counted:
+            out("", f"uint64_t {name}_dram_bytes(const {name}_context *m, int kind) {{ return m->shared.chip->bytes[kind]; }}")
+            out("", "typedef char chip_fits[sizeof(struct chip) <= 4 * SCRATCH ? 1 : -1];")
         return out.text()
 
 
@@ -269,17 +325,21 @@ class _Group:
     group: PlannedGroup
     between: set[int]
 
+    def __post_init__(self) -> None:
+        self.whole = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+        self.rings = {place.name: place for place in self.group.places}
+        self.made: dict[int, list[tuple[str, Calls]]] = {}  # functions of each unit
+
     def emit(self) -> None:
         """The kernels of the group, its function, and the call of it."""
         model, group = self.model, self.group
         flow, mask = model.flow, model.mask(group)
-        self.rings = {place.name: place for place in group.places}
-        if group.mode == "lbdf":
+        steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
+        found = units(flow, model.layouts, mask, sequences(steps), whole=True)
+        self.whole = group.mode != "lbdf" or len(found) == 1
+        if not self.whole:
             steps = body(flow, model.index, group.steps)
-        else:
-            steps = [Made(i, 0, flow.heights[i], ()) for i in bits(mask)]
-        found = units(flow, model.layouts, mask, sequences(steps))
-        self.made: dict[int, list[tuple[str, Calls]]] = {}  # functions of a unit
+            found = units(flow, model.layouts, mask, sequences(steps), whole=False)
         for head, operators in found.items():
             self.made[head] = self._unit(operators)
         name = f"group_{group.id}"
@@ -287,11 +347,6 @@ class _Group:
             self._steps(steps, found, 0)
         model.functions("")
         model.run(f"{name}(m);")
-
-    @property
-    def whole(self) -> bool:
-        """Whether operators make whole maps, one after the other."""
-        return self.group.mode != "lbdf"
 
     # -- functions ---------------------------------------------------------------------------------------------------------------------------
 
@@ -302,7 +357,8 @@ class _Group:
         marks = model.blob.mark(), model.functions.mark(), model.scratch
         model.functions(f"/* {names} */")
         try:
-            return [self._kernel(operators)]
+            quantized = model.flow.calls[head].result_tensors[0].quantization is not None
+            return [self._quantized(head) if quantized else self._kernel(operators)]
         except Unsupported as reason:
             model.blob.forget(marks[0])
             model.functions.forget(marks[1])
@@ -313,27 +369,42 @@ class _Group:
     def _kernel(self, operators: tuple[int, ...]) -> tuple[str, Calls]:
         """A fast kernel. Raises Unsupported."""
         model, flow, head = self.model, self.model.flow, operators[0]
-        result = flow.results[operators[-1]][0]
+        result, made = flow.results[operators[-1]][0], model.layouts[flow.results[head][0]]
         alone = is_elementwise(flow, head)
         flat = self.whole and (alone or is_pointwise(flow.calls[head]))
         seen = self._seen(head)
 
         def lies(m: int) -> Layout:
-            return seen.get(m, model.layouts[m])
-
-        def note_scratch(floats: int) -> None:
-            model.scratch = max(model.scratch, floats)
+            return made if m == result else seen.get(m, model.layouts[m])
 
         start = self._start(head) if alone else flow.results[head][0]
-        made = tail(flow, model.layouts, operators if alone else operators[1:], start, model.blob)
-        rows = 1 if flat else lies(result).image.rows
-        shared = flat or not self.whole or rows == 1
-        unit = Unit(f"unit_{head}", flow, head, made, result, lies, self._address(lies), flat, shared, note_scratch, model.target, model.blob)
+        after = tail(flow, model.layouts, operators if alone else operators[1:], start, made, model.blob, whole=self.whole)
+        read = flow.operands[head][:1]
+        by_tiles = self.whole and made.in_pixels and bool(read) and model.layouts[read[0].map].in_pixels
+        tile = winograd_tile(flow.calls[head], model.layouts[read[0].map].image, made.image, model.target) if by_tiles else 0
+        once = flat or tile > 0 or made.image.rows == 1
+        unit = replace(self._unit_of(head, after, result, lies, flat=flat, shared=once or not self.whole), tile=tile)
         if alone:
             elementwise(model.functions, unit, start)
         else:
             kernel(model.functions, unit)
+        return unit.name, "once" if once else "rows"
+
+    def _quantized(self, i: int) -> tuple[str, Calls]:
+        """A fast kernel of an operator on integers. Raises Unsupported."""
+        model, flow = self.model, self.model.flow
+        result, lies = flow.results[i][0], model.layouts.__getitem__
+        flat = self.whole and (flow.specs[i].elementwise or is_pointwise(flow.calls[i]))
+        rows = 1 if flat else lies(result).extents.rows
+        shared = flat or not self.whole or rows == 1
+        unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=shared)
+        quantized(model.functions, unit)
         return unit.name, "once" if rows == 1 else "rows"
+
+    def _unit_of(self, head: int, after: Tail, result: int, lies: Callable[[int], Layout], *, flat: bool, shared: bool) -> Unit:
+        model, address = self.model, self._address(lies, flat=flat)
+        name = f"unit_{head}"
+        return Unit(name, model.flow, head, after, result, lies, address, self._dense, flat, shared, model.note_scratch, model.target, model.blob)
 
     def _seen(self, head: int) -> dict[int, Layout]:
         """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
@@ -344,12 +415,12 @@ class _Group:
             assert tensor is not None, "a map is not an absent operand"
             if tensor.shape == own.shape:
                 continue
-            view = natural(tensor, pixels=own.order == PIXELS)
-            if view.sequence == own.sequence and (self.whole or view.image.rows == own.image.rows):
+            view = own.seen(tensor)
+            if view is not None and (self.whole or (view.by_rows and own.by_rows and view.tensor.rows == own.tensor.rows)):
                 found[operand.map] = view
             elif call.operator.kind != "Gemm":
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
-                raise Unsupported(f"{named}: found a view of {list(own.shape)} as {list(view.shape)}; fast kernels accept views that keep pixels")
+                raise Unsupported(f"{named}: found a view of {list(own.shape)} as {list(tensor.shape)}; fast kernels accept views that keep pixels")
         return found
 
     def _start(self, i: int) -> int:
@@ -357,22 +428,32 @@ class _Group:
         flow, lie = self.model.flow, self.model.layouts
         own = lie[flow.results[i][0]]
         for operand in flow.operands[i]:
-            if flow.calls[i].shape(operand.input) == own.shape and lie[operand.map].sequence == own.sequence and lie[operand.map].image == own.image:
+            other = lie[operand.map]
+            alike = self.whole or (other.by_rows and own.by_rows and other.tensor.rows == own.tensor.rows)
+            if alike and other.tensor.dtype == "float32" and in_step(flow.calls[i], operand.input, other, own):
                 return operand.map
         raise Unsupported(f"node {flow.operators[i].name!r} ({flow.operators[i].kind}): found no operand as large as the result")
 
-    def _address(self, lies: Callable[[int], Layout]) -> Callable[[int, str], str]:
-        """Where a row of a map lies."""
+    def _address(self, lies: Callable[[int], Layout], *, flat: bool) -> Callable[[int, str], str]:
+        """Where a row of a map lies; if `flat`, the whole map is the row."""
         model = self.model
 
         def address(m: int, row: str) -> str:
             if m in self.between:
-                return model.where(m) + ("" if row == "0" else f" + {row} * {lies(m).image.row}")
-            place = self.rings[model.flow.maps[m].name]
-            at = "0" if row == "0" or place.slots == 1 else f"{row} % {place.slots}"
-            return f"m->arena + {place.address // 4}" + ("" if at == "0" else f" + {at} * {place.slot_bytes // 4}")
+                return model.where(m) + ("" if row == "0" or flat else f" + {row} * {lies(m).extents.row}")
+            ring = self._array(m, lies(m).shape)
+            at = "0" if row == "0" or ring.slots == 1 else f"{row} % {ring.slots}"
+            return ring.pointer + ("" if at == "0" else f" + {at} * {ring.slot}")
 
         return address
+
+    def _dense(self, m: int) -> bool:
+        """Whether all rows of a map are there at once, one after the other."""
+        tensor = self.model.flow.maps[m]
+        if m in self.between:
+            return True
+        ring = self._array(m, tensor.shape)
+        return ring.slots >= tensor.rows and ring.slot * tensor.rows == tensor.elements
 
     def _loops(self, i: int, reason: str) -> tuple[str, Calls]:
         """An operator as plain loops. Raises Unsupported."""
@@ -385,7 +466,8 @@ class _Group:
         label = f"{operator.name} ({operator.kind})".replace("*/", "* /")
         out(f"/* {label}, as plain loops */")
         with out.kernel(name):
-            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=model.target.threads))
+            target = model.target
+            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=target.threads, lanes=target.lanes[0]))
         model.loops[operator.name] = reason
         return name, "once" if once else "rows"
 
@@ -430,9 +512,10 @@ class _Group:
             out("SYNC();")
 
 
-def header(name: str) -> str:
+def header(name: str, *, count: bool = False) -> str:
     """model.h of a model of this name."""
-    return re.sub(r"NAME(?=_)", name, _template("model.h"))
+    apart = re.compile(r"#if COUNTED\n(.*?)#endif /\* COUNTED \*/\n\n", re.DOTALL)
+    return re.sub(r"NAME(?=_)", name, apart.sub(r"#define NAME_COUNTED\n\1\n" if count else "", _template("model.h")))
 
 
 def _template(name: str) -> str:

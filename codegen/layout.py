@@ -6,14 +6,16 @@ Only where a graph's inputs and outputs cross the border are elements moved into
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
-from lfopt.ops import Dataflow
-from lfopt.ops.parameters import reduced_axes
+from lfopt.ops import Dataflow, bits
+from lfopt.ops.parameters import permutation, reduced_axes
 
 PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
 CTYPES = {
@@ -104,17 +106,62 @@ class Layout:
         return axis is None or self.shape[axis] == 1 or self.order[0] == axis
 
     @property
+    def usual(self) -> bool:
+        """Whether the elements lie as they do in a tensor of this shape by itself."""
+        return self.sequence == natural(self.tensor).sequence
+
+    @property
     def in_pixels(self) -> bool:
         """Whether it is one image: rows of pixels."""
         return self.order == PIXELS and self.shape[0] == 1
 
     @property
+    def whole(self) -> Image:
+        """Extents, of floats in any order of axes, as one row. Raises Unsupported for anything else."""
+        tensor = self.tensor
+        if tensor.dtype != "float32" or not tensor.elements:
+            raise Unsupported(f"tensor {tensor.name!r}: found {tensor.dtype} {list(self.shape)}; kernels on channels accept float32, not empty")
+        channels = self.shape[self.order[-1]] if self.order else 1
+        return Image(1, tensor.elements // channels, channels)
+
+    def seen(self, tensor: Tensor) -> Layout | None:
+        """The same elements as a view of them has them; None where no order of the view's axes says how they lie."""
+        if tensor.shape == self.shape:
+            return Layout(tensor, self.order)
+        own = self.sequence
+        for usual in (natural(tensor, pixels=self.order == PIXELS), natural(tensor)):
+            if usual.sequence == own:
+                return usual
+        apart: dict[int, int] = {}  # axis -> elements from one index to the next
+        for axis, extent in enumerate(tensor.shape):
+            step, inside = prod(tensor.shape[axis + 1 :]), 1
+            for count, by in reversed(own):
+                if step % by == 0 and step * extent <= count * by and extent > 1:
+                    apart[axis] = step // by * inside
+                inside *= count
+        alone = [axis for axis, extent in enumerate(tensor.shape) if extent == 1]
+        found = Layout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
+        return found if len(found.order) == len(tensor.shape) and found.sequence == own else None
+
+    def permuted(self, axes: Sequence[int], tensor: Tensor) -> Layout:
+        """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
+        usual, found = natural(tensor), Layout(tensor, tuple(axes.index(axis) for axis in self.order))
+        return usual if usual.sequence == found.sequence else found
+
+    @property
     def image(self) -> Image:
         """Extents, of floats in rows. Raises Unsupported for anything else."""
+        if self.tensor.dtype != "float32":
+            raise Unsupported(f"tensor {self.tensor.name!r}: found {self.tensor.dtype}; kernels on channels accept float32")
+        return self.extents
+
+    @property
+    def extents(self) -> Image:
+        """Extents, of elements of any type in rows. Raises Unsupported for anything else."""
         tensor = self.tensor
-        if tensor.dtype != "float32" or not self.by_rows or not tensor.elements:
-            found = f"{tensor.dtype} {list(self.shape)}, axes in the order {list(self.order)}"
-            raise Unsupported(f"tensor {tensor.name!r}: found {found}; kernels on channels accept float32, row by row, not empty")
+        if not self.by_rows or not tensor.elements:
+            found = f"{list(self.shape)}, axes in the order {list(self.order)}"
+            raise Unsupported(f"tensor {tensor.name!r}: found {found}; kernels on channels accept row by row, not empty")
         alone = not self.order or (self.order[-1] == row_axis(self.shape) and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
         return Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
@@ -128,9 +175,10 @@ def natural(tensor: Tensor, *, pixels: bool = False) -> Layout:
     return Layout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
 
 
-def layouts(flow: Dataflow) -> list[Layout]:
+def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout]:
     """The layout of every map: channels last where convolutions and their like read or make it, or elementwise operators lead there.
 
+    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is, if all who read it can read it so.
     Raises Unsupported for types and sizes that generated code does not hold.
     """
     for tensor in flow.maps:
@@ -158,4 +206,40 @@ def layouts(flow: Dataflow) -> list[Layout]:
             for m in near[1:]:
                 same[first(m)] = first(near[0])
     last = {first(m) for m in pixels}
-    return [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
+    found = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
+    for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
+        moves = call.operator.kind == "Transpose"
+        if not (moves or spec.elementwise) or not free >= {*results}:
+            continue
+        for operand in operands:
+            (m,), seen = results, found[operand.map].seen(_required(call.tensors[operand.input]))
+            if seen is None or not (moves or seen.shape == call.result):
+                continue
+            there = seen.permuted(permutation(call), flow.maps[m]) if moves else Layout(flow.maps[m], seen.order)
+            if there.sequence != found[m].sequence and (moves or not found[operand.map].usual) and _accepted(flow, m, there):
+                found[m] = there
+                break
+    return found
+
+
+def _accepted(flow: Dataflow, m: int, layout: Layout) -> bool:
+    """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps, Transposes and elementwise operators."""
+    for i in bits(flow.readers[m]):
+        call = flow.calls[i]
+        for operand in flow.operands[i]:
+            if operand.map != m:
+                continue
+            seen = layout.seen(_required(call.tensors[operand.input]))
+            if seen is None:
+                return False
+            if seen.usual or call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
+                continue
+            (made,) = flow.results[i][:1]
+            if not flow.specs[i].elementwise or seen.shape != call.result or not _accepted(flow, made, Layout(flow.maps[made], seen.order)):
+                return False
+    return True
+
+
+def _required(tensor: Tensor | None) -> Tensor:
+    assert tensor is not None, "a map is not an absent operand"
+    return tensor

@@ -26,4 +26,11 @@ int NAME_init(NAME_context *memory, const void *weights);
 /* Dense arrays in C order, by position. 0; 2 if something was written beside the arena. */
 int NAME_run(NAME_context *context, const void *const *inputs, void *const *outputs);
 
+#if COUNTED
+enum { NAME_INPUT, NAME_OUTPUT, NAME_WEIGHT, NAME_PARAMETER, NAME_SPILL, NAME_KINDS };
+
+/* Bytes of one kind that the last run loaded from DRAM or stored there. */
+uint64_t NAME_dram_bytes(const NAME_context *context, int kind);
+#endif /* COUNTED */
+
 #endif

@@ -79,7 +79,29 @@ static inline float floats_1(uint32_t n)
 #define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
 MATH(1)
 
+static inline float sqrt_1(float x) { return sqrtf(x); }
+static inline float sum_1(float x) { return x; }
+static inline float largest_1(float x) { return x; }
+
 #if LANES > 1 /* GCC and Clang */
+#define ACROSS(N)                                                                  \
+    static inline v##N sqrt_##N(v##N x)                                            \
+    {                                                                              \
+        for (int k = 0; k < N; k++) x[k] = sqrtf(x[k]);                            \
+        return x;                                                                  \
+    }                                                                              \
+    static inline float sum_##N(v##N x)                                            \
+    {                                                                              \
+        float s = x[0];                                                            \
+        for (int k = 1; k < N; k++) s += x[k];                                     \
+        return s;                                                                  \
+    }                                                                              \
+    static inline float largest_##N(v##N x)                                        \
+    {                                                                              \
+        float s = x[0];                                                            \
+        for (int k = 1; k < N; k++) s = max_1(s, x[k]);                            \
+        return s;                                                                  \
+    }
 #define VECTOR(N)                                                                  \
     typedef float v##N __attribute__((vector_size(4 * N)));                        \
     typedef float u##N __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
@@ -90,6 +112,7 @@ MATH(1)
 #define SELECT_4(mask, a, b) ((v4)(((i4)(mask) & (i4)(a)) | (~(i4)(mask) & (i4)(b))))
 VECTOR(4)
 MATH(4)
+ACROSS(4)
 #endif
 #if LANES > 4
 #define SPLAT_8(x) ((x) - (v8){0})
@@ -98,6 +121,7 @@ MATH(4)
 #define SELECT_8(mask, a, b) ((v8)(((i8)(mask) & (i8)(a)) | (~(i8)(mask) & (i8)(b))))
 VECTOR(8)
 MATH(8)
+ACROSS(8)
 #endif
 #if LANES > 8 /* AVX-512, by its own instructions where those are fewer */
 #include <immintrin.h>
@@ -107,6 +131,9 @@ VECTOR(16)
 
 static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); } /* a where one is not a number */
 static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
+static inline v16 sqrt_16(v16 x) { return (v16)_mm512_sqrt_ps((__m512)x); }
+static inline float sum_16(v16 x) { return _mm512_reduce_add_ps((__m512)x); }
+static inline float largest_16(v16 x) { return _mm512_reduce_max_ps((__m512)x); }
 static inline v16 abs_16(v16 x) { return (v16)_mm512_abs_ps((__m512)x); }
 
 INLINE v16 exp_16(v16 x)
@@ -158,12 +185,14 @@ INLINE v16 erf_16(v16 x)
 
 /* What a thread knows. All threads run the same code; each makes its share, and they wait for one another where operators end. */
 typedef struct crew crew;
+struct chip;
 typedef struct {
     const float *weights;
     float *maps;    /* between groups */
     float *arena;   /* inside groups */
     float *scratch; /* of this thread alone */
     crew *crew;
+    struct chip *chip; /* of code that counts */
     int me; /* 0 .. THREADS - 1 */
 } context;
 
@@ -213,6 +242,37 @@ static inline void wait_for_all(crew *all)
 
 static inline int smaller(int a, int b) { return a < b ? a : b; }
 static inline int larger(int a, int b) { return a > b ? a : b; }
+
+/* Reals as integers, toward zero. What does not fit becomes what x86 makes of it: the smallest integer, or 0 beyond the largest uint64_t. */
+static inline int32_t to_int32(double x) { return x > -2147483649.0 && x < 2147483648.0 ? (int32_t)x : INT32_MIN; }
+static inline int64_t to_int64(double x) { return x >= -9223372036854775808.0 && x < 9223372036854775808.0 ? (int64_t)x : INT64_MIN; }
+static inline uint64_t to_uint64(double x)
+{
+    if (x >= 9223372036854775808.0) return x < 18446744073709551616.0 ? (uint64_t)x : 0;
+    return (uint64_t)to_int64(x);
+}
+
+/* a to the power of n, modulo 2^64. */
+static inline uint64_t power(uint64_t a, uint64_t n)
+{
+    uint64_t y = 1;
+    for (; n; n >>= 1, a *= a) y *= n & 1 ? a : 1;
+    return y;
+}
+
+/* An index that may count from the end; -1 if it lies outside 0 .. n - 1. */
+static inline int place_of(int64_t i, int n)
+{
+    i += i < 0 ? n : 0;
+    return i >= 0 && i < n ? (int)i : -1;
+}
+
+/* An index that may count from the end; the nearest one if it lies outside 0 .. n - 1. */
+static inline int nearest_of(int64_t i, int n)
+{
+    i += i < 0 ? n : 0;
+    return i < 0 ? 0 : i < n ? (int)i : n - 1;
+}
 
 static inline uint64_t hash_of(const uint64_t *word, size_t words)
 {

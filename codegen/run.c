@@ -37,5 +37,8 @@ int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
 #else
     network(&m->shared, inputs, outputs);
 #endif
+#ifdef RANK
+    if (m->shared.chip->missing || m->shared.chip->overrun) return 4;
+#endif
     return *m->before != CANARY || *m->after != CANARY ? 2 : 0;
 }

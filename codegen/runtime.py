@@ -5,13 +5,14 @@ from __future__ import annotations
 import mmap
 import threading
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import cffi
 import numpy as np
 
-from lfopt.ir import InvalidConfig, LfoptError, Tensor
+from lfopt.ir import DramBytes, InvalidConfig, LfoptError, Tensor
 
 ALIGNMENT = 64  # bytes, of a context
 INTERFACE = """
@@ -24,7 +25,15 @@ size_t NAME_arena_bytes(void);
 size_t NAME_weights_bytes(void);
 int NAME_init(NAME_context *memory, const void *weights);
 int NAME_run(NAME_context *, const void *const *inputs, void *const *outputs);
+uint64_t NAME_dram_bytes(const NAME_context *, int kind);
 """  # of model.h; cffi reads `const int` as a constant of the compiler, which it cannot load
+
+FAULTS = {
+    2: "the generated code wrote outside its arena",
+    3: "a thread could not be started",
+    4: "the plan's steps read what was not in the buffer, or wrote where there was no room",
+}
+KINDS = len(fields(DramBytes))
 
 
 class CannotRun(LfoptError):
@@ -54,6 +63,7 @@ class Compiled:
             tuple(self._tensor(found[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
         )
         self._init, self._run = found["init"], found["run"]
+        self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
         self._lock = threading.Lock()
@@ -81,6 +91,16 @@ class Compiled:
 
         Raises InvalidConfig if an input is absent, unknown, or of another type or shape.
         """
+        return self._ran(inputs)[0]
+
+    def count(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes]:
+        """Outputs, and the bytes that were counted between DRAM and the buffer. Raises CannotRun for code that does not count."""
+        outputs, counted = self._ran(inputs)
+        if counted is None:
+            raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
+        return outputs, counted
+
+    def _ran(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes | None]:
         given = [_accepted(tensor, inputs) for tensor in self.inputs]
         if unknown := [name for name in inputs if name not in {tensor.name for tensor in self.inputs}]:
             raise InvalidConfig(f"input {unknown[0]!r}: the inputs are {', '.join(tensor.name for tensor in self.inputs)}")
@@ -90,11 +110,13 @@ class Compiled:
         if context is None:
             context = self._new_context()
         arguments = [self._ffi.new("void *[]", [self._pointer(array) for array in arrays] or 1) for arrays in (given, made)]
-        if self._run(self._pointer(context), *arguments) != 0:  # the interpreter's lock is free meanwhile
-            raise CannotRun(f"{self.name}: the generated code wrote outside its arena; its outputs are worthless")
+        found = self._run(self._pointer(context), *arguments)  # the interpreter's lock is free meanwhile
+        if found != 0:
+            raise CannotRun(f"{self.name}: {FAULTS.get(found, f'it ended with {found}')}; its outputs are worthless")
+        counted = self._bytes and DramBytes(*(int(self._bytes(self._pointer(context), kind)) for kind in range(KINDS)))
         with self._lock:
             self._idle.append(context)
-        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}
+        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, counted
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

@@ -7,17 +7,20 @@ every vector of the head's result, while that is in registers. In expressions, `
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.layout import Layout
+from codegen.layout import Image, Layout
 from codegen.source import Unsupported
+from lfopt.ir import Tensor
 from lfopt.ops import Call, Dataflow
+from lfopt.ops.parameters import permutation
 
-Reach = Literal["element", "channel", "one"]  # what an operand has: a value for every element, for every channel, or one
+# What an operand has: a value for every element, for every channel, for every pixel, one; or channels that so many pixels in a row have in common.
+Reach = Literal["element", "channel", "pixel", "row", "one"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,25 @@ class Extra:
     reach: Reach
     map: int  # index into Dataflow.maps; -1: a constant
     pointer: str  # C expression, of a constant
+    every: int = 1  # pixels that read the same channels, of a row
 
     def vector(self, address: str) -> str:
         """C expression for the vector at an address."""
-        return f"SPLAT_@(*({address}))" if self.reach == "one" else f"*(const u@ *)({address})"
+        return f"SPLAT_@(*({address}))" if self.reach in ("one", "pixel") else f"*(const u@ *)({address})"
+
+    def offset(self, pixel: int | str, channel: int | str, channels: int) -> str:
+        """C expression: floats from the operand's first to those of a pixel and a channel. Raises Unsupported."""
+        if self.reach == "row" and isinstance(pixel, int):
+            if pixel % self.every:
+                raise Unsupported(f"an operand that is the same for {self.every} pixels, in a tile of others")
+            return f"{pixel // self.every * channels} + {channel}"
+        return {
+            "element": f"({pixel}) * {channels} + {channel}",
+            "channel": f"{channel}",
+            "pixel": f"{pixel}",
+            "row": f"({pixel}) / {self.every} * {channels} + {channel}",
+            "one": "0",
+        }[self.reach]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +131,10 @@ UNARY: dict[str, Callable[[Call, str], str]] = {
     "Swish": lambda call, x: f"{x} * sigmoid_@({x} * {_splat(call.attribute('alpha', 1.0))})",
     "LeakyRelu": lambda call, x: _leaky(x, _splat(call.attribute("alpha", 0.01))),
     "Gelu": _gelu,
+    "Sqrt": lambda _, x: f"sqrt_@({x})",
+    "IsNaN": lambda _, x: f"SELECT_@({x} == {x}, {_splat(0)}, {_splat(1)})",
+    "Not": lambda _, x: f"{_splat(1)} - {x}",
+    "Transpose": lambda _, x: x,
 }
 BINARY: dict[str, Callable[[str, str], str]] = {
     "Add": lambda a, b: f"{a} + {b}",
@@ -125,16 +147,47 @@ BINARY: dict[str, Callable[[str, str], str]] = {
 }
 
 
+POWERS: dict[float, Callable[[str], str]] = {
+    1.0: lambda x: x,
+    2.0: lambda x: f"{x} * {x}",
+    3.0: lambda x: f"{x} * {x} * {x}",
+    0.5: lambda x: f"sqrt_@({x})",
+    -0.5: lambda x: f"{_splat(1)} / sqrt_@({x})",
+    -1.0: lambda x: f"{_splat(1)} / {x}",
+}
+
+
 def is_elementwise(flow: Dataflow, i: int) -> bool:
     """Whether an operator can be part of a tail."""
-    operator = flow.operators[i]
-    return operator.kind in UNARY or (operator.kind in BINARY and len(operator.inputs) == 2)
+    return bool(_arity(flow.calls[i]))
 
 
-def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, blob: Blob) -> Tail:
-    """The tail of elementwise operators on map `start`; `lie`: the layouts of all maps.
+def _arity(call: Call) -> int:
+    """Operands that an expression has; 0: there is none."""
+    kind = call.operator.kind
+    if kind in UNARY or (kind == "Pow" and _exponent(call) in POWERS):
+        return 1
+    return 2 if kind in BINARY and len(call.operator.inputs) == 2 else 3 if kind == "Where" else 0
 
-    Raises Unsupported for operands that do not follow the result as a Reach says.
+
+def _exponent(call: Call) -> float:
+    value = call.values[1]
+    return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else np.nan
+
+
+def _expression(call: Call, terms: Sequence[str]) -> str:
+    kind = call.operator.kind
+    if kind == "Pow":
+        return POWERS[_exponent(call)](terms[0])
+    if kind == "Where":
+        return f"SELECT_@({terms[0]} == {_splat(0)}, {terms[2]}, {terms[1]})"
+    return UNARY[kind](call, terms[0]) if kind in UNARY else BINARY[kind](*terms)
+
+
+def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start: int, frame: Layout, blob: Blob, *, whole: bool) -> Tail:
+    """The tail of elementwise operators on map `start`, whose elements lie as `frame` says; `lie`: the layouts of all maps, `whole`: not row by row.
+
+    Truth values are 1 and 0 on the way. Raises Unsupported for operands that do not follow the result as a Reach says.
     """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
@@ -143,46 +196,106 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
         call = flow.calls[i]
         maps = {o.input: o.map for o in flow.operands[i]}
         terms: list[str] = []
-        for index in range(1 if call.operator.kind in UNARY else 2):
+        for index in range(_arity(call)):
             m = maps.get(index, -1)
-            if m in known:
+            if m in known and in_step(call, index, lie[m], lie[flow.results[i][0]]):
                 terms.append(known[m])
                 continue
-            extra = _extra(flow, lie, i, index, m, len(extras), blob)
-            same = next((e for e in extras.values() if (e.reach, e.map, e.pointer) == (extra.reach, extra.map, extra.pointer)), extra)
+            extra = _extra(flow, lie, i, index, m, frame, f"q{len(extras)}", blob)
+            if not whole and m >= 0 and extra.reach not in ("channel", "one") and lie[m].image.rows != frame.image.rows:
+                raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}), input {index}: found a map of other rows; accepted: as many")
+            same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
             extras[same.name] = same
             terms.append(f"{same.name}v")
-        unary = UNARY.get(call.operator.kind)
-        expression = unary(call, terms[0]) if unary else BINARY[call.operator.kind](*terms)
         known[flow.results[i][0]] = f"y{len(lines)}"
-        lines.append((f"y{len(lines)}", expression))
+        lines.append((f"y{len(lines)}", _expression(call, terms)))
     return Tail(tuple(operators), tuple(lines), tuple(extras.values()))
 
 
-def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, number_: int, blob: Blob) -> Extra:
-    call, name = flow.calls[i], f"q{number_}"
-    made, shape, mine = call.result, call.shape(index), lie[flow.results[i][0]]
+def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
+    """Whether every element of an elementwise operator's result lies where the one that it is made from lies."""
+    seen = read.seen(_tensor(call, index))
+    if seen is None:
+        return False
+    axes = permutation(call) if call.operator.kind == "Transpose" else range(len(seen.shape))
+    found = [(seen.shape[axis], seen.strides[axis]) for axis in axes]
+    return len(found) == len(made.shape) and all(
+        a == b and (a == 1 or by == step) for (a, by), b, step in zip(found, made.shape, made.strides, strict=True)
+    )
+
+
+def _tensor(call: Call, index: int) -> Tensor:
+    found = call.tensors[index]
+    assert found is not None, f"{call.operator.name}: input {index} is absent"
+    return found
+
+
+def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, frame: Layout, name: str, blob: Blob) -> Extra:
+    call, made = flow.calls[i], lie[flow.results[i][0]]
     named = f"node {call.operator.name!r} ({call.operator.kind}), input {index}"
+    tensor, values = _tensor(call, index), call.values[index]
+    missing = len(made.shape) - len(tensor.shape)
+    full = (1,) * missing + tensor.shape
+    if tensor.dtype != "float32" or call.operator.kind == "Transpose":
+        raise Unsupported(f"{named}: found {tensor.dtype} {list(tensor.shape)}, not made on the way; accepted: float32")
+    packed: np.ndarray | None = None
     if m >= 0:
-        other = lie[m]
-        if shape == made and other.sequence == mine.sequence and other.image == mine.image:
-            return Extra(name, "element", m, "")
-        if other.image.elements == 1:
-            return Extra(name, "one", m, "")
-        if other.image == (1, 1, mine.image.channels) and _per_channel(shape, mine):
-            return Extra(name, "channel", m, "")
-        raise Unsupported(f"{named}: found shape {list(shape)} for a result of {list(made)}; accepted: the same, or one value a channel")
-    values = call.values[index]
-    if values is None:
+        seen = lie[m].seen(tensor)
+        if seen is None:
+            raise Unsupported(f"{named}: found a view that mixes the axes of {list(lie[m].shape)}; accepted: views that keep them apart")
+        steps = [0] * missing + [*seen.strides]
+    elif values is None:
         raise Unsupported(f"{named}: the model has no values for this constant")
-    if values.size == 1:
-        return Extra(name, "one", -1, blob.add(values))
-    if _per_channel(shape, mine):
-        return Extra(name, "channel", -1, blob.add(values))
-    raise Unsupported(f"{named}: found a constant of {list(shape)} for a result of {list(made)}; accepted: one value, or one a channel")
+    else:
+        packed = values.reshape(full).transpose(made.order)
+        steps = [*Layout(replace(tensor, shape=full), made.order).strides]
+    try:
+        reach, every = _reach([(made.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in made.order], frame.whole)
+    except ValueError:
+        wanted = "the same, or one value a channel, a pixel or in all"
+        raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(made.shape)}; accepted: {wanted}") from None
+    return Extra(name, reach, m, "" if packed is None else blob.add(packed), every)
 
 
-def _per_channel(shape: tuple[int, ...], made: Layout) -> bool:
-    """Whether an operand has one value for every channel of the result."""
-    full = (1,) * (len(made.shape) - len(shape)) + shape
-    return bool(made.order) and all(extent == (made.shape[axis] if axis == made.order[-1] else 1) for axis, extent in enumerate(full))
+def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int]:
+    """What an operand has, and `every`; `axes`: (extent, elements of the operand from one index to the next), outermost first. Raises ValueError.
+
+    >>> _reach([(128, 26), (12, 0), (26, 1)], Image(1, 1536, 26)), _reach([(128, 1), (312, 0)], Image(1, 128, 312))
+    (('row', 12), ('pixel', 1))
+    """
+    outer, inner, left = list[tuple[int, int]](), list[tuple[int, int]](), image.channels
+    for extent, step in reversed(axes):
+        inside = min(extent, left)
+        if left % inside or extent % inside:
+            raise ValueError(axes)
+        left //= inside
+        inner.insert(0, (inside, step))
+        outer.insert(0, (extent // inside, step * inside))
+    outer, inner = _merged(outer), _merged(inner)
+    channels = image.channels
+    if inner == [(channels, 1)]:
+        if not outer or outer == [(image.pixels, 0)]:
+            return "channel", 1
+        if outer == [(image.pixels, channels)]:
+            return "element", 1
+        if len(outer) == 2 and outer[0][1] == channels and outer[1][1] == 0:
+            return "row", outer[1][0]
+    elif not inner or inner == [(channels, 0)]:
+        if not outer or outer == [(image.pixels, 0)]:
+            return "one", 1
+        if outer == [(image.pixels, 1)]:
+            return "element" if channels == 1 else "pixel", 1
+    raise ValueError(axes)
+
+
+def _merged(axes: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours that are one axis to the operand, as one."""
+    found: list[tuple[int, int]] = []
+    for extent, step in axes:
+        if extent == 1:
+            continue
+        if found and found[-1][1] == extent * step:
+            found[-1] = (found[-1][0] * extent, step)
+        else:
+            found.append((extent, step))
+    return found

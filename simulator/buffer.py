@@ -96,10 +96,26 @@ class Buffer:
         size = self.hardware.row_bytes(Tensor("", box_shape(row), ""))
         return size // self.hardware.element_bytes * self.hardware.accumulator_bytes if sums else size
 
-    def write_rows(self, name: str, shape: tuple[int, ...], box: Box, values: np.ndarray, place: int, number: int, *, sums: bool = False) -> None:
-        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take the bytes of accumulators."""
+    def write_rows(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        box: Box,
+        values: np.ndarray,
+        place: int,
+        number: int,
+        *,
+        sums: bool = False,
+        together: bool = False,
+    ) -> None:
+        """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take the bytes of accumulators.
+
+        `together`: no row may take the slot of another.
+        """
         axis = row_axis(shape)
         first, stop = (0, 1) if axis is None else box[axis]
+        if together and 0 <= place < len(self.places) and stop - first > self.places[place].slots:
+            raise Overrun(f"{stop - first} rows overrun {self.places[place].slots} slots in place {self.places[place].name!r}")
         everything = whole(shape) if axis is None else cut(whole(shape), axis, (0, 1))
         fits = self._row_bytes(everything, sums=sums) <= self.places[place].slot_bytes if 0 <= place < len(self.places) else False
         rows = self._rows.setdefault(name, {})

@@ -291,12 +291,12 @@ class Machine:
                 sums = merge(call, self.buffer.read_rows(held, boxes[0]), sums)
             if not step.last:
                 shape = self.graph.shape(names[0])
-                self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True)
+                self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True, together=True)
                 return
             values = (finish(call, sums, operands, boxes[0]),)
         for name, box, value, place in zip(names, boxes, values, step.places, strict=True):
             if box_elements(box) and place >= 0:
-                self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box))
+                self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box), together=True)
 
     def _operand(self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None) -> Part:
         """What an operator reads of one operand, from the buffer; shapes, axes and scalars come with the command."""

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, row_axis
+from lfopt.planning import Propose
 
 OPSET = onnx.defs.onnx_opset_version()
 Shape = tuple[int, ...]
@@ -29,6 +30,11 @@ def random_graph(rng: np.random.Generator, operators: int) -> Graph:
     while net.operators < operators:
         net.grow(operators - net.operators)
     return net.finish()
+
+
+def random_bands(rng: np.random.Generator) -> Propose:
+    """Heights of bands to try, for every group others: a few at random, the whole map now and then."""
+    return lambda group: [int(rng.choice([2, 3, 4, 5, 8, 1000])) for _ in range(int(rng.integers(0, 4)))]
 
 
 def random_reduction(rng: np.random.Generator) -> Graph:

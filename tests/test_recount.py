@@ -33,6 +33,7 @@ from lfopt.ir import (
     Scheme,
     SearchRecord,
     Transfer,
+    box_shape,
     cut,
     dram_bytes,
     round_up,
@@ -43,14 +44,14 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.ops.table import spec
-from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, total_dram, totals_of
+from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram, totals_of
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
 from simulator.recount import recount
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
-from tests.strategies import OPSET, random_graph, random_hardware, random_reduction
+from tests.strategies import OPSET, random_bands, random_graph, random_hardware, random_reduction
 from tests.test_exact import network
 
 KIB = 1024
@@ -58,12 +59,19 @@ SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 
 def planned(
-    graph: Graph, hardware: Hardware, scheme: Scheme = "lbdf", traffic: Traffic = Traffic.TILED, *, epilogue: bool = True, alone: bool = False
+    graph: Graph,
+    hardware: Hardware,
+    scheme: Scheme = "lbdf",
+    traffic: Traffic = Traffic.TILED,
+    *,
+    epilogue: bool = True,
+    alone: bool = False,
+    bands: Propose | None = None,
 ) -> Plan:
     """The plan of the optimal scheme, or that of every operator alone."""
     costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue)
     found = solve(Problem.of(costs))
-    made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups)
+    made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
     assert isinstance(made, tuple)
     totals = totals_of(costs, made, found.lower_bound_bytes)
     model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
@@ -72,13 +80,14 @@ def planned(
 
 @cache
 def random_plan(seed: int) -> tuple[Graph, Plan]:
-    """A plan of a random graph for a random chip, of any scheme."""
+    """A plan of a random graph for a random chip, of any scheme, every other in bands of several rows where they fit."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     traffic = [Traffic.TILED, Traffic.TILED, Traffic.TILED, Traffic.ONCE, Traffic.PAPER][int(rng.integers(5))]
     scheme = SCHEMES[int(rng.integers(2 if traffic is Traffic.PAPER else 4))]
     hardware = random_hardware(rng, graph)
-    return graph, planned(graph, hardware, scheme, traffic, epilogue=bool(rng.random() < 0.5), alone=bool(rng.random() < 0.3))
+    epilogue, alone = bool(rng.random() < 0.5), bool(rng.random() < 0.3)
+    return graph, planned(graph, hardware, scheme, traffic, epilogue=epilogue, alone=alone, bands=random_bands(rng) if seed % 2 else None)
 
 
 @cache
@@ -105,9 +114,9 @@ def test_a_recount_agrees_with_every_plan_of_a_random_graph() -> None:
         found = recount(graph, plan)
         assert found.agrees, f"seed {seed}: {found.discrepancies}"
         assert found.dram_bytes == plan.totals.dram_bytes
-        walked.update(group.mode for group in plan.groups if group.steps)
-    assert walked.keys() == {"lbdf", "brr", "resident", "tiled"}
-    assert min(walked.values()) > 60, walked
+        walked.update("bands" if group.mode == "lbdf" and group.band_rows > 1 else group.mode for group in plan.groups if group.steps)
+    assert walked.keys() == {"lbdf", "bands", "brr", "resident", "tiled"}
+    assert min(walked.values()) > 50, walked
 
 
 def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None:
@@ -790,6 +799,65 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
             if tried == 10:
                 return
     assert tried > 2
+
+
+def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:
+    """Plans of random graphs in which at least one group runs in bands of several rows, on chips with room for that."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, int(rng.integers(1, 9)))
+        hardware = random_hardware(rng, graph)
+        plan = planned(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes), bands=random_bands(rng))
+        if any(group.mode == "lbdf" and group.band_rows > 1 for group in plan.groups):
+            yield seed, graph, plan
+
+
+def rows_at_once(group: PlannedGroup) -> int:
+    """The most rows that a step makes."""
+    boxes = [
+        box
+        for step in unfold(group.steps)
+        if isinstance(step, Compute) or step.gather
+        for box in (step.boxes if isinstance(step, Compute) else (step.box,))
+    ]
+    spans = [box[axis] for box in boxes if (axis := row_axis(box_shape(box))) is not None]
+    return max((stop - start for start, stop in spans), default=1)
+
+
+def test_a_recount_agrees_with_every_plan_in_bands_and_with_no_other_height() -> None:
+    """The first step of the first of the highest results tells the height. Where no step is asked for more than one row, 1 is as true."""
+    tried = 0
+    for seed, graph, plan in in_bands(range(3000, 3200)):
+        found = recount(graph, plan)
+        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        for g, group in enumerate(plan.groups):
+            others = {1, group.band_rows - 1, group.band_rows + 1, 1000, -1, 10**30} - {group.band_rows, 1 if rows_at_once(group) == 1 else 0}
+            for rows in others if group.mode == "lbdf" else ():
+                other = replace(plan, groups=(*plan.groups[:g], replace(group, band_rows=rows), *plan.groups[g + 1 :]))
+                assert not recount(graph, other).agrees, f"seed {seed}, group {g}: {rows} rows in place of {group.band_rows}"
+                tried += 1
+    assert tried > 500
+
+
+def test_steps_of_other_bands_are_found_out() -> None:
+    """The rings of a plan in bands with the steps of the plan row by row, which fit them."""
+    tried = 0
+    for seed, graph, plan in in_bands(range(3200, 3300)):
+        plain = planned(graph, plan.hardware)
+        for g, (group, other) in enumerate(zip(plan.groups, plain.groups, strict=True)):
+            if group.band_rows != other.band_rows and group.mode == "lbdf":
+                changed = replace(plan, groups=(*plan.groups[:g], replace(group, steps=other.steps), *plan.groups[g + 1 :]))
+                assert any("made in one step" in line for line in recount(graph, changed).discrepancies), f"seed {seed}, group {g}"
+                tried += 1
+    assert tried > 50
+
+
+@pytest.mark.parametrize("tamper", [*FIGURES, *PLACES, *STEPS], ids=lambda tamper: tamper.__name__)
+def test_a_tampered_plan_in_bands_is_found_out(tamper: Tamper) -> None:
+    rng = np.random.default_rng(4)
+    for seed, graph, plan in in_bands(range(3300, 3325)):
+        changed = tamper(rng, graph, plan)
+        assert changed is None or not recount(graph, changed).agrees, f"seed {seed}: {changed}"
 
 
 @pytest.mark.parametrize("tamper", [t for t in (*PLACES, *STEPS) if t.__name__ != "made_nowhere"], ids=lambda tamper: tamper.__name__)

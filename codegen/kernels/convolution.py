@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
 from codegen.writer import Writer
+
+CHUNK = 128  # channels that are summed before they are added to the rest, at most
+FEW = 32  # channels: so many taps of a row of the kernel are summed together
 
 
 def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
@@ -49,28 +54,49 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
 
 
 def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels, inputs: int) -> None:
+    """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
     made = unit.images(unit.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    columns = len(window.reach)
-    per_tap = inputs * channels.width
+    columns, per_tap = len(window.reach), inputs * channels.width
+    split = window.kernel != (1, 1) or inputs > CHUNK
+    by_tap = split and inputs >= FEW
     head = f"static void {name}(const float *const *x, int from, int to, int at, const float *restrict w, const float *restrict b, float *restrict y"
+
+    def begin(pixels: Sequence[int]) -> None:
+        out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for p in pixels for k, lanes in enumerate(channels.lanes))
+
+    def end(pixels: Sequence[int]) -> None:
+        out.all(f"t{p}_{k} += s{p}_{k};" for p in pixels for k in range(len(channels.lanes)))
+
     with out.block(f"{head}{unit.parameters})"):
         for p in range(part.size):
             for k, lanes in enumerate(channels.lanes):
-                out(f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
+                out(f"v{lanes} {'t' if split else 's'}{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
         with out.block("for (int k = from; k < to; k++)"):
+            if split and not by_tap:
+                begin(range(part.size))
             for column, reach in enumerate(window.reach):
                 there = [p for p in range(part.size) if (p, column) not in part.missing]
                 if not there:
                     continue
                 with out.block(""):
                     out(f"const float *a = x[k] + at + {reach * inputs}, *v = w + (k * {columns} + {column}) * {per_tap};")
-                    with out.block(f"for (int i = 0; i < {inputs}; i++)"):
-                        for k, lanes in enumerate(channels.lanes):
-                            out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
-                        for p in there:
-                            out(f"float a{p} = a[{p * window.strides[1] * inputs}];")
-                            out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
-                        out("a++;", f"v += {channels.width};")
-        unit.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
+                    chunks = -(-inputs // CHUNK)
+                    length = inputs if not by_tap or chunks == 1 else -(-inputs // chunks)
+                    with out.block(f"for (int left = {inputs}; left > 0; left -= {length})" if length < inputs else ""):
+                        if by_tap:
+                            begin(there)
+                        turns = str(inputs) if length == inputs else str(length) if inputs % length == 0 else f"smaller(left, {length})"
+                        with out.block(f"for (int i = 0, turns = {turns}; i < turns; i++)"):
+                            for k, lanes in enumerate(channels.lanes):
+                                out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
+                            for p in there:
+                                out(f"float a{p} = a[{p * window.strides[1] * inputs}];")
+                                out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
+                            out("a++;", f"v += {channels.width};")
+                        if by_tap:
+                            end(there)
+            if split and not by_tap:
+                end(range(part.size))
+        unit.store(out, part.size, channels.lanes, made.channels, "t{p}_{k}" if split else "s{p}_{k}")
     out("")

@@ -9,11 +9,17 @@ import numpy as np
 
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
+from codegen.kernels.moving import gather, separation
+from codegen.kernels.normalization import layer_normalization, softmax, sums
+from codegen.kernels.product import product
 from codegen.kernels.resampling import depth_to_space, interpolation, transposed
-from codegen.kernels.simple import concatenation, mean, softmax
+from codegen.kernels.simple import concatenation, mean
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
-from codegen.layout import Layout
+from codegen.kernels.winograd import winograd, worthwhile
+from codegen.layout import Image, Layout
+from codegen.tails import Tail
+from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
 from lfopt.ops.parameters import reduced_axes
@@ -25,7 +31,7 @@ from lfopt.ops.windows import windows
 def kernel(out: Writer, unit: Unit) -> None:
     """Write the C function of a unit. Raises Unsupported."""
     kind = unit.call.operator.kind
-    if len(unit.call.results) != 1:
+    if len(unit.call.results) != 1 and kind != "Split":
         raise unit.unsupported(f"{len(unit.call.results)} results", "operators with one")
     if kind not in HEADS:
         raise unit.unsupported("an operator that has no kernel", ", ".join(sorted(HEADS)) + " and elementwise operators")
@@ -36,11 +42,26 @@ def kernel(out: Writer, unit: Unit) -> None:
 
 def is_pointwise(call: Call) -> bool:
     """Whether it reads, for each pixel, that pixel alone: a whole map can then be taken as one long row."""
-    if call.operator.kind in POINTWISE:
+    kind = call.operator.kind
+    if kind in POINTWISE:
         return True
+    if kind in ("ReduceMean", "ReduceSum"):
+        return reduced_axes(call) == {len(call.shape(0)) - 1}
     if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4:
         return False
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
+
+
+def winograd_tile(call: Call, read: Image, made: Image, target: Target) -> int:
+    """Results along a side of the tiles of a convolution by Winograd's algorithm; 0: it had better be direct.
+
+    Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway.
+    """
+    if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4 or call.values[1] is None:
+        return 0
+    if any((w.kernel, w.stride, w.dilation) != (3, 1, 1) for w in windows(call)):
+        return 0
+    return worthwhile(read, made, target, target.winograd if read.channels >= MANY else min(target.winograd, 2))
 
 
 def _window(unit: Unit, *, trimmed: bool = False) -> Window:
@@ -55,7 +76,9 @@ def _conv(out: Writer, unit: Unit) -> None:
     call = unit.call
     weights, bias = unit.constant(1), unit.constant(2) if call.has(2) else None
     group = call.attribute("group", 1)
-    if group == 1:
+    if unit.tile:
+        winograd(out, unit, _window(unit), weights, bias, unit.tile)
+    elif group == 1:
         convolution(out, unit, _window(unit), weights, bias)
     elif group == call.shape(0)[1] == weights.shape[0]:
         depthwise(out, unit, _window(unit), weights, bias)
@@ -70,6 +93,10 @@ def _conv(out: Writer, unit: Unit) -> None:
 def _product(out: Writer, unit: Unit) -> None:
     """Gemm and MatMul with constant weights: a convolution of one tap."""
     call = unit.call
+    if is_product(call):
+        a, b = unit.operand(0), unit.operand(1)
+        product(out, unit, unit.layouts(a), unit.layouts(b), (a, b))
+        return
     if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2:
         raise unit.unsupported("operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
     weights, bias = unit.constant(1), None
@@ -79,6 +106,8 @@ def _product(out: Writer, unit: Unit) -> None:
         weights = weights if call.attribute("transB", 0) else weights.T
         weights = weights * np.float32(call.attribute("alpha", 1.0))
         if call.has(2):
+            if any(extent != 1 for extent in call.shape(2)[:-1]):
+                raise unit.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")
             bias = np.broadcast_to(unit.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])).reshape(-1)
     else:
         weights = weights.T
@@ -115,7 +144,10 @@ def _counts(window: Axis, *, padded: bool) -> np.ndarray:
 
 def _mean(out: Writer, unit: Unit) -> None:
     call = unit.call
-    if reduced_axes(call) != {2, 3} or not unit.layouts(unit.operand(0)).in_pixels:
+    if is_pointwise(call):
+        _sums(out, unit)
+        return
+    if call.operator.kind == "ReduceSum" or reduced_axes(call) != {2, 3} or not unit.layouts(unit.operand(0)).in_pixels:
         raise unit.unsupported(f"a mean of {list(call.shape(0))} over axes {reduced_axes(call)}", "a mean over rows and pixels")
     mean(out, unit, unit.operand(0))
 
@@ -135,6 +167,47 @@ def _softmax(out: Writer, unit: Unit) -> None:
     if any(unit.layouts(m).order[-1:] != (axis,) for m in (unit.operand(0), unit.result)):
         raise unit.unsupported(f"axis {axis} of {list(call.result)}", "softmax over channels")
     softmax(out, unit, unit.operand(0))
+
+
+def _sums(out: Writer, unit: Unit) -> None:
+    call, source = unit.call, unit.operand(0)
+    rank = len(call.shape(0))
+    if unit.layouts(source).order[-1] != rank - 1 or unit.images(source).rows != unit.images(unit.result).rows:
+        raise unit.unsupported(
+            f"{list(call.shape(0))}, axes in the order {list(unit.layouts(source).order)}", "the last axis innermost, in as many rows"
+        )
+    kept = [axis for axis in unit.layouts(unit.result).order if unit.layouts(unit.result).shape[axis] > 1]
+    if kept != [axis for axis in unit.layouts(source).order[:-1] if call.shape(0)[axis] > 1]:
+        raise unit.unsupported(f"a result with axes in the order {kept}", "the order of the operand")
+    sums(out, unit, source, f"(1.0f / {call.shape(0)[-1]}.0f)" if call.operator.kind == "ReduceMean" else "1.0f")
+
+
+def _layer_normalization(out: Writer, unit: Unit) -> None:
+    call, source = unit.call, unit.operand(0)
+    rank = len(call.shape(0))
+    innermost = all(unit.layouts(m).order[-1] == rank - 1 for m in (source, unit.result))
+    vectors = [index for index in (1, 2) if call.has(index)]
+    if call.attribute("axis", -1) % rank != rank - 1 or not innermost or any(call.shape(index) != call.shape(0)[-1:] for index in vectors):
+        raise unit.unsupported(f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost")
+    found = [unit.blob.add(unit.constant(k)) if call.constant[k] else unit.address(unit.operand(k), "0") for k in vectors]
+    layer_normalization(out, unit, source, found[0], found[1] if len(found) > 1 else "", call.attribute("epsilon", 1e-5))
+
+
+def _gather(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    made = unit.layouts(unit.result)
+    if not call.constant[0] or call.constant[1] or call.attribute("axis", 0) or len(call.shape(0)) != 2 or made.order[-1] != len(made.shape) - 1:
+        raise unit.unsupported(f"{list(call.shape(1))} of {list(call.shape(0))}", "rows of a constant matrix, by indices that are computed")
+    indices = unit.operand(1)
+    gather(out, unit, unit.blob.add(unit.constant(0)), call.shape(0)[0], unit.layouts(indices), unit.address(indices, "0"))
+
+
+def _split(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    rank, results = len(call.shape(0)), unit.flow.results[unit.head]
+    if call.attribute("axis", 0) % rank != rank - 1 or any(unit.layouts(m).order[-1] != rank - 1 for m in (unit.operand(0), *results)):
+        raise unit.unsupported(f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart")
+    separation(out, unit, unit.operand(0), results)
 
 
 def _resize(out: Writer, unit: Unit) -> None:
@@ -167,11 +240,25 @@ def _transposed(out: Writer, unit: Unit) -> None:
 
 
 HEADS: dict[str, Callable[[Writer, Unit], None]] = {
-    "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "GlobalAveragePool": _mean,
+    "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "ReduceSum": _mean,
+    "GlobalAveragePool": _mean, "LayerNormalization": _layer_normalization, "Gather": _gather, "Split": _split,
     "Concat": _concat, "Softmax": _softmax, "Resize": _resize, "DepthToSpace": _depth_to_space, "ConvTranspose": _transposed,
 }  # fmt: skip
+MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
-POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat"})
+POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"})
 WITH_TAIL = frozenset(
-    {"Conv", "ConvTranspose", "Resize", "Gemm", "MatMul", "MaxPool", "AveragePool", "ReduceMean", "GlobalAveragePool"}
+    """Conv ConvTranspose Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum GlobalAveragePool Softmax LayerNormalization""".split()
 )  # whose kernels apply a tail
+
+
+def takes_tail(call: Call, tail: Tail) -> bool:
+    """Whether the kernel of a head can apply a tail. Tiles of several pixels do not know where one row of an operand ends and the next begins."""
+    if call.operator.kind not in WITH_TAIL or call.operator.kind in ("Softmax", "LayerNormalization"):
+        return True
+    return is_product(call) or all(extra.reach != "row" for extra in tail.extras)
+
+
+def is_product(call: Call) -> bool:
+    """Whether it is a product of two maps."""
+    return call.operator.kind == "MatMul" and not any(call.constant)

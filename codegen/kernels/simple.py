@@ -1,4 +1,4 @@
-"""Kernels without a window: elementwise operators on their own, means over all pixels, concatenation of channels, softmax over channels."""
+"""Kernels without a window: elementwise operators on their own, means over all pixels, concatenation of channels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from codegen.writer import Writer
 def elementwise(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a unit that is a tail and nothing else: it begins with map `source`."""
     made = unit.images(unit.result)
-    plain = all(extra.reach != "channel" for extra in unit.tail.extras)
+    plain = all(extra.reach in ("element", "one") for extra in unit.tail.extras)
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
@@ -62,15 +62,3 @@ def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
                 channels = unit.images(source).channels
                 out(f"memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
                 first += channels
-
-
-def softmax(out: Writer, unit: Unit, source: int) -> None:
-    """The kernel of a softmax over the channels of every pixel."""
-    made = unit.images(unit.result)
-    with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, 'r')};", f"float *y = {unit.address(unit.result, 'r')};")
-        with unit.each_pixel(out, made.pixels):
-            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
-            out("float most = from[0], sum = 0.0f;", f"for (int c = 1; c < {made.channels}; c++) most = max_1(most, from[c]);")
-            out(f"for (int c = 0; c < {made.channels}; c++) sum += to[c] = exp_1(from[c] - most);")
-            out(f"for (int c = 0; c < {made.channels}; c++) to[c] /= sum;")

@@ -33,11 +33,13 @@ class Unit:
     result: int  # index of the map that is stored
     layouts: Callable[[int], Layout]  # of maps, as the head sees them
     address: Address
+    dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
     flat: bool  # whether all rows are made in one go, as one long row
     shared: bool  # whether all threads make each row together; else each makes rows of its own
     note_scratch: Callable[[int], None]
     target: Target
     blob: Blob
+    tile: int = 0  # of a convolution by Winograd's algorithm, which makes the whole map: results along a side; 0: it is direct
 
     @property
     def call(self) -> Call:
@@ -50,8 +52,8 @@ class Unit:
 
     def images(self, m: int) -> Image:
         """Extents of a map. Raises Unsupported."""
-        found = self.layouts(m).image
-        return found.flat if self.flat else found
+        found = self.layouts(m)
+        return found.whole if self.flat else found.image
 
     def scratch(self, floats: int) -> str:
         """C expression: so many floats, aligned to a line of the cache, of the thread that runs the kernel; whatever lay there is lost."""
@@ -79,27 +81,32 @@ class Unit:
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
         """The operands of the tail for the pixel and channel where a tile begins."""
-        return "".join(f", {_at(extra, pixel, channel, channels)}" for extra in self.tail.extras)
+        return "".join(f", {extra.name} + {extra.offset(pixel, channel, channels)}" for extra in self.tail.extras)
 
     def declarations(self) -> list[str]:
         """The operands of the tail for row r."""
         return [f"const float *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
 
     def _extra(self, extra: Extra) -> str:
-        return extra.pointer if extra.map < 0 else self.address(extra.map, "r" if extra.reach == "element" else "0")
+        by_row = extra.reach not in ("channel", "one") and not self.flat
+        if extra.map >= 0:
+            return self.address(extra.map, "r" if by_row else "0")
+        made = self.images(self.result)
+        row = {"element": made.row, "pixel": made.pixels}.get(extra.reach, made.row // extra.every)
+        return f"{extra.pointer} + r * {row}" if by_row else extra.pointer
 
-    def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str) -> None:
-        """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector."""
+    def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
+        """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next."""
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
         for p in range(pixels):
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
-                out.all(self.finish(value, width, p, offsets[k], channels))
-                out(f"*(u{width} *)(y + {p * channels + offsets[k]}) = {value};")
+                out.all(self.finish(value, width, p * step, offsets[k], channels))
+                out(f"*(u{width} *)(y + {p * step * channels + offsets[k]}) = {value};")
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
-        return self.tail.apply(value, lanes, lambda extra: _at(extra, pixel, channel, channels))
+        return self.tail.apply(value, lanes, lambda extra: f"{extra.name} + {extra.offset(pixel, channel, channels)}")
 
     # -- loops -----------------------------------------------------------------------------------------------------------------------------
 
@@ -126,14 +133,15 @@ class Unit:
             yield part.width
 
     @contextmanager
-    def each_pixel(self, out: Writer, count: int) -> Iterator[None]:
-        """A loop over so many pixels p, which threads share out."""
-        split = self.shared and self.target.threads > 1
-        first, stop = (f"FIRST({count})", f"STOP({count})") if split else ("0", str(count))
-        with out.block(f"for (int p = {first}; p < {stop}; p++)"):
+    def each(self, out: Writer, index: str, count: int, *, split: bool) -> Iterator[None]:
+        """A loop over so many equal pieces of work. `split`: threads share them out."""
+        shared = split and self.shared and self.target.threads > 1
+        first, stop = (f"FIRST({count})", f"STOP({count})") if shared else ("0", str(count))
+        with out.block(f"for (int {index} = {first}; {index} < {stop}; {index}++)"):
             yield
 
-
-def _at(extra: Extra, pixel: int | str, channel: int | str, channels: int) -> str:
-    """Address of an operand of the tail, so many pixels and channels on."""
-    return f"{extra.name} + " + {"element": f"({pixel}) * {channels} + {channel}", "channel": str(channel), "one": "0"}[extra.reach]
+    @contextmanager
+    def each_pixel(self, out: Writer, count: int) -> Iterator[None]:
+        """A loop over so many pixels p, which threads share out."""
+        with self.each(out, "p", count, split=True):
+            yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from math import prod
 
@@ -13,7 +14,7 @@ from codegen.blob import Blob
 from codegen.layout import CTYPES, Layout
 from codegen.source import Unsupported
 from codegen.writer import Writer
-from lfopt.ir import row_axis
+from lfopt.ir import Span, row_axis
 from lfopt.ops import Call
 
 
@@ -45,16 +46,40 @@ class Array:
         """Elements from the first to the one at an index."""
         assert len(index) == len(self.shape), (index, self.shape)
         if self.shape != self.layout.shape:
-            flat = _sum((i, step) for i, step in zip(index, _steps(self.shape), strict=True))
             if self.layout.onnx and not self.slots:
-                return flat
-            index = [_digit(flat, step, extent) for step, extent in zip(_steps(self.layout.shape), self.layout.shape, strict=True)]
+                return _flat(index, self.shape)
+            index = self.behind(index)
         terms = [*zip(index, self.layout.strides, strict=True)]
         if self.slots:
             axis = row_axis(self.layout.shape)
             if axis is not None:
                 terms[axis] = ("0" if self.slots == 1 else f"({index[axis]}) % {self.slots}", self.slot)
         return _sum((i, step) for (i, step), extent in zip(terms, self.layout.shape, strict=True) if extent > 1)
+
+    def step(self, axis: int) -> int | None:
+        """Elements from one index of an axis to the next; None where that differs from place to place."""
+        if self.shape[axis] == 1:
+            return 0
+        if self.shape != self.layout.shape and self.layout.onnx and not self.slots:
+            return _steps(self.shape)[axis]
+        mine, behind = next(part for part in _parts(self.shape, self.layout.shape) if axis in part[0])
+        if len(behind) != 1:
+            return None
+        within = _steps([self.shape[k] for k in mine])[mine.index(axis)]
+        if self.slots and behind[0] == row_axis(self.layout.shape):
+            return self.slot * within if self.slots >= self.layout.shape[behind[0]] else None
+        return self.layout.strides[behind[0]] * within
+
+    def behind(self, index: Sequence[str]) -> list[str]:
+        """The index of the same element in the map behind a view."""
+        found = ["0"] * len(self.layout.shape)
+        for mine, behind in _parts(self.shape, self.layout.shape):
+            flat = _flat([index[k] for k in mine], [self.shape[k] for k in mine])
+            extents = [self.layout.shape[k] for k in behind]
+            for k, extent, step in zip(behind, extents, _steps(extents), strict=True):
+                digit = f"({flat}) / {step}" if step > 1 else flat
+                found[k] = digit if k == behind[0] else f"({digit}) % {extent}"
+        return found
 
     def broadcast(self, index: Sequence[str], shape: Sequence[int]) -> list[str]:
         """The index of the element that meets the one at `index` of a larger shape, by NumPy's rules."""
@@ -65,8 +90,25 @@ def _steps(shape: Sequence[int]) -> list[int]:
     return [prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
-def _digit(flat: str, step: int, extent: int) -> str:
-    return "0" if extent == 1 else f"({flat}) / {step} % {extent}"
+def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
+    """Place of an element in C order."""
+    return _sum((i, step) for i, step in zip(index, _steps(shape), strict=True))
+
+
+def _parts(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Axes of two shapes of as many elements that stand for one another, without those of one element.
+
+    >>> _parts((1, 112, 56), (28, 4, 56))
+    [([1], [0, 1]), ([2], [2])]
+    """
+    found: list[tuple[list[int], list[int]]] = []
+    left, right = ([k for k, extent in enumerate(shape) if extent != 1] for shape in (a, b))
+    while left and right:
+        mine, other = [left.pop(0)], [right.pop(0)]
+        while (sizes := (prod(a[k] for k in mine), prod(b[k] for k in other)))[0] != sizes[1]:
+            (mine if sizes[0] < sizes[1] else other).append((left if sizes[0] < sizes[1] else right).pop(0))
+        found.append((mine, other))
+    return found
 
 
 def _sum(terms: Iterator[tuple[str, int]]) -> str:
@@ -83,18 +125,26 @@ class Nest:
     """
 
     def __init__(
-        self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *, whole: bool, threads: int
-    ) -> None:
+        self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *,
+        whole: bool, threads: int, lanes: int = 0,
+    ) -> None:  # fmt: skip
         self.out, self.call, self.blob, self.whole = out, call, blob, whole
+        self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
         self.results = results
-        self._operands = operands
+        self.maps = operands
         self._threads = threads
         self._sharing = threads > 1  # whether the next loop is shared out
 
+    def reading(self, call: Call, maps: Mapping[int, Array]) -> Nest:
+        """The same loops for another operator, on operands that are reached one by one."""
+        found = copy(self)
+        found.call, found.maps, found.lanes = call, maps, 0
+        return found
+
     def operand(self, index: int) -> Array:
         """An operand that is a map, or a constant with its values."""
-        if index in self._operands:
-            return self._operands[index]
+        if index in self.maps:
+            return self.maps[index]
         value, tensor = self.call.values[index], self.call.tensors[index]
         if value is None or tensor is None:
             raise self.unsupported(f"input {index} that is absent, or has no values", "maps and constants with values")
@@ -117,40 +167,53 @@ class Nest:
         operator = self.call.operator
         return Unsupported(f"node {operator.name!r} ({operator.kind}): found {found}; generated C accepts {accepted}")
 
+    def row(self, result: int = 0) -> int | None:
+        """The axis along which a result is made row by row, where its index is r."""
+        return None if self.whole else row_axis(self.results[result].shape)
+
+    def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
+        """C conditions, all of which hold where elements of a result at these indices (axis -> index) are to be made."""
+        row = self.row(result)
+        return [f"{at[row]} == r"] if row is not None and row in at else []
+
     # -- loops -----------------------------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def each(self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i") -> Iterator[dict[int, str]]:
+    def each(
+        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
+    ) -> Iterator[dict[int, str]]:
         """Loops over the elements of a result that are to be made, or over some of its axes alone: axis -> index.
 
-        Loops follow the order in which elements lie. With all axes, `[*found.values()]` is not an index: see `elements`.
+        Loops follow the order in which elements lie. `spans`: along these axes, only the indices (first, stop). With all axes, `[*found.values()]` is
+        not an index: see `elements`.
         """
         layout = self.results[result].layout
-        axis = None if self.whole else row_axis(layout.shape)
+        axis, before = self.row(result), self._sharing
         found: dict[int, str] = {}
         heads: list[str] = []
         for k in layout.order if axes is None else [k for k in layout.order if k in axes]:
-            extent = layout.shape[k]
+            first, stop = (spans or {}).get(k, (0, layout.shape[k]))
             if k == axis:
                 found[k] = "r"
-                if extent < self.call.rows_out:
-                    heads.append(f"if (r < {extent})")
-            elif extent == 1:
-                found[k] = "0"
+                bounds = [f"r >= {first}"] if first > 0 else []
+                bounds += [f"r < {stop}"] if stop < self.call.rows_out else []
+                heads += [f"if ({' && '.join(bounds)})"] if bounds else []
+            elif stop - first == 1:
+                found[k] = str(first)
             else:
                 found[k] = f"{name}{k}"
-                heads.append(self._head(found[k], extent))
-        if not heads and self._sharing:  # one element
+                heads.append(self._head(found[k], stop - first, first))
+        if self._sharing:  # one element, or a row that is one
             heads.append("if (m->me == 0)")
-        before, self._sharing = self._sharing, False
+        self._sharing = False
         with self._nested(heads):
             yield found
         self._sharing = before
 
     @contextmanager
-    def elements(self, result: int = 0, name: str = "i") -> Iterator[list[str]]:
+    def elements(self, result: int = 0, name: str = "i", spans: Mapping[int, Span] | None = None) -> Iterator[list[str]]:
         """Loops over all elements of a result that are to be made: their index."""
-        with self.each(result, name=name) as found:
+        with self.each(result, name=name, spans=spans) as found:
             yield [found[k] for k in range(len(found))]
 
     @contextmanager
@@ -161,6 +224,37 @@ class Nest:
         with self._nested(heads):
             yield found
 
+    # -- sums that may come in parts ---------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+        """Loops as those of `over`, over what is folded into one element. `along`: which of the extents a plan may take in parts."""
+        with self.over(extents, name) as found:
+            yield found
+
+    def begin(self, at: Sequence[str], start: str) -> str:
+        """C expression: what the sum (or extreme) of an element begins with, `start` or what earlier parts came to."""
+        return start
+
+    @contextmanager
+    def end(self, at: Sequence[str], value: str) -> Iterator[None]:
+        """What is done with a sum that is complete; one that goes on is put aside."""
+        yield
+
+    @contextmanager
+    def share(self, extent: int, name: str) -> Iterator[str]:
+        """One loop over anything else, shared out if no loop around it is."""
+        before = self._sharing
+        head = self._head(name, extent)
+        with self._nested([head]):
+            yield name
+        self._sharing = before
+
+    def wait(self) -> None:
+        """Until all threads have come here. Not inside loops that are shared out."""
+        if self._threads > 1:
+            self.out("SYNC();")
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """What one thread does while the others wait for the end of the operator."""
@@ -169,11 +263,14 @@ class Nest:
             yield
         self._sharing = before
 
-    def _head(self, index: str, extent: int) -> str:
-        if not self._sharing:
-            return f"for (int {index} = 0; {index} < {extent}; {index}++)"
+    def _head(self, index: str, extent: int, start: int = 0) -> str:
+        """A loop from `start` on, shared out if it is the first."""
+        first, stop = str(start), str(start + extent)
+        if self._sharing:
+            moved = f" + {start}" if start else ""
+            first, stop = f"FIRST({extent}){moved}", f"STOP({extent}){moved}"
         self._sharing = False
-        return f"for (int {index} = FIRST({extent}); {index} < STOP({extent}); {index}++)"
+        return f"for (int {index} = {first}; {index} < {stop}; {index}++)"
 
     @contextmanager
     def _nested(self, heads: Sequence[str]) -> Iterator[None]:

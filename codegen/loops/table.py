@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from codegen.kernels.heads import HEADS
-from codegen.loops import elementwise
+from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reducing, resizing, searching
 from codegen.loops.nest import Nest
 
-LOOPS = {**elementwise.LOOPS}
+LOOPS = {
+    **contraction.LOOPS,
+    **convolution.LOOPS,
+    **elementwise.LOOPS,
+    **moving.LOOPS,
+    **normalizing.LOOPS,
+    **pooling.LOOPS,
+    **reducing.LOOPS,
+    **resizing.LOOPS,
+    **searching.LOOPS,
+    **integer.BORDER,
+}
 
 
 def loops(nest: Nest) -> None:
     """Write the loops of an operator. Raises Unsupported."""
+    if nest.call.result_tensors[0].quantization is not None:
+        integer.integers(nest, _plain)
+    else:
+        _plain(nest)
+
+
+def _plain(nest: Nest) -> None:
     kind = nest.call.operator.kind
     if nest.call.operator.domain not in ("", "ai.onnx") or kind not in LOOPS:
         raise nest.unsupported("an operator that has no kernel", ", ".join(sorted({*LOOPS, *HEADS})))

@@ -246,10 +246,26 @@ static void write_outputs(const options *given, void *const *outputs) {
 /* ---- running ---- */
 
 static void run(NAME_context *context, void *const *inputs, void *const *outputs) {
-    if (NAME_run(context, (const void *const *)inputs, outputs) != 0) {
-        stop(BROKEN, "the generated code wrote outside its arena");
+    static const char *const faults[] = {"", "", "the generated code wrote outside its arena", "a thread could not be started",
+                                         "a step read what was not in the buffer, or wrote where there was no room"};
+    const int found = NAME_run(context, (const void *const *)inputs, outputs);
+    if (found != 0) {
+        stop(BROKEN, "%s", faults[found]);
     }
 }
+
+#ifdef NAME_COUNTED
+static void print_counts(const NAME_context *context) {
+    static const char *const kinds[] = {"input", "output", "weight", "parameter", "spill"};
+    unsigned long long total = 0;
+    for (int kind = 0; kind < NAME_KINDS; ++kind) {
+        const unsigned long long bytes = NAME_dram_bytes(context, kind);
+        printf("%-9s %15llu B\n", kinds[kind], bytes);
+        total += bytes;
+    }
+    printf("%-9s %15llu B counted between DRAM and the buffer\n", "total", total);
+}
+#endif
 
 static double milliseconds(void) {
     struct timespec now;
@@ -317,6 +333,9 @@ static void run_model(const options *given, const char *program) {
 
     run(context, inputs, outputs);
     write_outputs(given, outputs);
+#ifdef NAME_COUNTED
+    print_counts(context);
+#endif
     if (given->bench > 0) {
         bench(context, inputs, outputs, given->bench);
     }

@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
@@ -18,7 +19,7 @@ from codegen.source import CSource
 from lfopt.app.cache import cache_folder, kept, key_of
 from lfopt.app.config import load_hardware
 from lfopt.app.pipeline import Report, load_network, run_search, write_result
-from lfopt.ir import Graph, Hardware, InvalidConfig, MissingValues, Plan
+from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from search.problem import Problem
@@ -63,7 +64,7 @@ def compile_graph(
     report = report or (lambda what, done: None)
 
     def make(folder: Path) -> None:
-        plan = plan_for_cpu(graph, hardware, folder, report)
+        plan = plan_for_cpu(graph, hardware, folder, target, report)
         report("printing C", 0.0)
         source = codegen.emit_c(plan, graph, target, threads=threads)
         write_source(source, folder)
@@ -87,7 +88,7 @@ def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", ha
     check_options(target, threads)
     _check_values(graph, label)
     with TemporaryDirectory() as folder:
-        return codegen.emit_c(plan_for_cpu(graph, hardware, Path(folder)), graph, target, threads=threads)
+        return codegen.emit_c(plan_for_cpu(graph, hardware, Path(folder), target), graph, target, threads=threads)
 
 
 def check_options(target: str, threads: int) -> None:
@@ -105,10 +106,29 @@ def _check_values(graph: Graph, label: str) -> None:
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
 
 
-def plan_for_cpu(graph: Graph, hardware: Hardware, folder: Path, report: Report | None = None) -> Plan:
-    """The plan of least traffic in scheme lbdf, the one whose rings the C follows; written into `folder` with its model."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf")
-    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
+def cpu_problem(costs: GroupCosts, target: str = "native", winograd: int = 4) -> Problem:
+    """The problem of the cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
+    apart = codegen.better_whole(costs.dataflow, target, winograd)
+
+    def restricted(problem: Problem) -> Problem:
+        def evaluate(mask: int) -> Cost | DoesNotFit | None:
+            if mask & apart and mask & (mask - 1) and (not mask & -mask & apart or not costs.is_epilogue_group(mask)):
+                return None
+            return problem.evaluate(mask)
+
+        return replace(problem, evaluate=evaluate, simpler=problem.simpler and restricted(problem.simpler))
+
+    return restricted(Problem.of(costs)) if apart else Problem.of(costs)
+
+
+def plan_for_cpu(graph: Graph, hardware: Hardware, folder: Path, target: Target = "native", report: Report | None = None) -> Plan:
+    """The plan of least traffic in scheme lbdf, the one whose rings the C follows (see `cpu_problem`); written into `folder` with its model.
+
+    Elements of a quantised network are bytes, whatever the hardware description says.
+    """
+    chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
+    costs = GroupCosts(Dataflow.of(graph), chip, scheme="lbdf")
+    found = run_search(costs, cpu_problem(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
     return write_result(graph, costs, found, found.lower_bound_bytes, folder)
 
 

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware, InvalidConfig, Scheme
@@ -50,6 +50,12 @@ class SearchConfig:
             raise InvalidConfig(f"search.time_limit: found {self.time_limit}; accepted: seconds above 0")
 
 
+def _rows_or_max(value: object) -> object:
+    if value != "max" and type(value) is not int:
+        raise ValueError("a whole number, or max")
+    return value
+
+
 @dataclass(frozen=True)
 class Config:
     """One job: a network, a chip, and what to do with them."""
@@ -59,12 +65,15 @@ class Config:
     scheme: Scheme = "lbdf"
     traffic: TrafficName = "tiled"
     epilogue: bool = True
+    band_rows: Annotated[int | Literal["max"], BeforeValidator(_rows_or_max)] = 1  # made at a time by groups in mode lbdf, as many of them as fit
     rules: Rules = "default"
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     search: SearchConfig = field(default_factory=SearchConfig)
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
 
     def __post_init__(self) -> None:
+        if self.band_rows != "max" and self.band_rows < 1:
+            raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
         if self.scheme in ("lbdf", "brr"):
             return
         if self.search.guidance in LEARNED:

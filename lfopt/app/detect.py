@@ -35,7 +35,7 @@ def description(cpu: Path = CPU0, info: Path = CPUINFO) -> str:
         f"name: {json.dumps(model_name(info))}": f"{info}",
         f"buffer_bytes: {format_size(buffer).replace(',', '').replace(' ', '')}": f"half of a core's share of L2: {format_size(cache.size_bytes)}"
         f"{shared} ({cache.folder}); weights stream through the other half",
-        "element_bytes: 4": "generated C computes in float32",
+        "element_bytes: 4": "generated C computes in float32; `lfopt run` plans quantised networks for 1",
     }
     width = max(map(len, fields))
     lines = ["# The CPU of one machine, written by `lfopt hw detect` for `lfopt run --hardware` and `lfopt search --hardware`."]

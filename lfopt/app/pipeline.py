@@ -14,7 +14,7 @@ from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
 from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
+from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of, up_to
 from lfopt.rewrite import simplify
 from search.partition import Partitions
 from search.problem import Front, Problem, Result
@@ -154,18 +154,31 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
-    plan = write_result(graph, costs, best.result, max(bound, best.result.lower_bound_bytes), folder, front, best.guidance)
+    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
+    plan = write_result(graph, costs, best.result, max(bound, best.result.lower_bound_bytes), folder, front, best.guidance, bands)
     lap("write")
     return Outcome(graph, costs, plan, tuple(runs), best, folder, seconds)
 
 
-def write_result(graph: Graph, costs: GroupCosts, result: Result, bound: int, folder: Path, front: Front = (), guidance: str = "none") -> Plan:
-    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json, with the front of a search that keeps one."""
+def write_result(
+    graph: Graph,
+    costs: GroupCosts,
+    result: Result,
+    bound: int,
+    folder: Path,
+    front: Front = (),
+    guidance: str = "none",
+    bands: Propose | None = None,
+) -> Plan:
+    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json, with the front of a search that keeps one.
+
+    `bands`: how many rows at a time groups in mode lbdf may run in (see `plan_groups`).
+    """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = check(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
-    groups = plan_groups(costs, result.groups)
+    groups = plan_groups(costs, result.groups, bands)
     if isinstance(groups, DoesNotFit):
         raise InvalidPlan(f"the {result.method} search returned a group of {groups.needed:,} B for a buffer of {groups.available:,} B")
     folder.mkdir(parents=True, exist_ok=True)

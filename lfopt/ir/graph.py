@@ -67,6 +67,11 @@ class Graph:
         """Whether the values of every constant are at hand."""
         return all(value is not None for value in self.constants.values())
 
+    @property
+    def quantized(self) -> bool:
+        """Whether the integers of some feature map stand for real numbers."""
+        return any(tensor.quantization is not None for name, tensor in self.tensors.items() if name not in self.constants)
+
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape of the tensor of that name."""
         return self.tensors[tensor].shape

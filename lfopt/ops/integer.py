@@ -275,9 +275,7 @@ def contraction(call: Call) -> Contraction:
         scales = np.tile(scales, call.attribute("group", 1))
     unit = left.scale[0] * scales * (call.attribute("alpha", 1.0) if call.operator.kind == "Gemm" else 1.0)
     products = _largest_sums(call, first, second)
-    bias = call.values[2] if call.has(2) else None
-    whole_bias = None if bias is None else Part(bias, whole(bias.shape))
-    biases = np.abs(_bias_in_units(call, whole_bias, whole(call.result), unit))
+    biases = np.abs(_whole_bias(call, unit))
     biases = biases.reshape(-1) if call.operator.kind != "Gemm" else np.broadcast_to(biases, call.result).max(axis=0)
     largest = int(np.max(products + biases))
     if largest > SUM_MAX:
@@ -325,6 +323,16 @@ def _largest_sums(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
         channels = _channels(call)[1]
         sums = weights.sum(axis=tuple(axis for axis in range(weights.ndim) if axis != channels))
     return sums * reach(first.dtype, _zero(first))
+
+
+def bias(call: Call) -> np.ndarray:
+    """int64 bias of a contraction in units of its sums, shaped to broadcast against its result; 0 if there is none."""
+    return _whole_bias(call, contraction(call).unit)
+
+
+def _whole_bias(call: Call, unit: np.ndarray) -> np.ndarray:
+    value = call.values[2] if call.has(2) else None
+    return _bias_in_units(call, None if value is None else Part(value, whole(value.shape)), whole(call.result), unit)
 
 
 def _bias_in_units(call: Call, part: Part | None, out: Box, unit: np.ndarray) -> np.ndarray:
@@ -486,28 +494,43 @@ def _by_mean(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 def _mean(call: Call, total: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Sums of so many elements, averaged (but for ReduceSum) and scaled."""
+    result = call.result_tensors[0]
+    return requantized(total, mean_factors(call, count), _zero(result), result.dtype)
+
+
+def mean_factors(call: Call, count: np.ndarray) -> Factors:
+    """What an operator whose arithmetic is MEAN scales sums of so many elements by; shaped as the counts, or one for all.
+
+    Raises UnsupportedModel where such a sum could leave int32.
+    """
     first, result, kind = call.tensors[0], call.result_tensors[0], call.operator.kind
     assert first is not None
     if (most := int(np.max(count)) * reach(first.dtype, _zero(first))) > SUM_MAX:
         raise UnsupportedModel(f"node {call.operator.name!r} ({kind}): a sum may reach {most}; accumulators are int32, up to {SUM_MAX}")
-    by = _named(call, np.asarray(_scale(first) / _scale(result) / (1 if kind == "ReduceSum" else count)))
-    return requantized(total, by, _zero(result), result.dtype)
+    return _named(call, np.asarray(_scale(first) / _scale(result) / (1 if kind == "ReduceSum" else count)))
 
 
 def _window_sums(call: Call, x: np.ndarray, box: Box, out: Box) -> tuple[np.ndarray, np.ndarray]:
     """(sums of each window, elements of each window that count), axis by axis. What a window holds of the padding is 0."""
-    total, count = x.astype(np.float64), np.ones((), np.int64)  # exact: far below 2**53
-    include = bool(call.attribute("count_include_pad", 0))
+    total = x.astype(np.float64)  # exact: far below 2**53
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
         taps = np.arange(*span)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
         inside = np.zeros((len(taps), x.shape[axis]))
         outs, places = np.nonzero((taps >= box[axis][0]) & (taps < box[axis][1]))
         np.add.at(inside, (outs, taps[outs, places] - box[axis][0]), 1)
         total = np.moveaxis(np.tensordot(total, inside, (axis, 1)), -1, axis)
+    return total.astype(np.int64), window_counts(call, out)
+
+
+def window_counts(call: Call, out: Box) -> np.ndarray:
+    """Elements of each window of an AveragePool that count, shaped to broadcast against box `out`."""
+    count, include = np.ones((), np.int64), bool(call.attribute("count_include_pad", 0))
+    for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
+        taps = np.arange(*span)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
         low, high = (-window.pad, window.size + window.pad_after) if include else (0, window.size)
         counted = np.maximum(((taps >= low) & (taps < high)).sum(axis=1), 1)
         count = count * counted.reshape(-1, *(1,) * (len(out) - axis - 1))
-    return total.astype(np.int64), count
+    return count
 
 
 def _moved(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
@@ -528,11 +551,15 @@ def _chosen(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
         if part is not None and _in_bytes(tensor) and tensor is not None:
             given[i] = Part(_recoded(part.values, recoding(tensor, result)), part.box)
     if call.operator.kind == "Pad":  # ONNX pads with a real number: 0, unless it is given
-        fill = call.values[2] if call.has(2) else None
-        real = np.zeros((), np.float32) if fill is None else fill.reshape(())
         given = [*given, None][:3] if len(given) < 3 else given
-        given[2] = Part(quantized(real, _quantization(result), result.dtype), ())
+        given[2] = Part(padding(call), ())
     return _on_integers(call, given, out, opset)
+
+
+def padding(call: Call) -> np.ndarray:
+    """The stored integer that a Pad on integers adds."""
+    fill, result = call.values[2] if call.has(2) else None, call.result_tensors[0]
+    return quantized(np.zeros((), np.float32) if fill is None else fill.reshape(()), _quantization(result), result.dtype)
 
 
 def _by_floats(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) -> tuple[np.ndarray, ...]:
@@ -626,11 +653,14 @@ def _centred_ints(call: Call, operands: Operands, index: int, box: Box) -> np.nd
 
 
 def _real_operands(call: Call, operands: Operands) -> list[Part | None]:
-    """Operands as the real numbers that they stand for: float64; what is not quantised as it is."""
+    """Operands as the real numbers that they stand for: float64; what is not quantised as it is.
+
+    In C order, on which the order of NumPy's sums depends.
+    """
     return [
         part
         if part is None or tensor is None or tensor.quantization is None
-        else Part(dequantized(part.values, _cut_to(tensor.quantization, part.box), "float64"), part.box)
+        else Part(np.asarray(dequantized(part.values, _cut_to(tensor.quantization, part.box), "float64"), order="C"), part.box)
         for part, tensor in zip(operands, call.tensors, strict=True)
     ]
 

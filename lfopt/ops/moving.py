@@ -105,10 +105,11 @@ def depth_to_space(call: Call, operands: Operands, out: Box, result: int) -> np.
 
 
 def space_to_depth(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """Blocks of pixels stacked as channels, depth first."""
+    """Blocks of pixels stacked as channels: depth first (DCR) or column first (CRD)."""
     values, block = take(present(operands, 0), needs(call, 0, out)), call.attribute("blocksize", 1)
     n, c, h, w = values.shape
-    laid = values.reshape(n, c, h // block, block, w // block, block).transpose(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if call.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    laid = values.reshape(n, c, h // block, block, w // block, block).transpose(order)
     return laid.reshape(n, c * block * block, h // block, w // block)[:, slice(*out[1])]
 
 

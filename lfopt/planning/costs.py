@@ -169,7 +169,7 @@ class GroupCosts:
         return 1
 
     def band_rows(self, mask: int) -> int:
-        """Output rows made at a time, in the mode that `evaluate` chose."""
+        """Output rows made at a time, in the mode that `evaluate` chose; in mode lbdf a plan may make more of them."""
         mode = self._mode(mask)
         if mode == "tiled" and self.traffic is Traffic.TILED:
             return self.tile(mask).rows or 1
@@ -220,13 +220,15 @@ class GroupCosts:
             dram, held = dram + shared, held + shared
         return dram, held
 
-    def buffer_bytes(self, mask: int) -> int:
-        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order."""
-        need = self._needs.get(mask)
+    def buffer_bytes(self, mask: int, band_rows: int = 1) -> int:
+        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order, in bands of so many rows."""
+        need = self._needs.get(mask) if band_rows == 1 else None
         if need is None:
             row_bytes = self._row_bytes
-            rings = self.line_buffers.ring_rows(mask)
-            need = self._needs[mask] = sum([rows * row_bytes[m] for m, rows in rings.items()]) + self.weight_bytes(mask)[1]
+            rings = self.line_buffers.ring_rows(mask, band_rows)
+            need = sum([rows * row_bytes[m] for m, rows in rings.items()]) + self.weight_bytes(mask)[1]
+            if band_rows == 1:
+                self._needs[mask] = need
         return need
 
     def does_not_fit(self, mask: int) -> DoesNotFit:

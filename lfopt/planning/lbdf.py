@@ -7,6 +7,9 @@ Simulating every group row by row would be slow, and is not needed. Let s be wha
 and m the immediate post-dominator of s in the group: every path from s to a sink goes through m. While m computes one row after the other, what
 happens between s and m depends on nothing else. So rows(t) is a function of the operators between s and m (the *region*), and of how many rows m
 computes; regions recur in thousands of groups, and repeated blocks of a network have equal regions. Each distinct one is simulated once.
+
+A group may also run in bands of several rows: so many rows of a sink come next, and whatever an operator is asked for it makes in one step, once all
+that these rows need is there. All rows of a step are alive at once. Few groups are asked about bands, and bands are few: those are simulated whole.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ class LineBuffers:
     _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
     _by_shape: dict[_Region, tuple[int, ...]] = field(default_factory=dict)
     _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)  # (map, reader) -> its reads of that map
+    _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (group, rows of a band, more than one) -> rings
 
     def __post_init__(self) -> None:
         for i, operands in enumerate(self.dataflow.operands):
@@ -33,11 +37,15 @@ class LineBuffers:
                 key = (operand.map, i)
                 self._between[key] = (*self._between.get(key, ()), operand.reads)
 
-    def ring_rows(self, mask: int) -> dict[int, int]:
+    def ring_rows(self, mask: int, band_rows: int = 1) -> dict[int, int]:
         """Rows of the ring of every map that the group touches, by map index.
 
         Source: the demand-driven schedule described above; Shi et al. 2021 (JETCAS 11(4)) introduce line-buffer depth-first processing.
         """
+        if band_rows > 1:
+            if (mask, band_rows) not in self._by_bands:
+                self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
+            return self._by_bands[mask, band_rows]
         flow = self.dataflow
         members = list(bits(mask))
         chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator
@@ -77,6 +85,46 @@ class LineBuffers:
                 meet = self._meet(readers, chain, depth)
                 between = self._region(readers, meet, chain, region)
                 rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
+        return rings
+
+    def _in_bands(self, mask: int, band_rows: int) -> dict[int, int]:
+        """Rings of a group that runs in bands of several rows, step by step. Rows of external maps come one after the other, also within a load."""
+        flow = self.dataflow
+        members = list(bits(mask))
+        results = {m: i for i in members for m in flow.results[i]}
+        demands = {i: [(results.get(o.map, ~o.map), o.reads) for o in flow.operands[i]] for i in members}  # (operator, or ~m for a load; reads)
+        made = dict.fromkeys((*members, *(source for found in demands.values() for source, _ in found)), 0)
+        rings = dict.fromkeys(results, 0) | {~source: 1 for source in made if source < 0}
+        watched = {m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]] for m in rings}
+
+        def hold(m: int, first: int, stop: int) -> None:
+            oldest = min((reads.keep[made[reader]] for reader, reads in watched[m]), default=first)
+            rings[m] = max(rings[m], stop - min(oldest, first))
+
+        def produce(sink: int, rows: int) -> None:
+            waiting = [(sink, rows)]
+            while waiting:
+                i, goal = waiting[-1]
+                for source, reads in demands[i]:
+                    need = reads.need[goal - 1]
+                    if made[source] >= need:
+                        continue
+                    if source >= 0:
+                        waiting.append((source, need))
+                        break
+                    hold(~source, need - 1, need)
+                    made[source] = need
+                else:
+                    for m in flow.results[i]:
+                        if made[i] < (stop := min(goal, flow.maps[m].rows)):
+                            hold(m, made[i], stop)
+                    made[i] = goal
+                    waiting.pop()
+
+        sinks = [i for i in members if flow.sinks(mask) >> i & 1]
+        while unfinished := [(min(made[i] + band_rows, flow.heights[i]), i) for i in sinks if made[i] < flow.heights[i]]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / flow.heights[band[1]], band[1]))
+            produce(sink, rows)
         return rings
 
     def _demand(self, m: int, reader: int, computed: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, round_up
 from lfopt.ops import bits
-from lfopt.planning import tiles
+from lfopt.planning import band_rows, tiles
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.streaming import Layout, line_buffer_schedule
@@ -15,31 +15,35 @@ from lfopt.planning.widest import Widest
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 
 
-def plan_groups(costs: GroupCosts, groups: tuple[int, ...]) -> tuple[PlannedGroup, ...] | DoesNotFit:
-    """The groups of a legal scheme, planned in the order given; or the first one that may not run."""
+def plan_groups(costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None) -> tuple[PlannedGroup, ...] | DoesNotFit:
+    """The groups of a legal scheme, planned in the order given; or the first one that may not run.
+
+    `bands`: heights of bands to try for a group in mode lbdf, best first; the first one that fits is taken, else rows are made one by one.
+    """
     planned: list[PlannedGroup] = []
     widest = Widest(costs)
     for group in groups:
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        planned.append(_planned(widest, group, cost, len(planned)))
+        rows = band_rows.chosen(costs, group, bands) if cost.mode == "lbdf" else costs.band_rows(group)
+        planned.append(_planned(widest, group, cost, len(planned), rows))
     return tuple(planned)
 
 
-def _planned(widest: Widest, group: int, cost: Cost, number: int) -> PlannedGroup:
+def _planned(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> PlannedGroup:
     costs, flow = widest.costs, widest.costs.dataflow
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
-    needed, places, steps, reason = _schedule(widest, group, cost)
+    needed, places, steps, reason = _schedule(widest, group, cost, rows)
     moved = dram_bytes(steps) if steps else costs.dram(group)
     assert moved == costs.dram(group), f"{flow.names(group)}: the steps move {moved}, the search reckoned with {costs.dram(group)}"
     return PlannedGroup(
         id=number,
         nodes=flow.names(group),
         mode=cost.mode,
-        band_rows=costs.band_rows(group),
+        band_rows=rows,
         weight_passes=costs.weight_passes(group),
         buffer_bytes=needed,
         dram=moved,
@@ -51,7 +55,7 @@ def _planned(widest: Widest, group: int, cost: Cost, number: int) -> PlannedGrou
     )
 
 
-def _schedule(widest: Widest, group: int, cost: Cost) -> tuple[int, tuple[Place, ...], tuple[Node, ...], str]:
+def _schedule(widest: Widest, group: int, cost: Cost, rows: int) -> tuple[int, tuple[Place, ...], tuple[Node, ...], str]:
     """Buffer bytes, places, steps; or why there are no steps."""
     costs, needed = widest.costs, cost.buffer_bytes
     kind = costs.dataflow.operators[(group & -group).bit_length() - 1].kind
@@ -60,7 +64,8 @@ def _schedule(widest: Widest, group: int, cost: Cost) -> tuple[int, tuple[Place,
     if cost.mode == "excluded":
         return needed, (), (), "traffic 'paper' leaves the operator out"
     if cost.mode == "lbdf":
-        return needed, *line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, costs.line_buffers.ring_rows(group)), ""
+        rings = costs.line_buffers.ring_rows(group, rows)
+        return costs.buffer_bytes(group, rows), *line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, rings, rows), ""
     if cost.mode == "resident":
         resident = widest.resident(group)
         return resident.need(group), *resident.schedule(group), ""

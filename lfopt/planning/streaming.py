@@ -195,14 +195,22 @@ class Group:
 class Walk:
     """The demand-driven order: rows of the sinks in turn, each after the rows that it needs.
 
-    `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame.
+    `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame. `band_rows`: rows of a
+    sink that come next. If more than one, an operator makes in one step whatever it is asked for.
     """
 
     def __init__(
-        self, group: Group, operands: Sequence[Operand], boxes: dict[str, Box], frame: Box | None, places: dict[str, int], resident: frozenset[str]
+        self,
+        group: Group,
+        operands: Sequence[Operand],
+        boxes: dict[str, Box],
+        frame: Box | None,
+        places: dict[str, int],
+        resident: frozenset[str],
+        band_rows: int = 1,
     ) -> None:
         flow = group.flow
-        self.group, self.flow, self.boxes, self.frame, self.places = group, flow, boxes, frame, places
+        self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
         rows = {i: row_span(frame) if frame else (0, flow.heights[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
         self.heights = {i: stop for i, (_, stop) in rows.items()}
@@ -219,33 +227,37 @@ class Walk:
         self.steps: list[Step] = []
 
     def turns(self) -> Iterator[list[Step]]:
-        """The steps that make one row of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
+        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
         done, heights = self.done, self.heights
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
-        while unfinished := [i for i in sinks if done[i] < heights[i]]:
-            self._produce(min(unfinished, key=lambda i: ((done[i] + 1) / heights[i], i)) if len(unfinished) > 1 else unfinished[0])
+        while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / heights[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
+            self._produce(sink, rows)
             yield self.steps
             self.steps = []
         for name, end in self.ends.items():
             self._load(name, end)
         yield self.steps
 
-    def _produce(self, sink: int) -> None:
-        waiting = [sink]
+    def _produce(self, sink: int, rows: int) -> None:
+        waiting = [(sink, rows)]
         while waiting:
-            i = waiting[-1]
-            row = self.done[i]
+            i, goal = waiting[-1]
+            first = self.done[i]
+            if first >= goal:
+                waiting.pop()
+                continue
+            stop = goal if self.band_rows > 1 else first + 1
             for producer, source, reads in self.needs[i]:
-                need = reads.need[row]
+                need = reads.need[stop - 1]
                 if producer < 0:
                     self._load(source, need)
                 elif self.done[producer] < need:
-                    waiting.append(producer)
+                    waiting.append((producer, need))
                     break
             else:
-                self._compute(i, row)
-                self.done[i] = row + 1
-                waiting.pop()
+                self._compute(i, first, stop)
+                self.done[i] = stop
 
     def _load(self, name: str, until: int) -> None:
         first = self.loaded[name]
@@ -255,17 +267,16 @@ class Walk:
                 self.steps.append(self.group.layout.load(name, box, self.places[name]))
             self.loaded[name] = until
 
-    def _compute(self, op: int, row: int) -> None:
+    def _compute(self, op: int, first: int, stop: int) -> None:
         flow, operator = self.flow, self.flow.operators[op]
         results: list[Box] = []
         into: list[int] = []
         for m in flow.results[op]:
             tensor = flow.maps[m]
-            there = row < tensor.rows
-            results.append(with_rows(self.frame or whole(tensor.shape), (row, row + 1) if there else (tensor.rows, tensor.rows)))
-            into.append(self.places[tensor.name] if there else -1)
+            results.append(with_rows(self.frame or whole(tensor.shape), (min(first, tensor.rows), min(stop, tensor.rows))))
+            into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
-            self.steps.append(self.group.layout.gather(operator.name, flow.maps[flow.results[op][0]].name, results[0], into[0], row))
+            self.steps.append(self.group.layout.gather(operator.name, flow.maps[flow.results[op][0]].name, results[0], into[0], first))
         else:
             self.steps.append(Compute(operator.name, tuple(results), tuple(into)))
         for m, box, place in zip(flow.results[op], results, into, strict=True):
@@ -283,8 +294,8 @@ def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int]) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: rows per map, of `LineBuffers.ring_rows`."""
+def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int], band_rows: int = 1) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands."""
     group = Group(layout, mask, rings)
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
@@ -296,7 +307,7 @@ def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int]) -> tu
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = list(Walk(group, operands, boxes, None, at, frozenset()).turns())
+    turns = list(Walk(group, operands, boxes, None, at, frozenset(), band_rows).turns())
     return places, (*head, *fold(turns, LONGEST_PERIOD))
 
 

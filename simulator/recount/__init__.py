@@ -7,7 +7,8 @@ and everything is checked for all of its runs at once. No values are computed: t
 What is recounted exactly, and what is only bounded:
 
 * partition, connectivity, convexity, order of the groups, their modes: exactly.
-* lbdf groups: buffer bytes and places, exactly: the line-buffer schedule is run row by row over the whole group.
+* lbdf groups: buffer bytes and places, and which rows every step makes, exactly: the line-buffer schedule is run over the whole group, in bands as
+  high as claimed.
 * groups with steps, exactly: bytes by class, from the boxes. Everything needed is loaded whole (just once in modes lbdf, resident and brr, weights as
   often as claimed), computed whole (just once but in mode brr, which may repeat) and stored just once; every input channel, or row that is folded, is
   added to every sum just once. Places lie below the buffer, end where the plan says, have slots of the size that is needed, and share bytes only in

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Hardware
+from lfopt.ir import DramBytes, Hardware, Span
 from lfopt.ops.table import OPAQUE
 from simulator.recount.network import Network, Read
 
@@ -75,11 +76,24 @@ def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tu
 # -- the line-buffer schedule ----------------------------------------------------------------------------------------------------------------
 
 
-def rings(net: Network, group: Iterable[str]) -> dict[str, int]:
-    """Run a group in line-buffer depth-first order, row by row; the largest number of rows of each map that it held at once.
+class LineBuffered(NamedTuple):
+    """What became of a group that was run in line-buffer depth-first order."""
 
-    The results that leave the group are made row by row, the one with the smallest (row + 1) / height next. Before an operator computes a row, the
-    rows that it reads are made, input by input. A row takes its place when it is made; it goes when every reader in the group has passed it.
+    rings: dict[str, int]  # per map: the largest number of rows held at once
+    made: dict[str, list[Span]]  # per operator: the rows of every step, in order
+
+
+def rings(net: Network, group: Iterable[str], band_rows: int = 1) -> dict[str, int]:
+    """The largest number of rows of each map that a group holds at once in line-buffer depth-first order."""
+    return run_line_buffered(net, group, band_rows).rings
+
+
+def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1) -> LineBuffered:
+    """Run a group in line-buffer depth-first order, in bands of so many rows.
+
+    The results that leave the group are made band by band, the one next of which this leaves the smallest part done. Before an operator computes,
+    the rows that it reads are made, input by input: one by one; in bands of several rows, all that are asked for in one step. Rows take their places
+    when they are made; a row goes when every reader in the group has passed it.
     """
     members = in_order(net, group)
     inside = set(members)
@@ -88,42 +102,49 @@ def rings(net: Network, group: Iterable[str]) -> dict[str, int]:
     done = dict.fromkeys(members, 0)  # rows computed
     loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
     held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
+    made: dict[str, list[Span]] = {op: [] for op in members}
     tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)  # per map: (reader, lowest row that its rows r, r + 1, ... still read)
     for op in members:
         for read in net.reads[op]:
             tails[read.map].append((op, _lowest_from(read, height[read.map])))
 
-    def hold(name: str, row: int) -> None:
-        oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=row)
-        held[name] = max(held[name], row - min(oldest, row) + 1)
+    def hold(name: str, first: int, stop: int) -> None:
+        oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=first)
+        held[name] = max(held[name], stop - min(oldest, first))
 
-    def compute_next_row(sink: str) -> None:
-        waiting = [sink]
+    def compute(sink: str, rows: int) -> None:
+        waiting = [(sink, rows)]
         while waiting:
-            op = waiting[-1]
-            row = done[op]
+            op, goal = waiting[-1]
+            first = done[op]
+            if first >= goal:
+                waiting.pop()
+                continue
+            stop = first + 1 if band_rows == 1 else goal
             for read in net.reads[op]:
-                have = loaded[read.map] if read.map in loaded else done[net.maker[read.map]]
-                if have <= read.last[row]:
-                    if read.map in loaded:
-                        hold(read.map, have)
-                        loaded[read.map] += 1
-                    else:
-                        waiting.append(net.maker[read.map])
+                need = max(read.last[first:stop]) + 1
+                if read.map in loaded:
+                    for row in range(loaded[read.map], need):  # a load of several rows brings one after the other
+                        hold(read.map, row, row + 1)
+                        loaded[read.map] = row + 1
+                elif done[net.maker[read.map]] < need:
+                    waiting.append((net.maker[read.map], need))
                     break
             else:
                 for name in net.makes[op]:
-                    if row < height[name]:
-                        hold(name, row)
-                done[op] = row + 1
-                waiting.pop()
+                    if first < height[name]:
+                        hold(name, first, min(stop, height[name]))
+                made[op].append((first, stop))
+                done[op] = stop
+
+    def part_done(op: str) -> Fraction:
+        return Fraction(min(done[op] + band_rows, net.height(op)), net.height(op))
 
     sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
     while unfinished := [op for op in sinks if done[op] < net.height(op)]:
-        compute_next_row(
-            min(unfinished, key=lambda op: (Fraction(done[op] + 1, net.height(op)), net.position[op])) if unfinished[1:] else unfinished[0]
-        )
-    return held
+        sink = min(unfinished, key=lambda op: (part_done(op), net.position[op])) if unfinished[1:] else unfinished[0]
+        compute(sink, min(done[sink] + band_rows, net.height(sink)))
+    return LineBuffered(held, made)
 
 
 def _lowest_from(read: Read, height: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isclose
 
-from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup
+from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import (
     Moved,
@@ -17,7 +17,7 @@ from simulator.recount.groups import (
     not_an_epilogue,
     not_connected,
     not_convex,
-    rings,
+    run_line_buffered,
     weight_bytes,
 )
 from simulator.recount.network import Network
@@ -138,21 +138,20 @@ class _Recounting:
             self._expect(group, "buffer bytes", group.buffer_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.buffer_bytes >= self.hardware.buffer_bytes:
             self._say(group, f"needs {group.buffer_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
-        if group.mode == "lbdf":
-            self._line_buffers(group, members)
+        made = self._line_buffers(group, members) if group.mode == "lbdf" else {}
         if bool(group.steps) == bool(group.unexecutable):
             self._say(group, "it must have steps, or a reason why it has none, and not both")
         formula = self._formula(group, once.dram)
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
         if group.steps:
-            self._steps(group, members)
+            self._steps(group, members, made)
             return
         self._without_steps(group, members, once)
         counted = formula is not None and group.mode != "brr"  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
-    def _steps(self, group: PlannedGroup, members: list[str]) -> None:
+    def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
         schedule = Schedule(self.net, self.hardware, group, members)
         too_many = schedule.steps > MOST_STEPS
         if too_many:
@@ -162,7 +161,7 @@ class _Recounting:
         found = [*schedule.senseless()]
         if not found:
             found += byte_problems(schedule)
-            found += () if too_many else (*traffic_problems(schedule), *place_problems(schedule))
+            found += () if too_many else (*traffic_problems(schedule, made), *place_problems(schedule))
         for what in found:
             self._say(group, what)
 
@@ -189,10 +188,19 @@ class _Recounting:
         passes = group.weight_passes if group.mode == "brr" else 1
         return DramBytes(once.input, once.output, once.weight * passes)
 
-    def _line_buffers(self, group: PlannedGroup, members: list[str]) -> None:
-        """The places are the rings that the group takes when it is run row by row, and its weights, one beside the other."""
-        held = rings(self.net, members)
-        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in held.items() if rows}
+    def _line_buffers(self, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
+        """The places are the rings that the group takes when it is run in its bands, and its weights, one beside the other.
+
+        Gives the rows of every step of every operator then.
+        """
+        net, claimed = self.net, group.band_rows
+        highest = max((net.height(op) for op in members if any(net.needed_outside(name, members) for name in net.makes[op])), default=1)
+        whole = max(net.height(op) for op in members)  # stands for any more than one, where results have one row
+        if claimed not in (range(1, highest + 1) if highest > 1 else (1, whole)):
+            self._say(group, f"band rows: the plan says {claimed}, the results that leave the group have {highest} or fewer")
+            return {}
+        ran = run_line_buffered(self.net, members, group.band_rows)
+        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in ran.rings.items() if rows}
         for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
             wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
         self._expect(group, "buffer bytes", group.buffer_bytes, sum(slots * size for _, slots, size in wanted))
@@ -200,6 +208,7 @@ class _Recounting:
         for name, slots, size in sorted(set(found) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
+        return ran.made
 
     def _without_steps(self, group: PlannedGroup, members: list[str], once: Moved) -> None:
         if group.places:

@@ -9,18 +9,18 @@ from math import prod
 
 import numpy as np
 
-from lfopt.ir import DramBytes, Transfer, round_up, row_axis
+from lfopt.ir import DramBytes, Span, Transfer, round_up, row_axis
 from simulator.recount.progressions import Boxes, times_covered
 from simulator.recount.schedule import Computation, Piece, Schedule, describe
 
 
-def traffic_problems(schedule: Schedule) -> Iterator[str]:
-    """What is wrong with what the steps load, store and compute, and how often."""
+def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
+    """What is wrong with what the steps load, store and compute, and how often. `made`: of line buffers, rows of every step of every operator."""
     yield from _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from _computed(schedule)
-    yield from _band_rows(schedule)
+    yield from _rows_of_steps(schedule, made) if schedule.group.mode == "lbdf" else _band_rows(schedule)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator
 def _band_rows(schedule: Schedule) -> Iterator[str]:
     """Rows made at a time: of the head of a tiled group; of the tallest map that leaves a group that runs in bands."""
     net, mode, claimed = schedule.net, schedule.group.mode, schedule.group.band_rows
-    least = most = 1 if mode == "lbdf" else max(net.height(op) for op in schedule.members)
+    least = most = max(net.height(op) for op in schedule.members)
     if mode == "tiled":
         pieces = [piece for _, piece in schedule.gathers] + [piece for found in schedule.computations for piece in found.pieces]
         least = most = max((piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1)
@@ -150,6 +150,21 @@ def _band_rows(schedule: Schedule) -> Iterator[str]:
         least, most = -(-tallest // most_bands), -(-tallest // fewest_bands)
     if not least <= claimed <= most:
         yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
+
+
+def _rows_of_steps(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
+    """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high as claimed."""
+    found: dict[str, list[Span]] = defaultdict(list)
+    steps = [(computation.step.operator, computation.pieces) for computation in schedule.computations]
+    for op, pieces in (*steps, *((op, (piece,)) for op, piece in schedule.gathers)):
+        told = [piece for piece in pieces if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)]
+        if told:
+            found[op] += zip(*(of.tolist() for of in schedule.result(op, told).rows), strict=True)
+    for op, wanted in made.items():
+        if op in found and (others := sorted(set(found[op]) ^ set(wanted))):
+            first, stop = others[0]
+            by = "are" if others[0] in wanted else "are not"
+            yield f"band rows: in bands of {schedule.group.band_rows}, rows {first} to {stop - 1} of {op!r} {by} made in one step"
 
 
 def _bands(schedule: Schedule) -> tuple[int, int]:

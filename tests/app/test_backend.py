@@ -20,13 +20,12 @@ from onnx.backend.test.runner import Runner
 from codegen import Unsupported
 from lfopt.app.backend import Backend, bound
 from lfopt.ir import InvalidConfig, InvalidModel, UnsupportedModel
-from lfopt.ops import spec
 
 X = np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)
 PICKED = frozenset(
     "Add AveragePool Clip Concat Conv Div Erf Gemm GlobalAveragePool HardSwish MatMul MaxPool Mul Relu Sigmoid Softmax Sqrt Sub Tanh".split()
 )
-FEWEST_PICKED, FEWEST = 33, 83  # cases that generated C accepts: a floor under what it learns
+FEWEST_PICKED, FEWEST = 19, 489  # cases that generated C accepts: a floor under what it learns
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,8 +81,7 @@ def test_what_generated_c_refuses_is_refused_by_name_and_compiles_nothing(cache:
     before = sorted(cache.rglob("*"))
     refusals = [
         (one_node("Det"), Unsupported, r"node 'one' \(Det\): found an operator that has no kernel"),
-        (one_node("Relu", dtype=TensorProto.DOUBLE), Unsupported, "found type float64"),
-        (one_node("Relu", (2, 3, 4, 4)), Unsupported, r"found shape \[2, 3, 4, 4\]"),
+        (one_node("Relu", dtype=TensorProto.FLOAT16), Unsupported, "found type float16"),
         (one_node("Relu", ("n", 3)), UnsupportedModel, "is not static"),
         (one_node("Identity", inputs="x", unheard_of=1), InvalidModel, "unheard_of"),
     ]
@@ -128,35 +126,19 @@ def cases() -> list[Case]:
 
 
 def forms(case: Case) -> Iterator[Form]:
-    """The case as it is; with all inputs but the first as constants; and, of elementwise operators, both with an axis of 1 more in front."""
+    """The case as it is; and with all inputs but the first as constants."""
     (inputs, outputs), *_ = case.data_sets
     given, wanted = ([onnx.numpy_helper.to_array(v) if isinstance(v, TensorProto) else v for v in values] for values in (inputs, outputs))
-    if not all(isinstance(value, np.ndarray | np.generic) for value in (*given, *wanted)):
-        return
-    plain = Form(case.model, [*map(np.asarray, given)], [*map(np.asarray, wanted)])
-    for form in (plain, _lifted(plain)):
-        if form is not None:
-            yield form
-            if len(form.inputs) > 1:
-                yield _with_parameters(form)
+    if all(isinstance(value, np.ndarray | np.generic) for value in (*given, *wanted)):
+        plain = Form(case.model, [*map(np.asarray, given)], [*map(np.asarray, wanted)])
+        yield plain
+        if len(given) > 1:
+            yield _with_parameters(plain)
 
 
 def _with_parameters(form: Form) -> Form:
     names = [value.name for value in form.model.graph.input]
     return Form(bound(form.model, dict(zip(names[1:], form.inputs[1:], strict=True))), form.inputs[:1], form.outputs)
-
-
-def _lifted(form: Form) -> Form | None:
-    """[3, 4, 5] as [1, 3, 4, 5]: most of ONNX's elementwise cases have no batch of 1. Operands of fewer axes are broadcast as before."""
-    graph, rank = form.model.graph, form.outputs[0].ndim
-    if len(graph.node) != 1 or not spec(graph.node[0].op_type, graph.node[0].domain).elementwise or not 1 <= rank <= 3:
-        return None
-    model = ModelProto()
-    model.CopyFrom(form.model)
-    arrays = [value[None] if value.ndim == rank else value for value in (*form.inputs, *form.outputs)]
-    for end, value in zip((*model.graph.input, *model.graph.output), arrays, strict=True):
-        end.CopyFrom(helper.make_tensor_value_info(end.name, end.type.tensor_type.elem_type, value.shape))
-    return Form(model, arrays[: len(form.inputs)], arrays[len(form.inputs) :])
 
 
 def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counter[str], list[str]]:
@@ -177,7 +159,7 @@ def conformance(chosen: Sequence[Case], most: int | None = None) -> tuple[Counte
 
 
 def test_onnx_s_own_cases_of_common_operators_give_the_expected_outputs() -> None:
-    ran, wrong = conformance([case for case in cases() if len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED], most=4)
+    ran, wrong = conformance([case for case in cases() if len(case.model.graph.node) == 1 and case.model.graph.node[0].op_type in PICKED], most=1)
     assert not wrong, "\n".join(wrong)
     assert ran.total() >= FEWEST_PICKED, ran
 

@@ -74,6 +74,23 @@ def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
     assert "constants have no values" in " ".join(done.stderr.split())
 
 
+def test_groups_run_in_bands_as_high_as_asked_and_as_fit(lfopt, tmp_path):
+    found: dict[str, list[int]] = {}
+    moved: set[int] = set()
+    for rows in ("1", "3", "max"):
+        lfopt("search", "--model", "zoo:mobilenet_v3_small", "--band-rows", rows, "--out", rows)
+        assert "every figure holds" in lfopt("check", rows).stdout
+        plan = json.loads((tmp_path / rows / "plan.json").read_text())
+        found[rows] = [group["band_rows"] for group in plan["groups"] if group["mode"] == "lbdf"]
+        moved.add(plan["totals"]["dram_bytes"])
+    assert len(moved) == 1
+    assert {*found["1"]} == {1}
+    assert max(found["3"]) == 3 < max(found["max"])
+    assert all(low <= high for low, high in zip(found["3"], found["max"], strict=True))
+    lfopt("simulate", "max")
+    lfopt("report", "max")
+
+
 @pytest.mark.parametrize("method", ["nsga2", "local", "random"])
 def test_the_same_seed_gives_the_same_plan_file(lfopt, tmp_path, method):
     plans = []
@@ -192,6 +209,8 @@ CONFIGS = {
     "model: zoo:vgg16\nhardware: {buffer_bytes: true}\n": "hardware.buffer_bytes: found True",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nepilogue: 1\n": "epilogue: found 1",
     "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nsearch: {seed: -1}\n": "search.seed: found -1",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: 0\n": "band_rows: found 0; accepted: a whole number of at least 1, or max",
+    "model: zoo:vgg16\nhardware: {buffer_bytes: 1KiB}\nband_rows: tall\n": "band_rows: found 'tall'; accepted: a whole number, or max",
     "a: " + "[" * 3000 + "\n": "not YAML",
     "a: " + "9" * 5000 + "\n": "not YAML",
     "hardware: {buffer_bytes: 1KiB}\n": "model: missing",

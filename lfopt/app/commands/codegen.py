@@ -28,13 +28,14 @@ def codegen(
     target: Target = "native",
     threads: int = 1,
     embed: bool = False,
+    count: bool = False,
     build: bool = False,
     fill: bool = False,
     seed: int = 0,
 ) -> None:
     """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API.
 
-    The plan must be for elements of 4 bytes. What cannot be written is refused by name before any file is made.
+    The plan must be for elements of 4 bytes, or 1 where the network is quantised. What cannot be written is refused by name before any file is made.
 
     Parameters
     ----------
@@ -48,6 +49,8 @@ def codegen(
         Of the compiled code.
     embed
         Link the weights in, instead of writing a file that is mapped.
+    count
+        Code that follows every step of the plan through a buffer of its size, and counts the bytes that it moves: a proof, and slow.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     fill
@@ -64,7 +67,7 @@ def codegen(
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
-        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed)
+        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed, count=count)
         files = write_source(source, out_dir)
         if build:
             report("compiling", 0.5)

@@ -31,6 +31,7 @@ def search(
     method: Method | None = None,
     traffic: TrafficName | None = None,
     epilogue: Literal["on", "off"] | None = None,
+    band_rows: int | Literal["max"] | None = None,
     rules: Rules | None = None,
     input_shape: InputShapes = (),
     seed: int | None = None,
@@ -65,6 +66,8 @@ def search(
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
         Whether elementwise operators may always join their producer.
+    band_rows
+        Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
     rules
         Graph simplification: default folds BatchNormalization, none does not.
     input_shape
@@ -83,7 +86,7 @@ def search(
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
-    given: dict[str, Any] = {"scheme": scheme, "traffic": traffic, "rules": rules, "out": out_dir}
+    given: dict[str, Any] = {"scheme": scheme, "traffic": traffic, "band_rows": band_rows, "rules": rules, "out": out_dir}
     if model is not None:
         given["model"] = model
     if epilogue is not None:

@@ -1,0 +1,260 @@
+/* A chip with a buffer: what is there, row by row and block by block, and how many bytes went in and out. DRAM is reached here and nowhere else. */
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define HIDE(at, bytes) ASAN_POISON_MEMORY_REGION(at, bytes)
+#define SHOW(at, bytes) ASAN_UNPOISON_MEMORY_REGION(at, bytes)
+#else
+#define HIDE(at, bytes) ((void)(at), (void)(bytes))
+#define SHOW(at, bytes) ((void)(at), (void)(bytes))
+#endif
+
+typedef struct {
+    int first[RANK], stop[RANK];
+} box;
+
+typedef struct {
+    int rank, axis; /* of rows; -1: there is one row */
+    int channels;   /* axis of channels, which the buffer pads; -1: none */
+    int shape[RANK];
+    int size;     /* bytes of an element */
+    int on_chip;  /* bytes that the plan reckons for it in the buffer */
+    int in_dram;  /* and in DRAM */
+    int align;    /* bytes in DRAM that a row is padded to */
+    int rows;     /* index of its first row among all rows */
+    int constant; /* whether it lies among the weights */
+    size_t dram;  /* bytes from the start of the maps, or of the weights */
+} tensor;
+
+typedef struct {
+    size_t address, slot_bytes; /* as the plan says */
+    int slots;
+} place;
+
+typedef struct {
+    int name; /* of a tensor; -1: nothing */
+    int row;
+    box frame; /* what of it is here */
+    int step[RANK];
+    char *start;
+} piece;
+
+enum { INPUT, OUTPUT, WEIGHT, PARAMETER, SPILL, KINDS };
+struct chip {
+    uint64_t bytes[KINDS];
+    int missing; /* 1 + the tensor of which something was read that was not there */
+    int overrun; /* 1 + the tensor that was written where there was no room */
+    double nowhere[2]; /* stands for elements that are not there */
+    unsigned char unwanted[TENSORS]; /* results that take no space */
+    piece pieces[PIECES];
+    piece *rows[ROWS];
+    char spare[SPARE]; /* for a row that is laid out anew */
+};
+
+static const tensor tensors[TENSORS];
+
+static inline void *missing(const context *m, int name)
+{
+    if (!m->chip->unwanted[name]) m->chip->missing = name + 1;
+    return m->chip->nowhere;
+}
+
+/* Results that nobody reads take no space. */
+static inline void unwanted(const context *m, int name) { m->chip->unwanted[name] = 1; }
+
+/* What the groups before left in the buffer is gone. */
+static inline void forget(const context *m)
+{
+    for (int k = 0; k < PIECES; k++) m->chip->pieces[k].name = -1;
+    memset(m->chip->rows, 0, sizeof m->chip->rows);
+}
+
+static inline int extent(const box *b, int axis) { return b->stop[axis] - b->first[axis]; }
+
+/* Elements of one row of a box. */
+static size_t row_elements(const tensor *t, const box *b)
+{
+    size_t found = 1;
+    for (int k = 0; k < t->rank; k++)
+        if (k != t->axis) found *= (size_t)extent(b, k);
+    return found;
+}
+
+/* Bytes that one row of a box takes in the buffer. */
+static size_t row_bytes(const tensor *t, const box *b)
+{
+    size_t found = (size_t)t->on_chip;
+    for (int k = 0; k < t->rank; k++) {
+        const size_t n = (size_t)extent(b, k);
+        if (k != t->axis) found *= k == t->channels ? (n + CHANNEL_ALIGN - 1) / CHANNEL_ALIGN * CHANNEL_ALIGN : n;
+    }
+    return found;
+}
+
+static void set_frame(const tensor *t, piece *p, const box *frame)
+{
+    int step = 1;
+    p->frame = *frame;
+    for (int k = t->rank - 1; k >= 0; k--) {
+        p->step[k] = k == t->axis ? 0 : step;
+        if (k != t->axis) step *= extent(frame, k);
+    }
+}
+
+/* Copy what two pieces of a row have in common. */
+static void move_row(const tensor *t, const piece *to, const piece *from)
+{
+    int at[RANK];
+    const box *b = &from->frame;
+    for (int k = 0; k < t->rank; k++) {
+        at[k] = b->first[k];
+        if (k != t->axis && extent(b, k) <= 0) return;
+    }
+    for (;;) {
+        size_t here = 0, there = 0;
+        for (int k = 0; k < t->rank; k++) {
+            here += (size_t)((at[k] - b->first[k]) * from->step[k]);
+            there += (size_t)((at[k] - to->frame.first[k]) * to->step[k]);
+        }
+        memcpy(to->start + there * (size_t)t->size, from->start + here * (size_t)t->size, (size_t)t->size);
+        int k = t->rank - 1;
+        for (; k >= 0; k--) {
+            if (k == t->axis) continue;
+            if (++at[k] < b->stop[k]) break;
+            at[k] = b->first[k];
+        }
+        if (k < 0) return;
+    }
+}
+
+/* Room for a box of a map, row by row, in the slots of a place from `number` on; `base`: of the pieces that lie there. */
+static void claim(const context *m, int name, const box *b, const place *where, int number, int base)
+{
+    const tensor *t = &tensors[name];
+    box whole = *b;
+    m->chip->unwanted[name] = 0;
+    for (int k = 0; k < t->rank; k++)
+        if (k != t->axis) whole.first[k] = 0, whole.stop[k] = t->shape[k];
+    const int first = t->axis < 0 ? 0 : b->first[t->axis], stop = t->axis < 0 ? 1 : b->stop[t->axis];
+    const int fits = row_bytes(t, &whole) <= where->slot_bytes;
+    for (int row = first; row < stop; row++) {
+        const int slot = (number + row - first) % where->slots;
+        piece *p = &m->chip->pieces[base + slot];
+        box frame = fits ? whole : *b;
+        const int here = p->name == name && p->row == row;
+        int same = here;
+        if (here && !fits) { /* a part that has room beside what the slot holds of the row joins it */
+            box both = frame;
+            for (int k = 0; k < t->rank; k++) {
+                if (k == t->axis) continue;
+                both.first[k] = smaller(both.first[k], p->frame.first[k]);
+                both.stop[k] = larger(both.stop[k], p->frame.stop[k]);
+            }
+            if (row_bytes(t, &both) <= where->slot_bytes) {
+                frame = both;
+            } else {
+                same = 0;
+            }
+        }
+        if (row_bytes(t, &frame) > where->slot_bytes) m->chip->overrun = name + 1;
+        const piece before = *p;
+        p->name = name, p->row = row;
+        p->start = (char *)m->arena + (where->address + (size_t)slot * where->slot_bytes) * SCALE;
+        set_frame(t, p, &frame);
+        if (same && memcmp(p->step, before.step, sizeof p->step) | memcmp(p->frame.first, before.frame.first, sizeof p->frame.first)) {
+            piece aside = before;
+            aside.start = m->chip->spare;
+            memcpy(aside.start, before.start, row_elements(t, &before.frame) * (size_t)t->size);
+            move_row(t, p, &aside);
+        }
+        m->chip->rows[t->rows + row] = p;
+    }
+}
+
+/* The bytes of a tensor in DRAM. */
+static char *dram(const context *m, const tensor *t)
+{
+    return t->constant ? (char *)(uintptr_t)m->weights + t->dram : (char *)m->maps + t->dram;
+}
+
+static void dram_load(const context *m, void *to, const char *from, size_t bytes)
+{
+    (void)m;
+    SHOW(from, bytes);
+    memcpy(to, from, bytes);
+    HIDE(from, bytes);
+}
+
+static void dram_store(const context *m, char *to, const void *from, size_t bytes)
+{
+    (void)m;
+    SHOW(to, bytes);
+    memcpy(to, from, bytes);
+    HIDE(to, bytes);
+}
+
+/* Move the elements of a box between DRAM, where they lie in ONNX's order, and a piece. How many there were. */
+static size_t copied(const context *m, const tensor *t, const box *b, const piece *p, int store)
+{
+    int at[RANK], inner = t->rank - 1;
+    size_t run = 1, count = 0;
+    for (int k = 0; k < t->rank; k++) {
+        at[k] = b->first[k];
+        if (extent(b, k) <= 0) return 0;
+    }
+    if (inner >= 0 && inner != t->axis) run = (size_t)extent(b, inner);
+    else inner = t->rank;
+    for (;;) {
+        size_t away = 0, here = 0;
+        for (int k = 0; k < t->rank; k++) {
+            away = away * (size_t)t->shape[k] + (size_t)at[k];
+            here += (size_t)((at[k] - p->frame.first[k]) * p->step[k]);
+        }
+        char *outside = dram(m, t) + away * (size_t)t->size, *inside = p->start + here * (size_t)t->size;
+        if (store) dram_store(m, outside, inside, run * (size_t)t->size);
+        else dram_load(m, inside, outside, run * (size_t)t->size);
+        count += run;
+        int k = inner < t->rank ? inner - 1 : t->rank - 1;
+        for (; k >= 0; k--) {
+            if (++at[k] < b->stop[k]) break;
+            at[k] = b->first[k];
+        }
+        if (k < 0) return count;
+    }
+}
+
+static uint64_t padded(size_t bytes, int align) { return (bytes + (size_t)align - 1) / (size_t)align * (size_t)align; }
+
+/* Load or store a box of a map, row by row, and count what was moved. */
+static void move_map(const context *m, int store, int name, int kind, const box *b, const place *where, int number, int base)
+{
+    const tensor *t = &tensors[name];
+    const int first = t->axis < 0 ? 0 : b->first[t->axis], stop = t->axis < 0 ? 1 : b->stop[t->axis];
+    for (int row = first; row < stop; row++) {
+        box part = *b;
+        if (t->axis >= 0) part.first[t->axis] = row, part.stop[t->axis] = row + 1;
+        if (!store) claim(m, name, &part, where, number + row - first, base);
+        const piece *p = m->chip->rows[t->rows + row];
+        int there = p && p->name == name && p->row == row;
+        for (int k = 0; there && k < t->rank; k++)
+            if (k != t->axis) there = p->frame.first[k] <= part.first[k] && part.stop[k] <= p->frame.stop[k];
+        if (!there) {
+            missing(m, name);
+            return;
+        }
+        m->chip->bytes[kind] += padded(copied(m, t, &part, p, store) * (size_t)t->in_dram, t->align);
+    }
+}
+
+/* Load a block of a constant into a slot. */
+static void load_block(const context *m, int name, int kind, const box *b, const place *where, int number, size_t offset, int base)
+{
+    const tensor *t = &tensors[name];
+    const int slot = number % where->slots;
+    piece *p = &m->chip->pieces[base + slot];
+    p->name = name, p->row = 0;
+    p->start = (char *)m->arena + (where->address + (size_t)slot * where->slot_bytes + offset) * SCALE;
+    set_frame(t, p, b);
+    const size_t count = copied(m, t, b, p, 0);
+    if (offset + count * (size_t)t->on_chip > where->slot_bytes) m->chip->overrun = name + 1;
+    m->chip->bytes[kind] += count * (size_t)t->in_dram;
+}

@@ -1,0 +1,361 @@
+"""A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the plan's size.
+
+Nothing is read from DRAM or written there but by the loads and stores of `chip.h`, which count the elements that they move; operators work on what
+lies in the buffer, as plain loops, and find every element by looking where it lies. Nothing that counts knows what the plan says is moved. Such code
+is there to prove a plan, and slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from codegen.blob import Blob
+from codegen.layout import CTYPES, Layout
+from codegen.loops.nest import Array, Nest
+from codegen.loops.table import loops
+from codegen.source import Unsupported
+from codegen.writer import Writer
+from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, row_axis
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops import Call, Dataflow
+
+RANK = 8  # of a tensor, at most
+
+
+@dataclass(frozen=True, slots=True)
+class OnChip(Array):
+    """An array in the buffer, every element of which is looked for."""
+
+    def at(self, index: Sequence[str]) -> str:
+        """The element at an index, as a C expression; `pointer` is the function that finds it."""
+        found = self.behind(index) if self.shape != self.layout.shape else index
+        return f"(*{self.pointer}({', '.join(('m', *found))}))"
+
+    def step(self, axis: int) -> int | None:
+        """None: elements are apart."""
+
+    def offset(self, index: Sequence[str]) -> str:
+        """Raises Unsupported: elements are apart."""
+        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the buffer")
+
+
+class OnBoxes(Nest):
+    """The loops of an operator on a box of each of its results: `b0`, `b1`, ... in C.
+
+    `sums`: what is held of the first result while what is folded comes in parts: `from` up to `to` in C; `first` and `last` say whether it is the
+    first part, or the last. None: it comes as a whole.
+    """
+
+    def __init__(self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, sums: Array | None) -> None:
+        super().__init__(out, call, operands, results, blob, whole=True, threads=1)
+        self.sums = sums
+
+    @contextmanager
+    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
+        """Loops over a part of what is folded."""
+        if self.sums is None or along is None:
+            with super().folded(extents, name, along) as found:
+                yield found
+            return
+        found = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
+        spans = [("from", f"smaller(to, {extent})") if k == along else ("0", str(extent)) for k, extent in enumerate(extents)]
+        with self._nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(found, spans, strict=True) if i != "0"]):
+            yield found
+
+    def begin(self, at: Sequence[str], start: str) -> str:
+        """What the sum of an element begins with."""
+        return f"(first ? {start} : {self.sums.at(at)})" if self.sums else start
+
+    @contextmanager
+    def end(self, at: Sequence[str], value: str) -> Iterator[None]:
+        """What is done with a sum that is complete."""
+        if self.sums is None:
+            yield
+            return
+        with self.out.block("if (!last)"):
+            self.out(f"{self.sums.at(at)} = ({self.sums.ctype}){value};")
+        with self.out.block("else"):
+            yield
+
+    def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
+        """C conditions, all of which hold inside the box of a result."""
+        return [f"{i} {test} b{result}->{end}[{axis}]" for axis, i in at.items() for test, end in ((">=", "first"), ("<", "stop"))]
+
+    @contextmanager
+    def each(
+        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
+    ) -> Iterator[dict[int, str]]:
+        """Loops over the elements of the box of a result."""
+        found: dict[int, str] = {}
+        heads: list[str] = []
+        for k in range(len(self.results[result].shape)) if axes is None else sorted(axes):
+            found[k], first, stop = f"{name}{k}", f"b{result}->first[{k}]", f"b{result}->stop[{k}]"
+            if spans and k in spans:
+                first, stop = f"larger({first}, {spans[k][0]})", f"smaller({stop}, {spans[k][1]})"
+            heads.append(f"for (int {name}{k} = {first}; {name}{k} < {stop}; {name}{k}++)")
+        with self._nested(heads):
+            yield found
+
+
+class Counted:
+    """The C of a plan's groups, and the tables that they go by."""
+
+    def __init__(self, plan: Plan, graph: Graph, flow: Dataflow, blob: Blob, dram: Mapping[str, int], maps_bytes: int) -> None:
+        """`dram`: where maps lie in memory, in bytes, by name; `maps_bytes`: of all of them."""
+        self.maps_bytes = maps_bytes
+        self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
+        self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
+        self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
+        self.biases = {w.name for found in flow.weights for w in found if w.bias} - {w.name for found in flow.weights for w in found if not w.bias}
+        self.numbers: dict[str, int] = {}  # of tensors in the buffer
+        self.tensors: list[str] = []
+        self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
+        self.found: dict[str, list[tuple[int, int]]] = {}  # constant -> the pieces that its blocks may be in: (first, how many)
+        self.places: list[str] = []
+        self.pieces = 0
+        self.rows = 0
+        self.operators: dict[tuple[int, str], str] = {}  # (group, operator) -> its C function
+        self.functions, self.groups = Writer(), Writer()
+        self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
+        self.spare = 0
+        for group in plan.groups:
+            self._group(group)
+        self.run.append("SHOW(m->maps, MAPS);")
+
+    # -- text --------------------------------------------------------------------------------------------------------------------------------
+
+    def code(self) -> tuple[str, str]:
+        """What comes before chip.h, and what comes after it, up to the function that runs the network."""
+        hardware = self.plan.hardware
+        sizes = {
+            "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1), "ROWS": max(self.rows, 1),
+            "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes, "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
+        }  # fmt: skip
+        before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
+        tables = Writer()
+        tables("static const tensor tensors[] = {", *(f"    {row}," for row in self.tensors), "};")
+        tables("static const place places[] = {", *(f"    {row}," for row in self.places or ["{0, 0, 1}"]), "};", "")
+        return before, "\n".join((tables.text(), self._accessors(), self.functions.text(), self.groups.text()))
+
+    @property
+    def chip_bytes(self) -> int:
+        """Memory for `struct chip`, at the most."""
+        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + len(self.tensors)
+
+    @property
+    def scale(self) -> int:
+        """Bytes of the buffer here for each that the plan has: the largest elements are larger than those that the plan reckons with."""
+        sizes = [np.dtype(self.graph.tensors[name].dtype).itemsize for name in self.numbers if name in self.graph.tensors]
+        hardware = self.plan.hardware
+        least = min(hardware.element_bytes, hardware.constant_bytes(1, bias=False), hardware.constant_bytes(1, bias=True))
+        return -(-max(sizes, default=4) // least)
+
+    def _accessors(self) -> str:
+        out = Writer()
+        for name, k in self.numbers.items():
+            shape, kind, axis = self._facts(name)
+            index = [f"i{a}" for a in range(len(shape))]
+            constant = name in self.graph.constants
+            parameters = ", ".join(("const context *m", *(f"int {i}" for i in index)))
+            inside = [f"{i} >= p->frame.first[{a}] && {i} < p->frame.stop[{a}]" for a, i in enumerate(index) if constant or a != axis]
+            where = " + ".join(f"({i} - p->frame.first[{a}]) * p->step[{a}]" for a, i in enumerate(index) if constant or a != axis) or "0"
+            with out.block(f"static inline {kind} *at_{k}({parameters})"):
+                if constant:
+                    for first, count in self.found.get(name, []):
+                        with out.block(f"for (int k = {first}; k < {first + count}; k++)"):
+                            out("const piece *p = &m->chip->pieces[k];")
+                            out(f"if ({' && '.join((f'p->name == {k}', *inside))}) return ({kind} *)(void *)p->start + {where};")
+                else:
+                    row = "0" if axis is None else f"i{axis}"
+                    out(f"const piece *p = m->chip->rows[tensors[{k}].rows + {row}];")
+                    out(f"if ({' && '.join(('p', f'p->name == {k}', f'p->row == {row}', *inside))}) return ({kind} *)(void *)p->start + {where};")
+                out(f"return missing(m, {k});")
+            out("")
+            if name in self.gathered:
+                steps = [prod(shape[a + 1 :]) for a in range(len(shape))]
+                flat = " + ".join(f"(size_t){i} * {step}" for i, step in zip(index, steps, strict=True)) or "0"
+                with out.block(f"static inline {kind} *gathered_{k}({parameters})"):
+                    out(f"const tensor *t = &tensors[{k}];", f"{kind} *found = ({kind} *)(void *)dram(m, t) + {flat};")
+                    out("m->chip->bytes[WEIGHT] += (uint64_t)t->in_dram;", "SHOW(found, sizeof *found);", "return found;")
+                out("")
+        return out.text()
+
+    # -- tables ------------------------------------------------------------------------------------------------------------------------------
+
+    def _facts(self, name: str) -> tuple[tuple[int, ...], str, int | None]:
+        """Shape, C type and row axis of a tensor in the buffer, or of the partial sums of one."""
+        tensor = self.graph.tensors[name.removeprefix(SUMS)]
+        if tensor.dtype not in CTYPES or len(tensor.shape) > RANK:
+            found = f"{tensor.dtype} {list(tensor.shape)}"
+            raise Unsupported(f"tensor {tensor.name!r}: found {found}; counting C accepts {', '.join(CTYPES)}, up to rank {RANK}")
+        kind = self._sum_type(tensor) if name.startswith(SUMS) else tensor.dtype
+        return tensor.shape, CTYPES[kind], None if name in self.graph.constants else row_axis(tensor.shape)
+
+    def _sum_type(self, tensor: Tensor) -> str:
+        """Type of the partial sums of a map."""
+        return "int32" if tensor.quantization else tensor.dtype
+
+    def _number(self, name: str) -> int:
+        """The number of a tensor in the table."""
+        if name in self.numbers:
+            return self.numbers[name]
+        hardware, (shape, kind, axis) = self.plan.hardware, self._facts(name)
+        self.numbers[name] = len(self.tensors)
+        size = SIZES[kind]
+        if name in self.graph.constants:
+            value = self.graph.constants[name]
+            if value is None:
+                raise Unsupported(f"constant {name!r}: the model has no values for it")
+            bytes_, place = hardware.constant_bytes(1, bias=name in self.biases), self.blob.place(value, value.dtype.name)
+            figures = (-1, -1, bytes_, bytes_, 1, 0, 1, place)
+        else:
+            root = self.flow.behind.get(name.removeprefix(SUMS), "")
+            element = hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes
+            channels = CHANNEL_AXIS_OF_RANK.get(len(shape))
+            figures = (-1 if axis is None else axis, -1 if channels is None else channels, element, element, hardware.dram_row_align, self.rows, 0,
+                       self.dram.get(root, 0))  # fmt: skip
+            self.rows += 1 if axis is None else shape[axis]
+        axis_, channels_, on_chip, in_dram, align, rows, constant, dram = figures
+        extents = ", ".join(map(str, shape)) or "1"
+        self.tensors.append(
+            f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {on_chip}, {in_dram}, {align}, {rows}, {constant}, {dram}}}"
+        )
+        return self.numbers[name]
+
+    # -- groups ------------------------------------------------------------------------------------------------------------------------------
+
+    def _group(self, group: PlannedGroup) -> None:
+        if not group.steps:
+            raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
+        self.spare = max([self.spare, *(place.slot_bytes for place in group.places)])
+        first_place = len(self.places)
+        self.summing = {node.operator for node in _computations(group.steps) if node.inputs is not None or not (node.first and node.last)}
+        self.places += [f"{{{place.address}, {place.slot_bytes}, {place.slots}}}" for place in group.places]
+        pieces: dict[tuple[str, int], int] = {}  # (tensor, place) -> first of its pieces
+
+        def base(name: str, place: int) -> int:
+            if (name, place) not in pieces:
+                pieces[name, place] = self.pieces
+                self.pieces += group.places[place].slots
+                if name in self.graph.constants:
+                    self.found.setdefault(name, []).append((pieces[name, place], group.places[place].slots))
+            return pieces[name, place]
+
+        def walk(nodes: Sequence[Node], depth: int) -> None:
+            for node in nodes:
+                if isinstance(node, Loop):
+                    with self.groups.block(f"for (int l{depth} = 0; l{depth} < {node.count}; l{depth}++)"):
+                        walk(node.body, depth + 1)
+                elif isinstance(node, Transfer):
+                    self._transfer(group, node, first_place, base(node.tensor, node.place))
+                else:
+                    self._compute(group, node, first_place, base)
+
+        with self.groups.block(f"static void group_{group.id}(const context *m)"):
+            mark = self.groups.mark()
+            walk(group.steps, 0)
+            steps = self.groups.mark() - mark
+            assert steps, "a group has steps"
+        self.groups("")
+        self.run += ["forget(m);", f"group_{group.id}(m);"]
+
+    def _transfer(self, group: PlannedGroup, node: Transfer, first_place: int, base: int) -> None:
+        k, where, slot = self._number(node.tensor), f"&places[{first_place + node.place}]", _moved(node, len(node.box), node.slot)
+        box, kind = _box(node, node.box, 0), node.kind.upper()
+        if node.gather:
+            name = self._function(group, node.gather, gathers=True)
+            self.groups(f"claim(m, {k}, {box}, {where}, {slot}, {base});", f"{name}(m, {box});")
+        elif node.tensor in self.graph.constants:
+            self.groups(f"load_block(m, {k}, {kind}, {box}, {where}, {slot}, {node.offset}, {base});")
+        else:
+            self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
+
+    def _compute(self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]) -> None:
+        i, _ = self.calls[node.operator]
+        names = [self.flow.maps[m].name for m in self.flow.results[i]]
+        boxes: list[str] = []
+        used = 0
+        for name, box, place in zip(names, node.boxes, node.places, strict=True):
+            text = _box(node, box, used)
+            boxes.append(text)
+            axis = row_axis(self.graph.shape(name))
+            number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
+            held, where = (name, place) if node.last else (f"{SUMS}{name}", node.sums)
+            if where >= 0:
+                self.groups(f"claim(m, {self._number(held)}, {text}, &places[{first_place + where}], {number}, {base(held, where)});")
+            else:
+                self.groups(f"unwanted(m, {self._number(held)});")
+            used += len(box)
+        part: tuple[str, ...] = ()
+        if node.operator in self.summing:
+            first, stop = node.inputs or (0, 1 << 30)
+            span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
+            part = (*span, str(int(node.first)), str(int(node.last)))
+        self.groups(f"{self._function(group, node.operator)}({', '.join(('m', *boxes, *part))});")
+
+    def _function(self, group: PlannedGroup, operator: str, *, gathers: bool = False) -> str:
+        """The C function of an operator in a group."""
+        if (group.id, operator) in self.operators:
+            return self.operators[group.id, operator]
+        i, call = self.calls[operator]
+        names = {place.name for place in group.places}
+        operands: dict[int, Array] = {}
+        for operand in self.flow.operands[i]:
+            seen, behind = call.operator.inputs[operand.input], self.flow.maps[operand.map].name
+            held = seen if seen in names and seen != behind else behind
+            operands[operand.input] = self._array(held, call.shape(operand.input))
+        for index, name in enumerate(call.operator.inputs):
+            if (operator, name) in self.weights and call.constant[index]:
+                operands[index] = self._array(name, call.shape(index))
+        if gathers:
+            self.gathered.add(call.operator.inputs[0])
+            operands[0] = replace(operands[0], pointer=operands[0].pointer.replace("at_", "gathered_"))
+        results = [self._array(self.flow.maps[m].name, self.flow.maps[m].shape) for m in self.flow.results[i]]
+        self.operators[group.id, operator] = name = f"operator_{group.id}_{i}"
+        out = self.functions
+        out(f"/* {operator.replace('*/', '* /')} */")
+        boxes = "".join(f", const box *b{k}" for k in range(len(results)))
+        summing = operator in self.summing
+        sums = self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", call.result) if summing else None
+        with out.block(f"static void {name}(const context *m{boxes}{', int from, int to, int first, int last' if sums else ''})"):
+            out("".join(f"(void)b{k}; " for k in range(len(results))).strip())
+            loops(OnBoxes(out, call, operands, results, self.blob, sums))
+        out("")
+        return name
+
+    def _array(self, name: str, shape: tuple[int, ...]) -> Array:
+        k = self._number(name)
+        tensor = self.graph.tensors[name.removeprefix(SUMS)]
+        if name.startswith(SUMS):
+            tensor = Tensor(name, tensor.shape, self._sum_type(tensor))
+        return OnChip(Layout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
+
+
+def _computations(nodes: Sequence[Node]) -> Iterator[Compute]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _computations(node.body)
+        elif isinstance(node, Compute):
+            yield node
+
+
+SUMS = "sums of "  # before the name of a map: what is held of it before it is complete
+SIZES = {"float": 4, "double": 8, **{f"{sign}int{bits}_t": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)}}
+
+
+def _moved(node: Step, axis: int, start: int) -> str:
+    """C expression for one of the starts of a step, inside its loops."""
+    moves = [f"l{k} * {by[axis]}" for k, by in enumerate(node.moves) if by[axis]]
+    return " + ".join((str(start), *moves))
+
+
+def _box(node: Step, box: Box, used: int) -> str:
+    """C expression for a box of a step whose starts come after `used` others."""
+    first = ", ".join(_moved(node, used + a, start) for a, (start, _) in enumerate(box))
+    stop = ", ".join(_moved(node, used + a, stop) for a, (_, stop) in enumerate(box))
+    return f"&(const box){{{{{first or '0'}}}, {{{stop or '1'}}}}}"

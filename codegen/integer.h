@@ -1,0 +1,31 @@
+
+/* Fixed-point arithmetic of quantised networks: lfopt/ops/fixed_point.py defines it. */
+
+/* v / 2^by, rounded down; C leaves open what >> makes of a negative number. */
+static inline int64_t shifted(int64_t v, int by) { return v < 0 ? ~(~v >> by) : v >> by; }
+
+static inline int64_t rescaled(int32_t sum, int32_t multiplier, int shift)
+{
+    return shifted((int64_t)sum * multiplier + (INT64_C(1) << (shift - 1)), shift);
+}
+
+static inline int clamped(int64_t v, int least, int most) { return v < least ? least : v > most ? most : (int)v; }
+
+/* Whole steps, as an integer; none if it is not a number. */
+static inline int32_t steps(double v) { return v < -1e9 ? -1000000000 : v > 1e9 ? 1000000000 : v < 0 || v >= 0 ? (int32_t)v : 0; }
+
+/* A sum in the order in which NumPy adds doubles that lie side by side. */
+static inline double pairwise_sum(const double *x, int n)
+{
+    if (n > 128) {
+        const int half = n / 2 - n / 2 % 8;
+        return pairwise_sum(x, half) + pairwise_sum(x + half, n - half);
+    }
+    double r[8] = {0.0}, sum;
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int k = 0; k < 8; k++) r[k] = i ? r[k] + x[i + k] : x[k];
+    sum = ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+    for (; i < n; i++) sum += x[i];
+    return sum;
+}

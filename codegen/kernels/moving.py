@@ -1,0 +1,48 @@
+"""Kernels that only move elements: rows of a table gathered, channels cut apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from codegen.kernels.unit import Unit
+from codegen.layout import Layout
+from codegen.writer import Writer
+
+
+def gather(out: Writer, unit: Unit, table: str, rows: int, indices: Layout, where: str) -> None:
+    """The kernel of a Gather of whole rows of a table, by indices that lie as said; indices beside the table are clamped."""
+    made = unit.images(unit.result)
+    with out.kernel(unit.name):
+        out(f"const {indices.ctype} *at = {where};", f"float *y = {unit.address(unit.result, 'r')};")
+        with unit.each_pixel(out, made.pixels):
+            out(f"int64_t k = (int64_t)at[{_index(unit, indices)}];")
+            out(f"k = k < 0 ? k + {rows} : k;", f"k = k < 0 ? 0 : k >= {rows} ? {rows - 1} : k;")
+            out(f"memcpy(y + p * {made.channels}, {table} + k * {made.channels}, {made.channels} * sizeof *y);")
+
+
+def _index(unit: Unit, indices: Layout) -> str:
+    """C expression: where the index of pixel p lies."""
+    layout = unit.layouts(unit.result)
+    terms: list[str] = []
+    inside = 1
+    for axis in reversed(layout.order[:-1]):
+        extent = layout.shape[axis]
+        if extent > 1:
+            pixel = "p" if unit.flat else f"(r * {unit.images(unit.result).pixels} + p)"
+            terms.append(f"{pixel} / {inside} % {extent} * {indices.strides[axis]}")
+        inside *= extent
+    return " + ".join(terms) or "0"
+
+
+def separation(out: Writer, unit: Unit, source: int, results: Sequence[int]) -> None:
+    """The kernel of a Split of channels; `results`: the maps that are made."""
+    read = unit.images(source)
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(source, 'r')};")
+        out.all(f"float *y{k} = {unit.address(m, 'r')};" for k, m in enumerate(results))
+        with unit.each_pixel(out, read.pixels):
+            first = 0
+            for k, m in enumerate(results):
+                channels = unit.images(m).channels
+                out(f"memcpy(y{k} + p * {channels}, a + p * {read.channels} + {first}, {channels} * sizeof *a);")
+                first += channels

@@ -1,0 +1,94 @@
+"""Kernels that fold the channels of every pixel: softmax, layer normalisation, means and sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from codegen.kernels.tiles import channels_in, vectors
+from codegen.kernels.unit import Unit
+from codegen.tails import number
+from codegen.writer import Writer
+
+
+def softmax(out: Writer, unit: Unit, source: int) -> None:
+    """The kernel of a softmax over the channels of every pixel."""
+    made = unit.images(unit.result)
+    with out.kernel(unit.name):
+        _begin(out, unit, source)
+        with unit.each_pixel(out, made.pixels):
+            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
+            for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
+                out(f"most{lanes} = max_{lanes}(most{lanes}, *(const u{lanes} *)(from + c));")
+            out(f"const float most = {_largest(unit, made.channels)};")
+            for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
+                out(f"v{lanes} e = exp_{lanes}(*(const u{lanes} *)(from + c) - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
+                out(f"*(u{lanes} *)(to + c) = e;")
+            out(f"const float share = 1.0f / ({_sum(unit, made.channels)});")
+            for lanes in unit.over(out, made.channels):
+                out(f"v{lanes} s = *(const u{lanes} *)(to + c) * SPLAT_{lanes}(share);")
+                out.all(unit.finish("s", lanes, "p", "c", made.channels))
+                out(f"*(u{lanes} *)(to + c) = s;")
+
+
+def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, epsilon: float) -> None:
+    """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses, `bias` may be empty."""
+    made = unit.images(unit.result)
+    with out.kernel(unit.name):
+        _begin(out, unit, source)
+        out(f"const float *scale = {scale};", *([f"const float *bias = {bias};"] if bias else []))
+        with unit.each_pixel(out, made.pixels):
+            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
+            for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
+                out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
+            out(f"const float mean = ({_sum(unit, made.channels)}) * (1.0f / {made.channels}.0f);")
+            for lanes in _fold(out, unit, "square", made.channels, "0.0f"):
+                out(f"v{lanes} d = *(const u{lanes} *)(from + c) - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
+            out(f"const float share = 1.0f / sqrtf(({_sum(unit, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
+            for lanes in unit.over(out, made.channels):
+                out(f"v{lanes} s = (*(const u{lanes} *)(from + c) - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
+                out(f"s = s * *(const u{lanes} *)(scale + c){f' + *(const u{lanes} *)(bias + c)' if bias else ''};")
+                out.all(unit.finish("s", lanes, "p", "c", made.channels))
+                out(f"*(u{lanes} *)(to + c) = s;")
+
+
+def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
+    """The kernel of a sum over the channels of every pixel, times a factor in C."""
+    read, made = unit.images(source), unit.images(unit.result)
+    pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
+    with out.kernel(unit.name):
+        _begin(out, unit, source)
+        with unit.each_pixel(out, read.pixels):
+            out(f"const float *from = a + p * {read.channels};")
+            for lanes in _fold(out, unit, "sum", read.channels, "0.0f"):
+                out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
+            out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
+            out.all(unit.finish("s", 1, pixel, channel, made.channels))
+            out("y[p] = s;")
+
+
+def _begin(out: Writer, unit: Unit, source: int) -> None:
+    out(f"const float *a = {unit.address(source, 'r')};")
+    out.all(unit.declarations())
+    out(f"float *y = {unit.address(unit.result, 'r')};")
+
+
+def _widths(unit: Unit, count: int) -> Sequence[int]:
+    return [part.width for part in channels_in(vectors(count, unit.target), 1)]
+
+
+def _fold(out: Writer, unit: Unit, name: str, count: int, start: str) -> Iterator[int]:
+    """Loops over channels c from c = 0 on, as `Unit.over`, after the declaration of a vector for every width: `name` and its lanes."""
+    out.all(f"v{lanes} {name}{lanes} = SPLAT_{lanes}({start});" for lanes in _widths(unit, count))
+    yield from unit.over(out, count)
+
+
+def _sum(unit: Unit, count: int, name: str = "sum") -> str:
+    return " + ".join(f"sum_{lanes}({name}{lanes})" for lanes in _widths(unit, count))
+
+
+def _largest(unit: Unit, count: int) -> str:
+    found = ""
+    for lanes in _widths(unit, count):
+        part = f"largest_{lanes}(most{lanes})"
+        found = f"max_1({found}, {part})" if found else part
+    return found

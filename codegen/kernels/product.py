@@ -1,0 +1,215 @@
+"""Products of two maps, matrix by matrix: what attention is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors
+from codegen.kernels.unit import Unit
+from codegen.layout import Layout
+from codegen.writer import Writer
+from lfopt.ir import row_axis
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """The matrices: y[s][m, n] = sum over k of a[s][m, k] * b[s][k, n]. Steps are elements from one index to the next."""
+
+    heads: tuple[tuple[int, int, int, int], ...]  # of every axis before the last two: extent, and steps of a, b, y (in pixels)
+    rows: int  # m
+    depth: int  # k
+    columns: int  # n
+    a: tuple[int, int]  # steps along m, k
+    b: tuple[int, int]  # steps along k, n
+    y: int  # step along m, in pixels
+
+    @property
+    def count(self) -> int:
+        """Of products."""
+        found = 1
+        for extent, *_ in self.heads:
+            found *= extent
+        return found
+
+
+def product(out: Writer, unit: Unit, a: Layout, b: Layout, sources: tuple[int, int]) -> None:
+    """The kernel of a MatMul of two maps, which lie as `a` and `b` say."""
+    stack = _stack(unit, a, b)
+    if unit.flat or unit.images(unit.result).rows == 1:
+        _packed(out, unit, stack, sources)
+    else:
+        _by_rows(out, unit, stack, sources)
+
+
+def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
+    made = unit.layouts(unit.result)
+    rank = len(made.shape)
+    if min(len(a.shape), len(b.shape)) < 2 or made.order[-1] != rank - 1:
+        raise unit.unsupported(f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(made.order)}", "matrices, the last axis innermost")
+    heads: list[tuple[int, int, int, int]] = []
+    for axis in range(rank - 2):
+        steps: list[int] = []
+        for operand in (a, b):
+            at = axis - rank + len(operand.shape)
+            steps.append(operand.strides[at] if at >= 0 and operand.shape[at] > 1 else 0)
+        if made.shape[axis] > 1:
+            heads.append((made.shape[axis], steps[0], steps[1], made.strides[axis] // made.shape[-1]))
+    channels = made.shape[-1]
+    along_a, along_b = ((found.strides[-2], found.strides[-1]) for found in (a, b))
+    return _Stack(tuple(heads), a.shape[-2], a.shape[-1], channels, along_a, along_b, made.strides[-2] // channels)
+
+
+def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+    """Whole maps: the second matrix is packed in the order in which tiles read it, so that its own order does not matter."""
+    across, size = _tiles(unit, stack)
+    along = pixels(stack.rows, size, 1, [0], stack.rows)
+    names: dict[tuple[int, tuple[int, ...], int], str] = {}
+    for channels in across:
+        for part in along:
+            key = part.size, channels.lanes, _present(stack, channels)
+            if key not in names:
+                names[key] = f"{unit.name}_{len(names)}"
+                _tile(out, unit, stack, names[key], part, channels, channels.width)
+    scratch = unit.scratch(stack.depth * sum(channels.width * channels.tiles for channels in across))
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(sources[0], '0')}, *b = {unit.address(sources[1], '0')};")
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, '0')}, *restrict w = {scratch};")
+        by_heads = unit.shares_better(stack.count, sum(part.tiles for part in along)) or stack.count >= 4 * unit.target.threads
+        with unit.each(out, "s", stack.count, split=by_heads):
+            _locate(out, stack)
+            start = 0
+            for channels in across:
+                _pack(out, stack, channels, start)
+                start += stack.depth * channels.width * channels.tiles
+            for part in unit.tiles(out, along, "q", split=not by_heads):
+                out(f"const int p = {part.first} + q * {part.size};")
+                start = 0
+                for channels in unit.tiles(out, across, "t", split=False):
+                    out(f"const int c = {channels.first} + t * {channels.width};")
+                    name = names[part.size, channels.lanes, _present(stack, channels)]
+                    step = stack.depth * channels.width
+                    out(f"const int at = from + p * {stack.y};")
+                    to, extras = f"y + at * {stack.columns} + c", unit.arguments("at", "c", stack.columns)
+                    out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
+                    start += step * channels.tiles
+
+
+def _tiles(unit: Unit, stack: _Stack) -> tuple[list[Channels], int]:
+    """Register tiles, where the last vector may hold columns that are not there: zeros cost less than narrow vectors."""
+    rest = stack.columns % unit.target.lanes[0]
+    filled = stack.columns - rest + next((lanes for lanes in (0, *sorted(unit.target.lanes)) if lanes >= rest), 0)
+    across, size = tile(filled, stack.rows, unit.target)
+    *before, last = across
+    if filled > stack.columns and last.tiles > 1:
+        end = last.first + last.width * (last.tiles - 1)
+        before, last = [*before, last._replace(tiles=last.tiles - 1)], last._replace(first=end, tiles=1)
+    return [*before, last], size
+
+
+def _present(stack: _Stack, channels: Channels) -> int:
+    """Columns that are there, of a tile of the last run; of other runs, all."""
+    return min(channels.width, stack.columns - channels.first - channels.width * (channels.tiles - 1))
+
+
+def _locate(out: Writer, stack: _Stack) -> None:
+    """C statements: the matrices of product s, and the first pixel of its result."""
+    found: list[list[str]] = [[], [], []]
+    inside = stack.count
+    for extent, *steps in stack.heads:
+        inside //= extent
+        for terms, step in zip(found, steps, strict=True):
+            if step:
+                terms.append(f"s / {inside} % {extent} * {step}" if len(stack.heads) > 1 else f"s * {step}")
+    x, v, y = (" + ".join(terms) or "0" for terms in found)
+    out(f"const float *x = a + {x}, *v = b + {v};", f"const int from = {y};")
+    if not stack.heads:
+        out("(void)s;")
+
+
+def _pack(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
+    """Columns of the second matrix as (tiles, depth, channels of a tile), zeros where there are none."""
+    down, across = stack.b
+    width = channels.width
+    with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
+        out(f"const float *g = v + ({channels.first} + t * {width}) * {across};", f"float *restrict to = w + {start} + t * {stack.depth * width};")
+        present = _present(stack, channels)
+        with out.block(f"for (int k = 0; k < {stack.depth}; k++)"):
+            if across == 1:
+                at = 0
+                for lanes in channels.lanes:
+                    if at + lanes <= present:
+                        out(f"*(u{lanes} *)(to + k * {width} + {at}) = *(const u{lanes} *)(g + k * {down} + {at});")
+                    elif at < present:
+                        out(f"for (int c = {at}; c < {present}; c++) to[k * {width} + c] = g[k * {down} + c];")
+                    at += lanes
+            else:
+                out(f"for (int c = 0; c < {present}; c++) to[k * {width} + c] = g[k * {down} + c * {across}];")
+            if present < width:
+                out(f"for (int c = {present}; c < {width}; c++) to[k * {width} + c] = 0.0f;")
+
+
+def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
+    """One row at a time: the second matrix is read where it lies."""
+    rows = unit.images(sources[0]).rows, unit.images(unit.result).rows
+    if stack.b[1] != 1 or not unit.dense(sources[1]) or row_axis(unit.call.result) != len(unit.call.result) - 2 or rows[0] != rows[1]:
+        raise unit.unsupported("columns that do not lie side by side", "a second matrix that is there as a whole, row by row")
+    across, _ = tile(stack.columns, 1, unit.target)
+    part = Pixels(0, 1, 1, frozenset())
+    names: dict[tuple[int, ...], str] = {}
+    for channels in across:
+        if channels.lanes not in names:
+            names[channels.lanes] = f"{unit.name}_{len(names)}"
+            _tile(out, unit, stack, names[channels.lanes], part, channels, stack.b[0])
+    with out.kernel(unit.name):
+        out(f"const float *a = {unit.address(sources[0], 'r')}, *b = {unit.address(sources[1], '0')};")
+        out.all(unit.declarations())
+        out(f"float *y = {unit.address(unit.result, 'r')};")
+        with unit.each(out, "s", stack.count, split=True):
+            _locate(out, stack)
+            for channels in unit.tiles(out, across, "t", split=False):
+                out(f"const int c = {channels.first} + t * {channels.width};")
+                extras = unit.arguments("from", "c", stack.columns)
+                out(f"{names[channels.lanes]}(x, v + c, y + from * {stack.columns} + c{extras});")
+
+
+def _tile(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels, step: int) -> None:
+    """The function of a tile; `step`: from one row of the second matrix to the next."""
+    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    present = _present(stack, channels)
+    with out.block(f"static void {name}(const float *a, const float *restrict w, float *restrict y{unit.parameters})"):
+        for p in range(part.size):
+            out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
+        with out.block(f"for (int i = 0; i < {stack.depth}; i++)"):
+            out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {offsets[k]});" for k, lanes in enumerate(channels.lanes))
+            for p in range(part.size):
+                out(f"float a{p} = a[{p * stack.a[0]}];")
+                out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
+            out(f"a += {stack.a[1]};", f"w += {step};")
+        if present == channels.width:
+            unit.store(out, part.size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
+        else:
+            _store_present(out, unit, stack, part.size, channels, present)
+    out("")
+
+
+def _store_present(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels, present: int) -> None:
+    """The stores of a tile whose last vector has columns that are not there: that goes in narrower vectors."""
+    whole = [lanes for k, lanes in enumerate(channels.lanes) if sum(channels.lanes[: k + 1]) <= present]
+    at, last = sum(whole), len(whole)
+    unit.store(out, size, whole, stack.columns, "s{p}_{k}", stack.y)
+    for p in range(size):
+        with out.block(""):
+            out(f"float rest[{channels.lanes[last]}];", f"*(u{channels.lanes[last]} *)rest = s{p}_{last};")
+            offset = 0
+            for lanes in _narrow(unit, present - at):
+                with out.block(""):
+                    out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
+                    out.all(unit.finish("s", lanes, p * stack.y, at + offset, stack.columns))
+                    out(f"*(u{lanes} *)(y + {p * stack.y * stack.columns + at + offset}) = s;")
+                offset += lanes
+
+
+def _narrow(unit: Unit, count: int) -> Sequence[int]:
+    return [lanes for part in channels_in(vectors(count, unit.target), 1) for lanes in part.lanes * part.tiles]

@@ -1,0 +1,322 @@
+"""Which kernel makes which operator on quantised maps: bytes in, bytes out, in the integer arithmetic of `lfopt.ops.integer`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from codegen.kernels.dots import LANES, LARGEST, Products, constants, convolution, ctype, depthwise, extents, is_signed, rows
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window
+from codegen.layout import Layout
+from codegen.writer import Writer
+from lfopt.ir import Quantization, Tensor
+from lfopt.ops import integer as by
+from lfopt.ops.fixed_point import Factors
+from lfopt.ops.integer import Arithmetic
+from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.windows import windows
+
+BLOCK = 64  # bytes of a vector
+
+
+def quantized(out: Writer, unit: Unit) -> None:
+    """Write the C function of an operator on quantised maps. Raises Unsupported."""
+    if not unit.target.dots:
+        raise unit.unsupported(f"quantised maps, target {unit.target.name}", "fast kernels for them where there are AVX-512 and its VNNI")
+    how = by.arithmetic(unit.call)
+    if len(unit.call.results) != 1 or how not in KERNELS:
+        raise unit.unsupported(f"{len(unit.call.results)} results, or arithmetic {how.value!r}", ", ".join(key.value for key in KERNELS))
+    KERNELS[how](out, unit)
+
+
+# -- sums ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def _sums(out: Writer, unit: Unit) -> None:
+    if unit.call.operator.kind == "Conv":
+        _conv(out, unit)
+    elif unit.call.operator.kind in ("Gemm", "MatMul"):
+        _product(out, unit)
+    else:
+        raise unit.unsupported("an operator that has no kernel", "Conv, Gemm, MatMul")
+
+
+def _weights(unit: Unit) -> np.ndarray:
+    """Constant weights less their zero points, as int8. Raises Unsupported."""
+    value, tensor = unit.constant(1), unit.call.tensors[1]
+    found = _quantization(tensor)
+    axis = -1 if found.axis is None else found.axis
+    zeros = np.reshape(found.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if found.axis is not None else ())
+    centred = value.astype(np.int16) - zeros.astype(np.int16)
+    if centred.min() < -128 or centred.max() > 127:
+        raise unit.unsupported("weights that less their zero point leave int8", "weights that stay inside")
+    return centred.astype(np.int8)
+
+
+def _products(unit: Unit, weights: np.ndarray) -> Products:
+    """With bias and factors of every channel. Raises Unsupported."""
+    call, found = unit.call, by.contraction(unit.call)
+    count = len(weights)
+    multiplier, shift = (np.broadcast_to(f, (count,)) for f in found.by)
+    if 2 * found.largest * float(np.max(multiplier / 2.0**shift)) >= LARGEST:
+        raise unit.unsupported("results far beyond the range of bytes", "sums that fit int32 when they are scaled")
+    bias = by.bias(call)
+    if bias.ndim == 2 and bias.shape[0] != 1:
+        raise unit.unsupported(f"a bias of {list(bias.shape)}", "one for each channel")
+    return Products(
+        weights, np.broadcast_to(bias.reshape(-1), (count,)), multiplier, shift, _quantization(call.tensors[0]).zero_point[0], _zero_out(unit)
+    )
+
+
+def _quantization(tensor: Tensor | None) -> Quantization:
+    assert tensor is not None
+    assert tensor.quantization is not None
+    return tensor.quantization
+
+
+def _zero_out(unit: Unit) -> int:
+    return _quantization(unit.call.result_tensors[0]).zero_point[0]
+
+
+def _on_images(unit: Unit) -> None:
+    """Raises Unsupported where a map is not an image in pixels."""
+    if not all(unit.layouts(m).in_pixels for m in (unit.operand(0), unit.result)):
+        raise unit.unsupported(f"an input of shape {list(unit.call.shape(0))}", "[1, C, H, W]")
+
+
+def _window(unit: Unit) -> Window:
+    rows_, columns = windows(unit.call)
+    return Window(
+        unit.operand(0), (rows_.kernel, columns.kernel), (rows_.stride, columns.stride), (rows_.dilation, columns.dilation), (rows_.pad, columns.pad)
+    )
+
+
+def _conv(out: Writer, unit: Unit) -> None:
+    _on_images(unit)
+    call, weights, group = unit.call, _weights(unit), unit.call.attribute("group", 1)
+    channels, window = call.shape(0)[1], _window(unit)
+    if group == channels == len(weights):
+        depthwise(out, unit, window, _products(unit, weights))
+        return
+    dense = weights
+    if group > 1:
+        dense = np.zeros((len(weights), channels, *weights.shape[2:]), np.int8)
+        made, read = len(weights) // group, weights.shape[1]
+        for g in range(group):
+            dense[g * made : (g + 1) * made, g * read : (g + 1) * read] = weights[g * made : (g + 1) * made]
+    convolution(out, unit, window, _products(unit, dense))
+
+
+def _product(out: Writer, unit: Unit) -> None:
+    """Gemm and MatMul with constant weights: a convolution of one tap."""
+    call = unit.call
+    if not call.constant[1] or call.constant[0] or len(call.shape(1)) != 2 or call.attribute("transA", 0):
+        raise unit.unsupported("transA, operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
+    weights = _weights(unit)
+    weights = weights if call.operator.kind == "Gemm" and call.attribute("transB", 0) else weights.T
+    source, shape = unit.operand(0), call.shape(0)
+    behind = unit.layouts(source)
+    if behind.shape != shape:  # a map flattened: our order of its elements is another
+        if not behind.in_pixels or shape != (1, behind.tensor.elements):
+            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
+        weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
+        whole = Layout(replace(behind.tensor, shape=shape), (0, 1))
+        layouts = unit.layouts
+        unit = replace(unit, layouts=lambda m: whole if m == source else layouts(m))
+    elif behind.order[-1] != len(shape) - 1:
+        raise unit.unsupported(f"axes in the order {list(behind.order)}", "the last axis innermost")
+    convolution(out, unit, Window(source, (1, 1)), _products(unit, weights[:, :, None, None]))
+
+
+# -- elementwise ---------------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _blocks(out: Writer, unit: Unit, count: int, lanes: int, *, split: bool) -> Iterator[None]:
+    """A loop over so many elements: `c` is the first of a vector, `some` are the lanes that there are."""
+    turns, rest = -(-count // lanes), count % lanes
+    shared = split and unit.shared and unit.target.threads > 1
+    first, stop = (f"FIRST({turns})", f"STOP({turns})") if shared else ("0", str(turns))
+    everything = f"{(1 << lanes) - 1:#x}"
+    with out.block(f"for (int t = {first}; t < {stop}; t++)"):
+        out(f"const int c = t * {lanes};")
+        there = f"c + {lanes} <= {count} ? {everything} : {(1 << rest) - 1:#x}" if rest else everything
+        out(f"const __mmask{lanes} some = (__mmask{lanes})({there});")
+        yield
+
+
+def _operands(unit: Unit) -> list[tuple[int, str]]:
+    """(map, what it has a value for: every element, or every channel) of an operator on maps. Raises Unsupported."""
+    made, found = unit.layouts(unit.result), list[tuple[int, str]]()
+    for index in range(len(unit.call.operator.inputs)):
+        if unit.call.constant[index]:
+            raise unit.unsupported("a constant", "feature maps")
+        m, shape = unit.operand(index), unit.call.shape(index)
+        lies = unit.layouts(m)
+        if shape == made.shape and lies.shape == made.shape and lies.order == made.order:
+            found.append((m, "element"))
+        elif made.in_pixels and shape == (1, made.shape[1], 1, 1) and lies.extents.elements == made.shape[1]:
+            found.append((m, "channel"))
+        else:
+            raise unit.unsupported(f"an operand of {list(shape)}", "one as large as the result, or one value for every channel")
+    return found
+
+
+def _elementwise(out: Writer, unit: Unit, value: str, lines: Callable[[], list[str]]) -> None:
+    """Loops in which v0, v1, ... are 16 elements of the operands, as int32, and `value` is the result."""
+    made, operands = extents(unit, unit.result), _operands(unit)
+    kind = ctype(unit, unit.result)
+    by_pixel = any(reach == "channel" for _, reach in operands)
+    with out.kernel(unit.name):
+        for k, (m, reach) in enumerate(operands):
+            out(f"const {ctype(unit, m)} *x{k} = {unit.address(m, 'r' if reach == 'element' else '0')};")
+        out(f"{kind} *y = {unit.address(unit.result, 'r')};")
+        if not by_pixel:
+            with _blocks(out, unit, made.row, LANES, split=True):
+                _vector(out, unit, operands, "c", value, lines())
+            return
+        with unit.each_pixel(out, made.pixels), _blocks(out, unit, made.channels, LANES, split=False):
+            _vector(out, unit, operands, f"p * {made.channels} + c", value, lines())
+
+
+def _vector(out: Writer, unit: Unit, operands: list[tuple[int, str]], at: str, value: str, lines: list[str]) -> None:
+    for k, (m, reach) in enumerate(operands):
+        out(f"const __m512i v{k} = from_{_short(unit, m)}(x{k} + {at if reach == 'element' else 'c'}, some);")
+    out.all(lines)
+    out(f"to_{_short(unit, unit.result)}(y + {at}, some, {value});")
+
+
+def _short(unit: Unit, m: int) -> str:
+    return ctype(unit, m).removesuffix("_t")
+
+
+def _all(value: int) -> str:
+    """C expression: a vector of one int32; what is beyond wraps around."""
+    return f"_mm512_set1_epi32({(value + (1 << 31)) % (1 << 32) - (1 << 31)})".replace("-2147483648", "INT32_MIN")
+
+
+def _terms(out: Writer, unit: Unit) -> None:
+    found = by.sum_terms(unit.call)
+    zeros = [_quantization(tensor).zero_point[0] for tensor in unit.call.tensors]
+    start = (1 << found.shift - 1) - sum(m * z for m, z in zip(found.multipliers, zeros, strict=True))
+
+    def lines() -> list[str]:
+        adds = [f"sum = _mm512_add_epi32(sum, _mm512_mullo_epi32(v{k}, {_all(m)}));" for k, m in enumerate(found.multipliers)]
+        return [f"__m512i sum = {_all(start)};", *adds]
+
+    _elementwise(out, unit, f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(unit))})", lines)
+
+
+def _factors(unit: Unit, found: Factors, largest: int) -> tuple[str, str, int]:
+    """One factor for all as arguments of `rescaled_16`. Raises Unsupported where results may not fit."""
+    if found.multiplier.size != 1 or 2 * largest * float(found.multiplier.flat[0]) / 2.0 ** float(found.shift.flat[0]) >= LARGEST:
+        raise unit.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
+    return _all(int(found.multiplier.flat[0])), _all(int(found.shift.flat[0]) - 1), 2 * _zero_out(unit) + 1
+
+
+def _mul(out: Writer, unit: Unit) -> None:
+    times, less, up = _factors(unit, by.product_factors(unit.call), 1 << 16)
+    a, b = (f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})" for k, tensor in enumerate(unit.call.tensors))
+    _elementwise(out, unit, f"rescaled_16(_mm512_mullo_epi32({a}, {b}), {times}, {less}, {up})", list)
+
+
+def _table(out: Writer, unit: Unit) -> None:
+    index = next(i for i, constant in enumerate(unit.call.constant) if not constant)
+    source, made = unit.operand(index), extents(unit, unit.result)
+    if unit.layouts(source).sequence != unit.layouts(unit.result).sequence:
+        raise unit.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
+    with out.kernel(unit.name):
+        out(f"const uint8_t *table = {constants(unit, by.table(unit.call).view(np.uint8))};")
+        out(f"const uint8_t *x = (const uint8_t *){unit.address(source, 'r')};", f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
+        with _blocks(out, unit, made.row, BLOCK, split=True):
+            out("_mm512_mask_storeu_epi8(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
+
+
+# -- pools ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _mean(out: Writer, unit: Unit) -> None:
+    """A mean, or sum, over all rows and pixels."""
+    call, source = unit.call, unit.operand(0)
+    pool = call.operator.kind == "AveragePool"
+    everything = all(w.kernel == w.size and w.size_out == 1 and not w.pad for w in windows(call)) if pool else reduced_axes(call) == {2, 3}
+    if not everything or not unit.layouts(source).in_pixels:
+        raise unit.unsupported(f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels")
+    image, count = unit.layouts(source).extents, prod(call.shape(0)[2:])
+    times, less, up = _factors(unit, by.mean_factors(call, np.array(count)), count * 255)
+    start = -count * _quantization(call.tensors[0]).zero_point[0]
+    with out.kernel(unit.name):
+        out(f"{ctype(unit, unit.result)} *y = {unit.address(unit.result, 'r')};")
+        with _blocks(out, unit, image.channels, LANES, split=True):
+            out(f"__m512i sum = {_all(start)};")
+            with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
+                out(f"const {ctype(unit, source)} *x = {unit.address(source, 'h')};")
+                added = f"from_{_short(unit, source)}(x + p * {image.channels} + c, some)"
+                out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
+            out(f"to_{_short(unit, unit.result)}(y + c, some, rescaled_16(sum, {times}, {less}, {up}));")
+
+
+def _max_pool(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if call.operator.kind != "MaxPool" or call.tensors[0] is None or by.recoding(call.tensors[0], call.result_tensors[0]) is not None:
+        raise unit.unsupported("another operator, or a scale that changes", "MaxPool")
+    _on_images(unit)
+    window = _window(unit)
+    source, made = extents(unit, window.map), extents(unit, unit.result)
+    signed = is_signed(unit, window.map)
+    with out.kernel(unit.name):
+        rows(out, unit, window, -128 if signed else 0, BLOCK)
+        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
+        with unit.each_pixel(out, made.pixels), _blocks(out, unit, made.channels, BLOCK, split=False):
+            out(f"const int at = p * {window.strides[1] * source.channels} + c;", "__m512i most = _mm512_loadu_si512(x[0] + at);")
+            with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
+                for k in range(window.kernel[1]):
+                    read = f"_mm512_loadu_si512(x[k] + at + {k * window.dilations[1] * source.channels})"
+                    out(f"most = _mm512_max_{'epi8' if signed else 'epu8'}(most, {read});")
+            out(f"_mm512_mask_storeu_epi8(y + p * {made.channels} + c, some, most);")
+
+
+# -- side by side --------------------------------------------------------------------------------------------------------------------------
+
+
+def _concat(out: Writer, unit: Unit) -> None:
+    """A concatenation of channels, each operand brought to the result's scale."""
+    call, made = unit.call, unit.layouts(unit.result)
+    axis = call.attribute("axis", 0) % len(call.result)
+    count = len(call.operator.inputs)
+    if call.operator.kind != "Concat" or any(call.constant) or any(unit.layouts(m).order != made.order for m in map(unit.operand, range(count))):
+        raise unit.unsupported("another operator, a constant, or operands that lie otherwise than the result", "feature maps side by side")
+    if made.order[-1] != axis:
+        raise unit.unsupported(f"axis {axis} of {list(call.result)}", "channels")
+    image, first = extents(unit, unit.result), 0
+    with out.kernel(unit.name):
+        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
+        out.all(f"const uint8_t *x{k} = (const uint8_t *){unit.address(unit.operand(k), 'r')};" for k in range(count))
+        with unit.each_pixel(out, image.pixels):
+            for k in range(count):
+                channels, tensor = extents(unit, unit.operand(k)).channels, call.tensors[k]
+                assert tensor is not None
+                found, to = by.recoding(tensor, call.result_tensors[0]), f"y + p * {image.channels} + {first}"
+                if found is None:
+                    out(f"memcpy({to}, x{k} + p * {channels}, {channels});")
+                else:
+                    with _blocks(out, unit, channels, BLOCK, split=False):
+                        read = f"_mm512_maskz_loadu_epi8(some, x{k} + p * {channels} + c)"
+                        out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, {constants(unit, found.view(np.uint8))}));")
+                first += channels
+
+
+KERNELS: dict[Arithmetic, Callable[[Writer, Unit], None]] = {
+    Arithmetic.SUMS: _sums,
+    Arithmetic.TERMS: _terms,
+    Arithmetic.PRODUCT: _mul,
+    Arithmetic.TABLE: _table,
+    Arithmetic.MEAN: _mean,
+    Arithmetic.EXTREME: _max_pool,
+    Arithmetic.CHOICE: _concat,
+}

@@ -1,0 +1,379 @@
+"""Convolutions 3 x 3 by Winograd's algorithm: tiles of the map are transformed, multiplied point by point with transformed weights, transformed back.
+
+Y = A ((G g G') * (B d B')) A' for tiles of T x T results from (T + 2) x (T + 2) pixels; the product is summed over the input channels before A.
+Lavin and Gray, arXiv:1509.09308, section 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from codegen.kernels.tiles import LATENCY, Channels, tile, vectors
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window
+from codegen.layout import Image
+from codegen.tails import Extra, number
+from codegen.target import Target
+from codegen.writer import Writer
+
+# The points besides 0 and infinity are these and their negatives. With 11/16 and 11/8 the error is half of what it is with the usual 1 and 2.
+POINTS = {2: (1.0,), 4: (0.6875, 1.375)}
+CHUNK = 32  # channels that are summed before they are added to the rest: sums of sums lose less, so that tiles of 4 are as exact as one long sum
+PITCH = 64  # pixels of a multiple of so many channels would share few sets of the cache
+BLOCK = 1 << 15  # floats of transformed tiles that are made at a time, at most: an eighth of a common L2 cache
+LARGE = 1 << 21  # floats of transformed weights from which on they come from memory,
+WHOLE = 1 << 20  # so that blocks should be few: of so many floats
+
+# What takes time, in vectors multiplied and added to a sum: the choice that lost least on 175 shapes, with caches cold and warm, on a Zen 4 core.
+TRANSFORM = 6  # to transform a vector there or back, for each point
+WEIGHTS = 2  # to fetch a vector of weights from memory
+CALL = 10000  # whatever the size of the map
+GAIN = 0.9  # a larger tile has larger weights, and rounds more: it has to take a tenth less
+
+
+# -- choice ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def worthwhile(read: Image, made: Image, target: Target, most: int = 4) -> int:
+    """Results of a tile along each axis, at most so many, with which the convolution takes least time; 0: it is direct."""
+    best = 0
+    for size in POINTS:
+        if size <= most and time(size, read, made, target) < GAIN * time(best, read, made, target):
+            best = size
+    return best
+
+
+def time(size: int, read: Image, made: Image, target: Target) -> float:
+    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory."""
+    inputs, outputs = len(vectors(read.channels, target)), len(vectors(made.channels, target))
+    if not size:
+        return 9 * read.channels * (made.rows * steps(made.channels, made.pixels, target) + WEIGHTS * outputs)
+    tiles, points = -(-made.rows // size) * -(-made.pixels // size), (size + 2) ** 2
+    products = read.channels * (steps(made.channels, tiles, target) + WEIGHTS * outputs)
+    return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
+
+
+def steps(channels: int, pixels: int, target: Target) -> int:
+    """Time for one input channel and tap of so many pixels."""
+    across, size = tile(channels, pixels, target)
+    return -(-pixels // size) * sum(each.tiles * max(len(each.lanes) * size, len(each.lanes) + size, LATENCY) for each in across)
+
+
+class Cut(NamedTuple):
+    """How tiles are dealt with: in runs, as many as are summed at a time, and in blocks of runs, as many as are transformed at a time."""
+
+    tiles: int
+    runs: int  # that the tiles are cut into evenly
+    blocks: int  # that the runs are cut into evenly
+    across: tuple[Channels, ...]  # of the result, made one after the other for a block
+
+    @property
+    def slices(self) -> int:
+        """Tiles of channels."""
+        return sum(channels.tiles for channels in self.across)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tiles in a run, longest first."""
+        return sorted({stop - start for start, stop in pairwise(self.tiles * k // self.runs for k in range(self.runs + 1))}, reverse=True)
+
+    @property
+    def block(self) -> int:
+        """Tiles in the largest block."""
+        ends = [self.tiles * (self.runs * k // self.blocks) // self.runs for k in range(self.blocks + 1)]
+        return max(stop - start for start, stop in pairwise(ends))
+
+
+def cut(size: int, read: Image, made: Image, rows: int, target: Target) -> Cut:
+    """Blocks whose transforms stay in the L2 cache while the weights pass by; or few blocks, where those are large."""
+    tiles = -(-rows // size) * -(-made.pixels // size)
+    across, run = tile(made.channels, tiles, target)
+    runs, points = -(-tiles // run), (size + 2) ** 2
+    room = BLOCK if points * read.channels * made.channels < LARGE else WHOLE
+    most = max(1, room // (points * run * read.channels))
+    return Cut(tiles, runs, -(-runs // most), tuple(across))
+
+
+# -- transforms ------------------------------------------------------------------------------------------------------------------------------
+
+
+class Matrices(NamedTuple):
+    """The transforms along one axis, for tiles of T results."""
+
+    inward: np.ndarray  # B: (T + 2, T + 2)
+    weights: np.ndarray  # G: (T + 2, 3)
+    outward: np.ndarray  # A: (T, T + 2)
+
+
+def matrices(size: int) -> Matrices:
+    """The transforms for tiles of `size` results: polynomials by their values at 0, at p and -p for every p in POINTS, and at infinity.
+
+    >>> inward, weights, outward = matrices(2)
+    >>> outward @ ((weights @ [1, 2, 3]) * (inward @ [3, 1, 4, 1]))  # [3 + 2 + 12, 1 + 8 + 3]
+    array([17., 12.])
+    """
+    points = [0.0, *(signed for p in POINTS[size] for signed in (p, -p))]
+    inward, weights, outward = np.zeros((size + 2, size + 2)), np.zeros((size + 2, 3)), np.zeros((size, size + 2))
+    for k, point in enumerate(points):
+        others = [other for other in points if other != point]
+        inward[k, :-1] = np.poly(others)[::-1]
+        weights[k] = point ** np.arange(3) / np.prod([point - other for other in others])
+        outward[:, k] = point ** np.arange(size)
+    last = POINTS[size][0] ** (size - 1)  # so that `outward` can leave a power of the first point to the end
+    inward[-1], weights[-1, -1], outward[-1, -1] = np.poly(points)[::-1], 1 / last, last
+    return Matrices(inward, weights, outward)
+
+
+def transformed(weights: np.ndarray, channels: Channels, size: int) -> np.ndarray:
+    """G g G': (slices, points, input channels, channels of a slice)."""
+    transform = matrices(size).weights
+    part = weights[channels.first : channels.first + channels.width * channels.tiles].astype(np.float64)
+    made = np.kron(transform, transform) @ part.reshape(-1, 9).T  # (points, output channels x input channels)
+    return made.astype(np.float32).reshape(len(made), channels.tiles, channels.width, -1).transpose(1, 0, 3, 2)
+
+
+def inward(d: list[str], v: list[str], lanes: int) -> list[str]:
+    """C statements: v = B d, one row or column of a tile."""
+    if len(d) == 4:
+        terms = (f"{d[2]} - {d[0]}", f"{d[2]} + {d[1]}", f"{d[2]} - {d[1]}", f"{d[3]} - {d[1]}")
+        return [f"v{lanes} {name} = {term};" for name, term in zip(v, terms, strict=True)]
+    a, b = POINTS[4]
+    both, product = _splat(a * a + b * b, lanes), _splat(a * a * b * b, lanes)
+    found = [f"v{lanes} {v[0]} = {product} * {d[0]} + ({d[4]} - {both} * {d[2]});"]
+    for (plus, minus), here, there in ((v[1:3], a, b), (v[3:5], b, a)):
+        other, even, odd = _splat(there * there, lanes), f"e{plus}", f"o{plus}"
+        found.append(f"v{lanes} {even} = {d[4]} - {other} * {d[2]}, {odd} = {d[3]} - {other} * {d[1]};")
+        found.append(f"v{lanes} {plus} = {even} + {_splat(here, lanes)} * {odd}, {minus} = {even} - {_splat(here, lanes)} * {odd};")
+    return [*found, f"v{lanes} {v[5]} = {product} * {d[1]} + ({d[5]} - {both} * {d[3]});"]
+
+
+def outward(m: list[str], y: list[str], lanes: int) -> list[str]:
+    """C statements: y = A m, one row or column of a tile; y[k] is still to be multiplied by the first point to the power of k.
+
+    No sum is of two products: compilers could contract such a sum in two ways, and bits would depend on it.
+    """
+    if len(y) == 2:
+        return [f"v{lanes} {y[0]} = {m[0]} + ({m[1]} + {m[2]});", f"v{lanes} {y[1]} = ({m[1]} - {m[2]}) + {m[3]};"]
+    even, odd = (f"e{y[0]}a", f"e{y[0]}b"), (f"o{y[0]}a", f"o{y[0]}b")
+    found = [f"v{lanes} {e} = {p} + {q}, {o} = {p} - {q};" for e, o, (p, q) in zip(even, odd, (m[1:3], m[3:5]), strict=True)]
+    ratio = POINTS[4][1] / POINTS[4][0]
+    for k, (a, b) in enumerate((even, odd, even, odd)):
+        first = {0: f"{m[0]} + ", 3: f"{m[5]} + "}.get(k, "")
+        found.append(f"v{lanes} {y[k]} = {first}({a} + {_splat(ratio**k, lanes)} * {b});")
+    return found
+
+
+def _splat(value: float, lanes: int) -> str:
+    return f"SPLAT_{lanes}({number(value)})"
+
+
+# -- kernel ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def winograd(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None, size: int, rows: int = 0) -> None:
+    """The kernel of a unit: it makes `rows` rows (0: all) from row r on, or what there is of them, in tiles of `size`, which divides `rows`.
+
+    Threads share each call. `weights`: (output channels, input channels, 3, 3), `bias`: (output channels,).
+    """
+    made = unit.images(unit.result)
+    shift = np.zeros(made.channels, np.float32) if bias is None else bias
+    _Kernel(out, unit, window, size, cut(size, unit.images(window.map), made, rows or made.rows, unit.target)).write(weights, shift)
+
+
+class _Kernel:
+    """Scratch memory holds v, (points, tiles of a block, input channels), and s, (points, tiles of a block, channels of a slice)."""
+
+    def __init__(self, out: Writer, unit: Unit, window: Window, size: int, cut: Cut) -> None:
+        self.out, self.unit, self.window, self.size, self.cut = out, unit, window, size, cut
+        self.read, self.made = unit.images(window.map), unit.images(unit.result)
+        self.side = size + 2  # of a tile that is read
+        self.points = self.side**2
+        self.in_row = -(-self.made.pixels // size)  # tiles
+        self.pitch = self.read.channels + (16 if self.read.channels % PITCH == 0 else 0)  # floats of v from one tile to the next
+
+    def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
+        """The function of the unit, after those that it calls."""
+        out, cut = self.out, self.cut
+        for k, (_, left, right) in enumerate(self._edges()):
+            self._inward_function(f"{self.unit.name}_in{k}", left, right)
+        for channels in cut.across:
+            for length in cut.lengths:
+                self._sum_function(length, channels.lanes)
+        for lanes in dict.fromkeys(lanes for channels in cut.across for lanes in channels.lanes):
+            for columns in self._columns():
+                self._outward_function(lanes, columns)
+        floats = self.points * cut.block * self.pitch
+        scratch = self.unit.scratch(floats + self.points * cut.block * max(channels.width for channels in cut.across))
+        pieces = cut.blocks * cut.slices
+        with out.kernel(self.unit.name):
+            out(f"float *v = {scratch}, *s = v + {floats};", "int have = -1; /* block that is in v */")
+            with out.block(f"for (int t = FIRST({pieces}); t < STOP({pieces}); t++)"):
+                out(f"const int block = t / {cut.slices}, slice = t % {cut.slices};")
+                out(f"const int low = {cut.runs} * block / {cut.blocks}, high = {cut.runs} * (block + 1) / {cut.blocks};")
+                out(f"const int first = {cut.tiles} * low / {cut.runs}, count = {cut.tiles} * high / {cut.runs} - first;")
+                with out.block("for (int k = 0; k < count && have != block; k++)"):
+                    self._inward()
+                out("have = block;")
+                for channels, start in self._slices():
+                    self._slice(channels, start, weights, bias)
+
+    def _slices(self) -> Iterator[tuple[Channels, int]]:
+        """Tiles of channels and which slice is their first, in branches of which one is taken."""
+        start = 0
+        for channels in self.cut.across:
+            last = start + channels.tiles == self.cut.slices
+            with self.out.block("else" if last and start else "" if last else f"{'else ' if start else ''}if (slice < {start + channels.tiles})"):
+                yield channels, start
+            start += channels.tiles
+
+    def _slice(self, channels: Channels, start: int, weights: np.ndarray, bias: np.ndarray) -> None:
+        """A slice of a block: the sums at each point, then the results."""
+        out, blob = self.out, self.unit.blob
+        step = self.read.channels * channels.width
+        shift = blob.add(bias[channels.first : channels.first + channels.width * channels.tiles])
+        packed = blob.add(transformed(weights, channels, self.size))
+        out(f"const int g = slice - {start};" if start else "const int g = slice;")
+        out(f"const float *w = {packed} + (size_t)g * {self.points * step}, *b = {shift} + g * {channels.width};")
+        with out.block(f"for (int z = 0; z < {self.points}; z++)"), out.block("for (int k = low; k < high; k++)"):
+            self._sum(channels, step)
+        with out.block("for (int k = 0; k < count; k++)"):
+            self._outward(channels)
+
+    def _choose(self, choices: list[tuple[str, str]]) -> None:
+        """Calls, each with the condition on which it is made; the last is made where no other is."""
+        for k, (condition, call) in enumerate(choices):
+            guard = f"if ({condition}) " if k < len(choices) - 1 else ""
+            self.out(f"{'else ' if k else ''}{guard}{call};")
+
+    # -- B d B' ------------------------------------------------------------------------------------------------------------------------------
+
+    def _edges(self) -> list[tuple[int, int, int]]:
+        """Of the tiles in a row: (where those stop that are alike, columns of a tile before the map, its column where the map ends)."""
+        found: list[tuple[int, int, int]] = []
+        for p in range(self.in_row):
+            start = p * self.size - self.window.pads[1]
+            left, right = max(0, -start), min(self.side, self.read.pixels - start)
+            found = [*(found[:-1] if found and found[-1][1:] == (left, right) else found), (p + 1, left, right)]
+        return found
+
+    def _inward(self) -> None:
+        """Tile k of a block to v."""
+        out, size, (above, before) = self.out, self.size, self.window.pads
+        zeros = self.unit.blob.add(np.zeros(self.side * self.read.channels))
+        there = f"{self.unit.address(self.window.map, '(h + i)')} + at * {self.read.channels}"
+        out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
+        out(f"const int at = larger(p * {size} - {before}, 0);", f"const float *x[{self.side}];")
+        out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
+        self._choose([(f"p < {stop}", f"{self.unit.name}_in{k}(x, v + k * {self.pitch})") for k, (stop, _, _) in enumerate(self._edges())])
+
+    def _inward_function(self, name: str, left: int, right: int) -> None:
+        """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
+        out, axis, channels = self.out, range(self.side), self.read.channels
+        with out.block(f"static void {name}(const float *const *x, float *restrict v)"):
+            for lanes in self.unit.over(out, channels):
+                for j in axis:
+                    for i in axis:
+                        value = f"*(const u{lanes} *)(x[{i}] + {(j - left) * channels} + c)" if left <= j < right else f"SPLAT_{lanes}(0.0f)"
+                        out(f"v{lanes} d{i}{j} = {value};")
+                    out.all(inward([f"d{i}{j}" for i in axis], [f"t{i}{j}" for i in axis], lanes))
+                for i in axis:
+                    out.all(inward([f"t{i}{j}" for j in axis], [f"v{i}{j}" for j in axis], lanes))
+                    for j in axis:
+                        out(f"*(u{lanes} *)(v + {(i * self.side + j) * self.cut.block * self.pitch} + c) = v{i}{j};")
+        out("")
+
+    # -- sums over input channels ------------------------------------------------------------------------------------------------------------
+
+    def _sum(self, channels: Channels, step: int) -> None:
+        """Run k at point z, from v and w to s."""
+        cut = self.cut
+        self.out(f"const int n = {cut.tiles} * k / {cut.runs} - first, length = {cut.tiles} * (k + 1) / {cut.runs} - first - n;")
+        place = f"(z * {cut.block} + n)"
+        arguments = f"(v + {place} * {self.pitch}, w + z * {step}, s + {place} * {channels.width})"
+        self._choose([(f"length == {length}", f"{self._sum_name(length, channels.lanes)}{arguments}") for length in cut.lengths])
+        if len(cut.lengths) == 1:
+            self.out("(void)length;")
+
+    def _sum_name(self, length: int, lanes: tuple[int, ...]) -> str:
+        return f"{self.unit.name}_sum{length}x{'_'.join(map(str, lanes))}"
+
+    def _sum_function(self, length: int, lanes: tuple[int, ...]) -> None:
+        out, inputs, width = self.out, self.read.channels, sum(lanes)
+        tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
+        offsets = [sum(lanes[:k]) for k in range(len(lanes))]
+        name = f"static void {self._sum_name(length, lanes)}(const float *restrict v, const float *restrict w, float *restrict y)"
+        with out.block(name), out.block(f"for (int from = 0; from < {inputs}; from += {CHUNK})"):
+            out.all(f"v{each} s{p}_{k} = SPLAT_{each}(0.0f);" for p, k, each in tile)
+            with out.block(f"for (int i = from, to = smaller(from + {CHUNK}, {inputs}); i < to; i++)"):
+                out.all(f"v{each} w{k} = *(const u{each} *)(w + {offsets[k]});" for k, each in enumerate(lanes))
+                for p in range(length):
+                    out(f"float a{p} = v[{p * self.pitch} + i];")
+                    out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(lanes)))
+                out(f"w += {width};")
+            if inputs > CHUNK:
+                with out.block("if (from)"):
+                    out.all(f"s{p}_{k} += *(const u{each} *)(y + {p * width + offsets[k]});" for p, k, each in tile)
+            out.all(f"*(u{each} *)(y + {p * width + offsets[k]}) = s{p}_{k};" for p, k, each in tile)
+        out("")
+
+    # -- A m A' and the tail -----------------------------------------------------------------------------------------------------------------
+
+    def _columns(self) -> list[int]:
+        """Results in a row of a tile: of most tiles, and of the last in a row of the map."""
+        last = (self.made.pixels - 1) % self.size + 1
+        return sorted({last, self.size if self.in_row > 1 else last}, reverse=True)
+
+    def _outward(self, channels: Channels) -> None:
+        """Tile k of a block, from s to the map."""
+        size, done = self.size, 0
+        self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
+        for lanes, same in groupby(channels.lanes):
+            count = len([*same])
+            sums = f"s + k * {channels.width} + {done}, {self.cut.block * channels.width}"
+            arguments = f"(m, {sums}, b + {done}, h, p, {channels.first + done} + g * {channels.width}, {count})"
+            names = [f"{self._outward_name(lanes, columns)}{arguments}" for columns in self._columns()]
+            self._choose([(f"p + {size} <= {self.made.pixels}", name) for name in names])
+            done += lanes * count
+
+    def _outward_name(self, lanes: int, columns: int) -> str:
+        return f"{self.unit.name}_out{columns}x{lanes}"
+
+    def _outward_function(self, lanes: int, columns: int) -> None:
+        """So many columns of a tile, whose first result is in row h and pixel p; `count` vectors from channel c on."""
+        out, unit, size, channels = self.out, self.unit, self.size, self.made.channels
+        axis, extras = range(self.side), unit.tail.extras
+        head = "const context *m, const float *restrict s, int step, const float *restrict b, int h, int p, int c, int count"
+        with out.block(f"static void {self._outward_name(lanes, columns)}({head})"):
+            out(f"const int rows = smaller({self.made.rows} - h, {size});", f"float *to[{size}];")
+            out.all(f"const float *{extra.name}s[{size}];" for extra in extras)
+            with out.block("for (int i = 0; i < rows; i++)"):
+                out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {channels};")
+                out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
+            with out.block(f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"):
+                out(f"const v{lanes} shift = *(const u{lanes} *)b;")
+                for j in axis:
+                    out.all(f"v{lanes} m{i}{j} = *(const u{lanes} *)(s + {i * self.side + j} * step);" for i in axis)
+                    out.all(outward([f"m{i}{j}" for i in axis], [f"t{i}{j}" for i in range(size)], lanes))
+                for i in range(size):
+                    with out.block(f"if ({i} < rows)"):
+                        out(f"float *to_{i} = to[{i}] + c;")
+                        out.all(f"const float *{extra.name} = {extra.name}s[{i}];" for extra in extras)
+                        out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
+                        for j in range(columns):
+                            out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
+                            out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
+                            out(f"*(u{lanes} *)(to_{i} + {j * channels}) = r{i}{j};")
+                        out.all(f"(void)r{i}{j};" for j in range(columns, size))
+        out("")
+
+    def _operand(self, extra: Extra) -> str:
+        """Where an operand of the tail lies for row h + i and pixel p."""
+        if extra.map < 0:
+            return extra.pointer
+        if extra.reach != "element":
+            return self.unit.address(extra.map, "0")
+        return f"{self.unit.address(extra.map, '(h + i)')} + p * {self.made.channels}"

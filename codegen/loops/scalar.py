@@ -1,0 +1,81 @@
+"""C expressions on single elements, by type: what NumPy computes, without C's undefined behaviour. Operands are C names, or stand in brackets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.layout import CTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """An element type."""
+
+    dtype: str  # NumPy's name
+
+    @property
+    def ctype(self) -> str:
+        """C's name."""
+        return CTYPES[self.dtype]
+
+    @property
+    def floating(self) -> bool:
+        """Whether it is float or double."""
+        return self.dtype.startswith("float")
+
+    @property
+    def signed(self) -> bool:
+        """Whether it has values below 0."""
+        return self.floating or self.dtype.startswith("int")
+
+    @property
+    def bits(self) -> int:
+        """Of an element."""
+        return 8 * np.dtype(self.dtype).itemsize
+
+    @property
+    def around(self) -> str:
+        """The unsigned C type that integers are computed in, so that they wrap around; short ones would become int."""
+        return "uint64_t" if self.bits == 64 else "uint32_t"
+
+    def number(self, value: float) -> str:
+        """A constant of a floating type.
+
+        >>> Scalar("float32").number(0.1), Scalar("float64").number(-np.inf)
+        ('0.1f', '-INFINITY')
+        """
+        if not np.isfinite(value):
+            return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
+        found = f"{np.float32(value)!s}f" if self.dtype == "float32" else repr(float(value))
+        return f"({found})" if value < 0 else found
+
+    def function(self, name: str, *operands: str) -> str:
+        """A function of math.h."""
+        return f"{name}{'f' if self.dtype == 'float32' else ''}({', '.join(operands)})"
+
+    def arithmetic(self, sign: str, a: str, b: str) -> str:
+        """a + b, a - b, a * b."""
+        return f"({a} {sign} {b})" if self.floating else f"({self.ctype})(({self.around}){a} {sign} ({self.around}){b})"
+
+    def negative(self, a: str) -> str:
+        """-a."""
+        return f"-{a}" if self.floating else self.arithmetic("-", "0", a)
+
+    def larger(self, a: str, b: str) -> str:
+        """The larger of two; what is not a number where one is not."""
+        return f"({a} >= {b} || isnan({a}) ? {a} : {b})" if self.floating else f"({a} >= {b} ? {a} : {b})"
+
+    def smaller(self, a: str, b: str) -> str:
+        """The smaller of two; what is not a number where one is not."""
+        return f"({a} <= {b} || isnan({a}) ? {a} : {b})" if self.floating else f"({a} <= {b} ? {a} : {b})"
+
+    def cast(self, a: str, to: str) -> str:
+        """An element as one of another type. Floats that an integer cannot hold become what x86 makes of them (see prelude.h)."""
+        if to == "bool":
+            return f"({a} != 0)"
+        if not self.floating or to.startswith("float"):
+            return f"({CTYPES[to]}){a}"
+        through = {"int64": "int64", "uint64": "uint64", "uint32": "int64"}.get(to, "int32")
+        return f"({CTYPES[to]})to_{through}((double){a})"

@@ -1,0 +1,129 @@
+"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum.
+
+Where the axis is that of rows and results are made row by row, the operand is there as a whole, and each row goes along all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+
+from codegen.loops.nest import Array, Nest
+from codegen.loops.scalar import Scalar
+
+
+@contextmanager
+def _others(nest: Nest, axis: int) -> Iterator[Callable[[str], list[str]]]:
+    """Loops over all axes of the results but one: index along that -> the index."""
+    rank = len(nest.results[0].shape)
+    with nest.each(axes=[a for a in range(rank) if a != axis]) as found:
+        yield lambda k: [k if a == axis else found[a] for a in range(rank)]
+
+
+def _find(nest: Nest, x: Array, at: Callable[[str], Sequence[str]], extent: int, better: str) -> None:
+    """Set `best` to the index of the first element that no other is better than; one that is not a number is better than any."""
+    s = Scalar(x.dtype)
+    condition = f"x {better} top" + (" || (isnan(x) && !isnan(top))" if s.floating and "=" not in better else " || isnan(x)" if s.floating else "")
+    nest.out("int best = 0;", f"{s.ctype} top = {x.at(at('0'))};")
+    with nest.out.block(f"for (int k = 1; k < {extent}; k++)"):
+        nest.out(f"const {s.ctype} x = {x.at(at('k'))};", f"if ({condition}) best = k, top = x;")
+
+
+def arg_extreme(nest: Nest) -> None:
+    """ArgMax, ArgMin: index of the first (or last) extreme element."""
+    call, x, y = nest.call, nest.operand(0), nest.results[0]
+    axis, kept = call.attribute("axis", 0) % len(x.shape), bool(call.attribute("keepdims", 1))
+    better = (">" if call.operator.kind == "ArgMax" else "<") + ("=" if call.attribute("select_last_index", 0) else "")
+    if not prod(x.shape):
+        raise nest.unsupported("no elements", "one or more")
+    with nest.elements() as at:
+        _find(nest, x, lambda k: [*at[:axis], k, *at[axis + kept :]], x.shape[axis], better)
+        nest.out(f"{y.at(at)} = best;")
+
+
+def hardmax(nest: Nest) -> None:
+    """1 at the first largest element along an axis, 0 elsewhere."""
+    x, y = nest.operand(0), nest.results[0]
+    axis = nest.call.attribute("axis", -1) % len(x.shape)
+    with _others(nest, axis) as at:
+        _find(nest, x, at, x.shape[axis], ">")
+        with nest.each(axes=[axis]) as along:
+            nest.out(f"{y.at(at(along[axis]))} = {along[axis]} == best;")
+
+
+def cumulative_sum(nest: Nest) -> None:
+    """Sums from the start of an axis, or (reverse) from its end; exclusive: without the element itself."""
+    call, x, y = nest.call, nest.operand(0), nest.results[0]
+    axes = call.ints(1)
+    if axes is None:
+        raise nest.unsupported("an axis that is computed", "a constant")
+    axis, s = axes[0] % len(x.shape), Scalar(x.dtype)
+    with _others(nest, axis) as at:
+        nest.out(f"{s.ctype} sum = 0;")
+        extent = x.shape[axis]
+        head = f"for (int k = {extent} - 1; k >= 0; k--)" if call.attribute("reverse", 0) else f"for (int k = 0; k < {extent}; k++)"
+        with nest.out.block(head):
+            wanted = " && ".join(nest.wanted({axis: "k"}))
+            lines = [f"sum = {s.arithmetic('+', 'sum', x.at(at('k')))};", (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = sum;"]
+            nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
+
+
+def top_k(nest: Nest) -> None:
+    """The k best elements along an axis, best first (even if not asked to be sorted), and their indices; of equal ones, the lower index first."""
+    call, x = nest.call, nest.operand(0)
+    axis = call.attribute("axis", -1) % len(x.shape)
+    count, extent = call.result[axis], x.shape[axis]
+    if prod(call.result):
+        with _others(nest, axis) as at:
+            if nest.wanted({axis: "rank"}):
+                _rank(nest, x, at, axis, extent)
+            else:
+                _insert(nest, x, at, count, extent)
+
+
+def _before(nest: Nest, a: str, b: str) -> str:
+    """Whether an element stands before another: what is not a number counts as the largest."""
+    largest = bool(nest.call.attribute("largest", 1))
+    compared, nan, other = (f"{a} > {b}", a, b) if largest else (f"{a} < {b}", b, a)
+    return f"({compared} || (isnan({nan}) && !isnan({other})))" if Scalar(nest.operand(0).dtype).floating else f"({compared})"
+
+
+def _asked(nest: Nest) -> dict[int, Array]:
+    """Values (0) and indices (1), as far as somebody asked for them."""
+    return dict(zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True))
+
+
+def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], count: int, extent: int) -> None:
+    """Put every element among those that are best so far: what stands behind it moves on, and the last falls out."""
+    out, asked = nest.out, _asked(nest)
+    out("int found = 0;")
+    with out.block(f"for (int i = 0; i < {extent}; i++)"):
+        out(f"const {x.ctype} x = {x.at(at('i'))};", f"int k = found < {count} ? found++ : {count};")
+        last = asked[0].at(at("k - 1")) if 0 in asked else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
+        with out.block("for (; k > 0; k--)"):
+            out(f"const {x.ctype} last = {last};", f"if (!{_before(nest, 'x', 'last')}) break;", f"if (k == {count}) continue;")
+            out.all(f"{y.at(at('k'))} = {y.at(at('k - 1'))};" for y in asked.values())
+        with out.block(f"if (k < {count})"):
+            out.all(f"{y.at(at('k'))} = {'i' if k else 'x'};" for k, y in asked.items())
+
+
+def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, extent: int) -> None:
+    """Put those elements where they belong before which as many stand as are wanted: some alone of the best can be made."""
+    out = nest.out
+    with out.block(f"for (int i = 0; i < {extent}; i++)"):
+        out(f"const {x.ctype} x = {x.at(at('i'))};", "int rank = 0;")
+        with out.block(f"for (int k = 0; k < {extent}; k++)"):
+            out(f"const {x.ctype} other = {x.at(at('k'))};")
+            out(f"rank += {_before(nest, 'other', 'x')} || (k < i && !{_before(nest, 'x', 'other')});")
+        for result, (k, y) in enumerate(_asked(nest).items()):
+            out(f"if ({' && '.join(nest.wanted({axis: 'rank'}, result))}) {y.at(at('rank'))} = {'i' if k else 'x'};")
+
+
+LOOPS: dict[str, Callable[[Nest], None]] = {
+    "ArgMax": arg_extreme,
+    "ArgMin": arg_extreme,
+    "CumSum": cumulative_sum,
+    "Hardmax": hardmax,
+    "TopK": top_k,
+}

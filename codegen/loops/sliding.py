@@ -1,0 +1,86 @@
+"""Loops over the elements that a window covers, of those that lie in the map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from codegen.loops.nest import Nest
+from lfopt.ops.windows import Window
+
+
+class Taps(NamedTuple):
+    """Where the loops stand: C expressions of type int, one for each spatial axis."""
+
+    kernel: list[str]  # index within the window
+    source: list[str]  # index in the map
+
+
+def covered(window: Window, *, padded: bool = False) -> np.ndarray:  # (size_out,) int32
+    """Elements of each window along its axis, of those that lie in the map, or in the padded map."""
+    low, high = (-window.pad, window.size + window.pad_after) if padded else (0, window.size)
+    taps = np.arange(window.size_out)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
+    return ((taps >= low) & (taps < high)).sum(axis=1).astype(np.int32)
+
+
+@contextmanager
+def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "k") -> Iterator[Taps]:
+    """Loops over the window of the result at a spatial index, axis by axis, outermost first."""
+    found, heads = Taps([], []), list[str]()
+    for axis, (window, o) in enumerate(zip(sliding, at, strict=True)):
+        k = f"{name}{axis}"
+        if window.size == 1 and _is_inside(window):
+            heads.append(_whole(window, k))
+            found.source.append("0")
+        elif window.transposed:
+            start = _sum(o, 1, window.pad)
+            heads.append(_transposed(window, k, start))
+            found.source.append(f"({start} - {_times(k, window.dilation)}) / {window.stride}")
+        else:
+            start = _sum(o, window.stride, -window.pad)
+            heads.append(_direct(window, k, start))
+            found.source.append(f"({start} + {_times(k, window.dilation)})")
+        found.kernel.append(k)
+    with ExitStack() as loops:
+        for head in heads:
+            loops.enter_context(nest.out.block(head))
+        yield found
+
+
+def _is_inside(window: Window) -> bool:
+    """Whether no element lies in padding."""
+    last = (window.size_out - 1) * window.stride - window.pad + (window.kernel - 1) * window.dilation
+    return not window.transposed and window.pad <= 0 and last < window.size
+
+
+def _whole(window: Window, k: str) -> str:
+    return f"for (int {k} = 0; {k} < {window.kernel}; {k}++)"
+
+
+def _direct(window: Window, k: str, start: str) -> str:
+    if _is_inside(window):
+        return _whole(window, k)
+    first = f"larger(-{start}, 0)" if window.dilation == 1 else f"(larger(-{start}, 0) + {window.dilation - 1}) / {window.dilation}"
+    return f"for (int {k} = {first}; {k} < {window.kernel} && {start} + {_times(k, window.dilation)} < {window.size}; {k}++)"
+
+
+def _transposed(window: Window, k: str, start: str) -> str:
+    """Those taps that a whole number of strides leads to."""
+    head = f"for (int {k} = 0; {k} < {window.kernel} && {start} >= {_times(k, window.dilation)}; {k}++)"
+    there = f"({start} - {_times(k, window.dilation)}) / {window.stride} < {window.size}"
+    if window.stride > 1:
+        there += f" && ({start} - {_times(k, window.dilation)}) % {window.stride} == 0"
+    return f"{head} if ({there})"
+
+
+def _times(index: str, factor: int) -> str:
+    return index if factor == 1 else f"{index} * {factor}"
+
+
+def _sum(index: str, factor: int, shift: int) -> str:
+    if not shift:
+        return index if factor == 1 else f"({index} * {factor})"
+    return f"({_times(index, factor)} {'-' if shift < 0 else '+'} {abs(shift)})"

@@ -1,0 +1,187 @@
+"""Generated C that counts: the bytes that cross its loads and stores are those predicted and executed, and its outputs are the network's."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen import CSource, Unsupported, emit_c
+from codegen.build import Built, build, find_compiler, write_source
+from codegen.runtime import CannotRun, Compiled
+from lfopt.app.pipeline import load_network
+from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Scheme, Transfer
+from lfopt.ops import Dataflow
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, Traffic, total_dram
+from search.exact import solve
+from search.problem import Problem
+from simulator.execute import execute
+from tests.strategies import random_graph, random_hardware
+from tests.test_one_truth import SCHEMES, Values, computable, differing, in_integers, planned, random_inputs, random_scheme
+
+QUICK = ("-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror")
+
+
+def built(source: CSource, folder: Path, *flags: str) -> Built:
+    code = replace(source, flags=(*source.flags, *flags))
+    write_source(code, folder)
+    return build(code, folder, find_compiler())
+
+
+def counting(plan: Plan, graph: Graph, folder: Path, *flags: str) -> Compiled:
+    source = emit_c(plan, graph, "c99", count=True)
+    return Compiled(built(source, folder, *(flags or QUICK)).library, source.name, folder / "weights.bin")
+
+
+def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list[str]:
+    """Where the C differs from prediction, execution and reference."""
+    outputs, counted = counting(plan, graph, folder).count(inputs)
+    executed = execute(plan, graph, inputs)
+    found = (
+        []
+        if counted == total_dram(plan.groups) == executed.dram
+        else [f"counted {counted}, executed {executed.dram}, planned {total_dram(plan.groups)}"]
+    )
+    return found + differing(outputs, reference(graph, inputs))
+
+
+def run_random(seeds: range, folder: Path, *, integers: bool = False) -> Counter[str]:
+    """Random graphs, chips and schemes. How many plans there were of each kind; those that cannot be executed are left out."""
+    modes: Counter[str] = Counter()
+    wrong: list[str] = []
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = computable(random_graph(rng, int(rng.integers(1, 10))))
+        hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
+        if integers:
+            graph, inputs = in_integers(graph, inputs, rng)
+        scheme: Scheme = SCHEMES[seed % len(SCHEMES)]
+        costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
+        plan = planned(costs, random_scheme(costs, seed))
+        if any(group.unexecutable for group in plan.groups):
+            modes["not executable"] += 1
+            continue
+        try:
+            wrong += [f"seed {seed}, {scheme}: {line}" for line in disagreement(plan, graph, inputs, folder / str(seed))]
+            modes.update(group.mode for group in plan.groups)
+        except Unsupported as reason:
+            modes[re.sub(r"node '[^']*' ", "", str(reason))] += 1
+    assert not wrong, "\n".join(wrong[:10])
+    return modes
+
+
+@pytest.mark.parametrize("first", range(20_000, 20_040, 20))
+def test_random_plans_move_in_c_what_was_planned(first: int, tmp_path: Path) -> None:
+    modes = run_random(range(first, first + 20), tmp_path)
+    assert all(modes[mode] for mode in ("lbdf", "tiled")), modes
+
+
+def test_integers_come_out_to_the_bit(tmp_path: Path) -> None:
+    assert run_random(range(21_000, 21_020), tmp_path, integers=True)["lbdf"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("first", range(22_000, 22_400, 100))
+def test_many_more_random_plans(first: int, integers: bool, tmp_path: Path) -> None:
+    modes = run_random(range(first, first + 100), tmp_path, integers=integers)
+    print(modes)
+    assert all(modes[mode] for mode in ("lbdf", "brr", "resident", "tiled")), modes
+
+
+@pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf"), ("resnet18", 64, "brr")])
+def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: Scheme, tmp_path: Path) -> None:
+    graph = load_network(f"zoo:{name}", {"image": (1, 3, 32, 32)}, "default")
+    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * 1024, element_bytes=4), scheme=scheme)
+    plan = planned(costs, solve(Problem.of(costs), time_limit=10).groups)
+    inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
+    outputs, counted = counting(plan, graph, tmp_path, "-O1").count(inputs)
+    assert counted == total_dram(plan.groups)
+    assert not differing(outputs, reference(graph, inputs))
+
+
+# -- steps that are wrong are found --------------------------------------------------------------------------------------------------------
+
+
+def small_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(20_003)
+    graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default")
+    costs = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
+    return planned(costs, solve(Problem.of(costs), time_limit=10).groups), graph, random_inputs(graph, rng)
+
+
+def transfers(nodes: tuple[Node, ...], *, store: bool) -> list[Transfer]:
+    found: list[Transfer] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            found += transfers(node.body, store=store)
+        elif isinstance(node, Transfer) and node.store == store:
+            found.append(node)
+    return found
+
+
+def rewritten(nodes: tuple[Node, ...], old: Transfer, new: tuple[Transfer, ...]) -> tuple[Node, ...]:
+    made: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            made.append(replace(node, body=rewritten(node.body, old, new)))
+        else:
+            made += new if node is old else (node,)
+    return tuple(made)
+
+
+def shortened(step: Transfer) -> Transfer:
+    axis = max(range(len(step.box)), key=lambda k: step.box[k][1] - step.box[k][0])
+    start, stop = step.box[axis]
+    return replace(step, box=(*step.box[:axis], (start, stop - 1), *step.box[axis + 1 :]))
+
+
+@pytest.mark.parametrize("store", [False, True])
+@pytest.mark.parametrize("change", ["dropped", "doubled", "shortened"])
+def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store: bool, tmp_path: Path) -> None:
+    plan, graph, inputs = small_plan()
+    group = next(g for g in plan.groups if transfers(g.steps, store=store) and len(g.nodes) > 1)
+    step = transfers(group.steps, store=store)[-1]
+    new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
+    wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
+    try:
+        outputs, counted = counting(wrong, graph, tmp_path).count(inputs)
+    except CannotRun as found:
+        complaint = str(found)
+    else:
+        complaint = "" if counted == total_dram(plan.groups) and not differing(outputs, reference(graph, inputs)) else "other bytes, or other outputs"
+    assert complaint
+
+
+def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
+    """With the address sanitizer maps in DRAM are poisoned: whoever reads one but through dram_load stops the program."""
+    plan, graph, _ = small_plan()
+    source = emit_c(plan, graph, "c99", count=True)
+    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    program = built(source, tmp_path / "right", *flags).program
+    done = subprocess.run([program, "--bench", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{total_dram(plan.groups).total} B counted" in done.stdout
+    code = source.files["model.c"].decode()
+    peeking = re.sub(r"(static void operator_0_\d+\(.*\n)", r"\1    if (((volatile float *)m->maps)[0] > 1e30f) return;\n", code, count=1)
+    assert peeking != code
+    program = built(replace(source, files={**source.files, "model.c": peeking.encode()}), tmp_path / "wrong", *flags).program
+    done = subprocess.run([program, "--bench", "1"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "use-after-poison" in done.stderr
+
+
+def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
+    graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
+    costs = GroupCosts(Dataflow.of(graph), Hardware(1 << 20, element_bytes=4), scheme="lbdf")
+    source = emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99")
+    model = Compiled(built(source, tmp_path, "-O0").library, source.name, tmp_path / "weights.bin")
+    with pytest.raises(CannotRun, match="does not count"):
+        model.count({"image": np.zeros((1, 3, 32, 32), np.float32)})
+    with pytest.raises(Unsupported, match="threads: found 2"):
+        emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99", count=True, threads=2)

@@ -1,0 +1,193 @@
+"""Generated C on quantised maps gives the bits of the reference: every operator, random networks, real ones, every target that this machine runs."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen import CSource, Unsupported, emit_c
+from codegen.build import find_compiler, write_source
+from codegen.runtime import Compiled
+from codegen.target import target
+from lfopt.app.compiled import plan_for_cpu
+from lfopt.app.pipeline import run_search, write_result
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware, LfoptError, Plan
+from lfopt.ops import Call, Dataflow
+from lfopt.ops.integer import Arithmetic, arithmetic
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts
+from search.problem import Problem
+from simulator.execute import execute
+from tests.codegen.test_emit import _Net
+from tests.codegen.twice import compiled
+from tests.qdq_models import quantise, zoo_network
+from tests.test_integer import EVERY_FAMILY, drawn
+
+KIB = 1024
+CHIP = Hardware(64 * KIB, element_bytes=1, weight_bytes=1, bias_bytes=4)
+STRICT = ("-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function")
+TARGETS = ("c99", "native")
+OF_FLOATS = "BatchNormalization CumSum Einsum Gemm GroupNormalization Hardmax InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization"
+REFUSED = frozenset(f"{OF_FLOATS} LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceProd ScatterElements Trilu".split())  # computed in float64
+
+
+def planned(graph: Graph, folder: Path, kib: int, scheme: str = "lbdf") -> Plan:
+    costs = GroupCosts(Dataflow.of(graph), replace(CHIP, buffer_bytes=kib * KIB), scheme=scheme)  # pyright: ignore[reportArgumentType]
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+
+
+def feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
+    """Any integers that the inputs' types hold; normal floats."""
+    rng = np.random.default_rng(seed)
+
+    def one(dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if np.dtype(dtype).kind == "f":
+            return rng.standard_normal(shape).astype(dtype)
+        return rng.integers(np.iinfo(dtype).min, int(np.iinfo(dtype).max) + 1, shape).astype(dtype)
+
+    return {name: one(graph.tensors[name].dtype, graph.shape(name)) for name in graph.inputs}
+
+
+def built(source: CSource, folder: Path) -> Compiled:
+    """The library alone, compiled quickly, and without warnings: for C99, in the letter of the standard."""
+    write_source(source, folder)
+    level = "-O0" if source.target == "c99" else "-O1"
+    flags = [flag if flag != "-O2" else level for flag in source.flags] + (["-Wpedantic"] if source.target == "c99" else [])
+    command = [*find_compiler(), *flags, *STRICT, "-shared", "-fPIC", "model.c", "-o", "model.so", "-lm"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    return Compiled(folder / "model.so", source.name, folder / "weights.bin")
+
+
+def same_bits(model: Compiled, inputs: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    for _ in range(2):  # nothing is left over from one run to the next
+        for name, values in model.run(inputs).items():
+            assert values.dtype == expected[name].dtype
+            assert np.array_equal(values, expected[name], equal_nan=values.dtype.kind == "f"), name
+
+
+# -- operators -------------------------------------------------------------------------------------------------------------------------------
+
+
+def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic], set[str]]:
+    """Checks the first cases of every family; how many there were of every arithmetic, and which kinds were refused."""
+    counts, refused = Counter[Arithmetic](), set[str]()
+    for family in EVERY_FAMILY:
+        for k, (call, _, _, model, inputs) in enumerate(drawn(family)[:most]):
+            graph = from_model(model)
+            try:
+                source = emit_c(planned(graph, folder, 64), graph, name, threads=1 + k % 2)
+            except LfoptError:
+                refused.add(call.operator.kind)
+                assert arithmetic(call) is Arithmetic.FLOAT or call.operator.kind == "MaxPool", call.operator  # MaxPool: with indices
+                continue
+            same_bits(built(source, folder / f"{family.__name__}{k}"), inputs, reference(graph, inputs))
+            counts[arithmetic(call)] += 1
+    return counts, refused
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_every_operator_gives_the_bits_of_the_reference(name: str, tmp_path: Path) -> None:
+    counts, refused = every_case(name, tmp_path, 2)
+    assert set(counts) == set(Arithmetic)
+    assert refused <= {*REFUSED, "MaxPool"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_many_operators_give_the_bits_of_the_reference(name: str, tmp_path: Path) -> None:
+    assert sum(every_case(name, tmp_path, 24)[0].values()) > 300
+
+
+# -- networks --------------------------------------------------------------------------------------------------------------------------------
+
+
+def quantised(graph: Graph, folder: Path, seed: int = 0, dtype: str = "int8") -> Graph:
+    """The network as ONNX Runtime quantises it, all of it that it can."""
+    kinds = sorted({operator.kind for operator in graph.operators})
+    return from_model(quantise(graph, folder / "q.onnx", np.random.default_rng(seed), dtype, op_types_to_quantize=kinds))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path: Path) -> None:
+    graph = quantised(_Net(seed).finish(), tmp_path, seed, ("int8", "uint8")[seed % 2])
+    plan = planned(graph, tmp_path, (2, 8, 64)[seed % 3], ("lbdf", "auto", "brr")[seed % 3])
+    kinds = {Call.of(graph, op).operator.kind for op in graph.operators if graph.tensors[op.outputs[0]].quantization is None}
+    inputs = feeds(graph, seed)
+    expected = reference(graph, inputs)
+    if kinds - {"DequantizeLinear", "QuantizeLinear"}:
+        pytest.skip(f"{', '.join(kinds)} in float32: to be compared within a tolerance")
+    try:
+        source = emit_c(plan, graph, TARGETS[seed % 2], threads=1 + seed % 2)
+    except Unsupported as refused:
+        assert "float64" in str(refused)  # noqa: PT017
+        pytest.skip(str(refused))
+    same_bits(built(source, tmp_path / "c"), inputs, expected)
+    for name, values in execute(plan, graph, inputs).outputs.items():
+        assert np.array_equal(values, expected[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(12, 112))
+def test_many_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path: Path) -> None:
+    test_random_networks_give_the_bits_of_the_reference(seed, tmp_path)
+
+
+NETWORKS = [("mobilenet_v2", "int8"), ("resnet18", "uint8"), ("squeezenet1_1", "uint8"), ("efficientnet_b0", "int8")]
+
+
+@pytest.mark.parametrize(("network", "dtype"), NETWORKS, ids=[network for network, _ in NETWORKS])
+def test_a_network_gives_the_bits_of_the_reference(network: str, dtype: str, tmp_path: Path) -> None:
+    graph = quantised(zoo_network(network, 64), tmp_path, dtype=dtype)
+    inputs = feeds(graph)
+    expected = reference(graph, inputs)
+    for name, scheme, threads in (("native", "lbdf", 1), ("native", "auto", 2), ("c99", "lbdf", 2)):
+        source = emit_c(planned(graph, tmp_path, 128, scheme), graph, name, threads=threads)
+        same_bits(compiled(source, tmp_path / f"{name}{threads}"), inputs, expected)
+
+
+@pytest.mark.skipif(not target("native").dots, reason="AVX-512 VNNI")
+def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -> None:
+    graph = quantised(zoo_network("mobilenet_v2", 32), tmp_path)
+    assert not emit_c(planned(graph, tmp_path, 128), graph).loops
+    assert len(emit_c(planned(graph, tmp_path, 128), graph, "avx512").loops) == len(Dataflow.of(graph))
+
+
+# -- sanitizers, and what is refused -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
+@pytest.mark.parametrize("name", TARGETS)
+def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:
+    """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
+    graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
+    source = emit_c(planned(graph, tmp_path, 64), graph, name)
+    write_source(source, tmp_path)
+    checks = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    command = [*find_compiler(), *source.flags, *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    inputs = feeds(graph)
+    np.save(tmp_path / "x.npy", *inputs.values())
+    done = subprocess.run(
+        ["./checked", "--input", "x.npy", "--output", "y.npy"],
+        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load(tmp_path / "y.npy"), reference(graph, inputs)[graph.outputs[0]])
+
+
+def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
+    graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
+    assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4), tmp_path).hardware == replace(CHIP, buffer_bytes=1 << 20)
+    costs = GroupCosts(Dataflow.of(graph), Hardware(64 * KIB, element_bytes=4))
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, element_bytes 1"):
+        emit_c(write_result(graph, costs, found, found.lower_bound_bytes, tmp_path), graph)

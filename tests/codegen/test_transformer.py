@@ -1,0 +1,251 @@
+"""What transformers are made of, as C: attention, layer normalisation and GELU, fused or in pieces, give what the reference gives."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from codegen import emit_c
+from codegen.build import find_compiler, write_source
+from codegen.layout import layouts
+from codegen.target import native
+from lfopt.app.pipeline import run_search, write_result
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware, Plan
+from lfopt.ops import Dataflow
+from lfopt.ops.parameters import permutation
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts
+from search.problem import Problem
+from tests.codegen.twice import compiled
+
+KIB = 1024
+TOLERANCE = 2e-5  # of the largest output
+RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([native()] if native() not in ("c99", "avx2") else [])]
+STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function", "-Wno-sign-conversion"]
+
+
+def planned(graph: Graph, folder: Path, scheme: str, kib: int = 64) -> Plan:
+    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+
+
+class Net:
+    """A graph under construction. Names of tensors are names of nodes."""
+
+    def __init__(self, **inputs: tuple[int, ...]) -> None:
+        self.rng = np.random.default_rng(0)
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.inputs = {name: (shape, TensorProto.INT64 if name.startswith("ids") else TensorProto.FLOAT) for name, shape in inputs.items()}
+
+    def add(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{kind}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
+        return name
+
+    def constant(self, values: np.ndarray | float) -> str:
+        name = f"w{len(self.weights)}"
+        found = np.asarray(values, np.float32) if not isinstance(values, np.ndarray) else values
+        self.weights.append(numpy_helper.from_array(found, name))
+        return name
+
+    def drawn(self, *shape: int) -> str:
+        return self.constant((self.rng.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32))
+
+    def shaped(self, x: str, *shape: int) -> str:
+        return self.add("Reshape", x, self.constant(np.array(shape, np.int64)))
+
+    def linear(self, x: str, read: int, made: int) -> str:
+        return self.add("Add", self.add("MatMul", x, self.drawn(read, made)), self.drawn(made))
+
+    def graph(self, *outputs: str) -> Graph:
+        infos = [helper.make_tensor_value_info(name, kind, shape) for name, (shape, kind) in self.inputs.items()]
+        made = helper.make_graph(self.nodes, "net", infos, [helper.make_empty_tensor_value_info(name) for name in outputs], self.weights)
+        model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+        return from_model(onnx.shape_inference.infer_shapes(model))
+
+
+def attention(batch: int, length: int, heads: int, depth: int, mask: str, *, scaled: bool = True) -> Graph:
+    """A block as exporters write it: scores that are guarded against rows without any, the factor split over both operands."""
+    width = heads * depth
+    inputs: dict[str, tuple[int, ...]] = {"x": (batch, length, width)}
+    if mask == "input":
+        inputs["m"] = (1, 1, length, length)
+    net = Net(**inputs)
+    queries, keys, values = (
+        net.add("Transpose", net.shaped(net.linear("x", width, width), batch, length, heads, depth), perm=[0, 2, 1, 3]) for _ in range(3)
+    )
+    flat = net.shaped(keys, batch * heads, length, depth)
+    turned = net.shaped(net.add("Transpose", flat, perm=[0, 2, 1]), batch, heads, depth, length)
+    if scaled:
+        factor = net.constant(depth**-0.25)
+        queries, turned = net.add("Mul", queries, factor), net.add("Mul", turned, factor)
+    scores = net.add("MatMul", queries, turned)
+    if mask == "constant":
+        scores = net.add("Add", scores, net.constant(np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)))
+    elif mask:
+        scores = net.add("Add", scores, "m")
+    shares = net.add("Softmax", scores, axis=-1)
+    shares = net.add("Where", net.add("IsNaN", shares), net.constant(0.0), shares)
+    mixed = net.add("Transpose", net.add("MatMul", shares, values), perm=[0, 2, 1, 3])
+    return net.graph(net.add("Add", net.linear(net.shaped(mixed, batch, length, width), width, width), "x"))
+
+
+def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    found: dict[str, np.ndarray] = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        real = tensor.dtype == "float32"
+        found[name] = rng.standard_normal(tensor.shape).astype(np.float32) if real else rng.integers(-7, 9, tensor.shape).astype(tensor.dtype)
+    return found
+
+
+def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", threads: int = 1) -> dict[str, np.ndarray]:
+    source = emit_c(planned(graph, folder, scheme), graph, target, threads=threads)
+    inputs = drawn_inputs(graph)
+    found, expected = compiled(source, folder).run(inputs), reference(graph, inputs)
+    for name, values in found.items():
+        scale = max(float(np.abs(expected[name]).max()), 1e-3)
+        assert float(np.abs(values - expected[name]).max()) <= TOLERANCE * scale, name
+    return found
+
+
+SCHEMES = ["lbdf", "resident", "auto"]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("batch", "length", "heads", "depth", "mask"),
+    [(1, 16, 4, 16, "constant"), (1, 13, 3, 7, "input"), (2, 9, 2, 5, ""), (1, 20, 1, 26, "constant"), (1, 1, 2, 8, "input")],
+)
+def test_attention(batch: int, length: int, heads: int, depth: int, mask: str, scheme: str, tmp_path: Path) -> None:
+    agrees(attention(batch, length, heads, depth, mask), tmp_path, scheme)
+
+
+@pytest.mark.parametrize("target", RUNS_HERE)
+def test_attention_on_every_target(target: str, tmp_path: Path) -> None:
+    agrees(attention(1, 37, 3, 26, "constant"), tmp_path, "resident", target)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("heads", [1, 3, 8])
+def test_threads_give_the_same_bits(heads: int, scheme: str, tmp_path: Path) -> None:
+    graph = attention(1, 19, heads, 10, "constant")
+    one, two = (agrees(graph, tmp_path / str(threads), scheme, threads=threads) for threads in (1, 2))
+    for name, values in one.items():
+        assert np.array_equal(values.view(np.uint32), two[name].view(np.uint32))
+
+
+def test_keys_are_never_turned() -> None:
+    """Where no rings are, a Transpose whose readers can read through steps leaves its operand where it is."""
+    flow = Dataflow.of(attention(1, 16, 4, 8, ""))
+    free = {m for m, producer in enumerate(flow.producer) if producer >= 0}
+    found = layouts(flow, free)
+    for i, operator in enumerate(flow.operators):
+        if operator.kind == "Transpose":
+            (read,), (made,) = flow.operands[i], flow.results[i]
+            tensor = flow.calls[i].tensors[0]
+            assert tensor is not None
+            seen = found[read.map].seen(tensor)
+            assert seen is not None
+            before = [(seen.shape[axis], seen.strides[axis]) for axis in permutation(flow.calls[i])]
+            after = zip(found[made].shape, found[made].strides, strict=True)
+            assert [item for item in before if item[0] > 1] == [item for item in after if item[0] > 1]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", [16, 27, 312])
+def test_layer_normalization_in_one_and_in_pieces(width: int, scheme: str, tmp_path: Path) -> None:
+    net = Net(x=(2, 5, width))
+    last = net.constant(np.array([-1], np.int64))
+    one = net.add("LayerNormalization", "x", net.drawn(width), net.drawn(width), axis=-1, epsilon=1e-5)
+    away = net.add("Sub", one, net.add("ReduceMean", one, last))
+    spread = net.add("ReduceMean", net.add("Pow", away, net.constant(2.0)), last)
+    even = net.add("Div", away, net.add("Sqrt", net.add("Add", spread, net.constant(1e-6))))
+    pieces = net.add("Add", net.add("Mul", even, net.drawn(width)), net.drawn(width))
+    agrees(net.graph(net.add("Mul", pieces, net.add("ReduceSum", one, last, keepdims=1))), tmp_path, scheme)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_form_of_gelu(scheme: str, tmp_path: Path) -> None:
+    net = Net(x=(1, 6, 20))
+    x = net.linear("x", 20, 35)
+    half, one = net.constant(0.5), net.constant(1.0)
+    by_erf = net.add("Mul", x, net.add("Mul", half, net.add("Add", net.add("Erf", net.add("Div", x, net.constant(2**0.5))), one)))
+    cube = net.add("Mul", net.add("Pow", x, net.constant(3.0)), net.constant(0.044715))
+    inner = net.add("Tanh", net.add("Mul", net.add("Add", x, cube), net.constant((2 / np.pi) ** 0.5)))
+    by_tanh = net.add("Mul", net.add("Mul", x, half), net.add("Add", inner, one))
+    agrees(net.graph(net.add("Gelu", by_erf), net.add("Gelu", by_tanh, approximate="tanh")), tmp_path, scheme)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_embeddings_are_gathered(batch: int, scheme: str, tmp_path: Path) -> None:
+    net = Net(ids=(batch, 11))
+    words = net.add("Gather", net.drawn(9, 24), "ids", axis=0)
+    graph = net.graph(net.linear(net.add("Add", words, net.drawn(1, 11, 24)), 24, 24))
+    inputs = {"ids": np.random.default_rng(0).integers(0, 9, (batch, 11))}
+    found = compiled(emit_c(planned(graph, tmp_path, scheme), graph), tmp_path).run(inputs)
+    for name, expected in reference(graph, inputs).items():
+        assert np.abs(found[name] - expected).max() <= TOLERANCE * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_one_product_for_queries_keys_and_values_that_is_split(scheme: str, tmp_path: Path) -> None:
+    net = Net(x=(1, 12, 24))
+    whole = net.shaped(net.add("Gemm", net.shaped("x", 12, 24), net.drawn(24, 72), net.drawn(72)), 1, 12, 72)
+    names = ["q", "k", "v"]
+    net.nodes.append(helper.make_node("Split", [whole], names, name="split", axis=2, num_outputs=3))
+    queries, keys, values = (net.add("Transpose", net.shaped(name, 1, 12, 3, 8), perm=[0, 2, 1, 3]) for name in names)
+    shares = net.add("Softmax", net.add("MatMul", queries, net.add("Transpose", keys, perm=[0, 1, 3, 2])), axis=-1)
+    mixed = net.shaped(net.add("Transpose", net.add("MatMul", shares, values), perm=[0, 2, 1, 3]), 12, 24)
+    agrees(net.graph(net.add("Add", net.shaped(net.add("Gemm", mixed, net.drawn(24, 24), net.drawn(24)), 1, 12, 24), "x")), tmp_path, scheme)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((7, 5), (5, 9)), ((3, 7, 5), (3, 5, 18)), ((2, 1, 4, 6), (3, 6, 5)), ((2, 3, 1, 8), (2, 3, 8, 33)), ((4, 6), (2, 6, 3))]
+)
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_products_of_two_maps(shapes: tuple[tuple[int, ...], tuple[int, ...]], scheme: str, tmp_path: Path) -> None:
+    net = Net(a=shapes[0], b=shapes[1])
+    agrees(net.graph(net.add("MatMul", net.add("Relu", "a"), net.add("Relu", "b"))), tmp_path, scheme)
+
+
+@pytest.mark.parametrize("target", RUNS_HERE)
+@pytest.mark.parametrize("scheme", ["lbdf", "resident"])
+def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
+    graph = attention(1, 13, 3, 7, "constant")
+    source = emit_c(planned(graph, tmp_path, scheme), graph, target)
+    write_source(source, tmp_path)
+    done = subprocess.run([*find_compiler(), *source.flags, *STRICT, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+
+
+@pytest.mark.skipif(native() == "neon", reason="address sanitizer")
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_nothing_is_touched_that_is_not_its_own(scheme: str, tmp_path: Path) -> None:
+    graph = attention(1, 13, 3, 7, "constant")
+    source = emit_c(planned(graph, tmp_path, scheme), graph)
+    write_source(source, tmp_path)
+    model = [name for name in source.files if name.endswith(".c")]
+    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    command = [*find_compiler(), *source.flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    inputs = drawn_inputs(graph)
+    np.save(tmp_path / "x.npy", inputs["x"])
+    done = subprocess.run(
+        ["./checked", "--input", "x.npy", "--output", "y.npy"],
+        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    (expected,) = reference(graph, inputs).values()
+    assert np.abs(np.load(tmp_path / "y.npy") - expected).max() <= TOLERANCE * np.abs(expected).max()
