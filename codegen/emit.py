@@ -39,15 +39,24 @@ MOST_THREADS = 64
 
 
 def emit_c(
-    plan: Plan, graph: Graph, name: str = "native", *, threads: int = 1, embed: bool = False, count: bool = False, winograd: int = 4
+    plan: Plan,
+    graph: Graph,
+    name: str = "native",
+    *,
+    threads: int = 1,
+    embed: bool = False,
+    count: bool = False,
+    profile: bool = False,
+    winograd: int = 4,
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
     `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every step of the plan and counts the bytes
-    that it moves (see `codegen.counted`). `winograd`: the largest tiles of Winograd's algorithm, 4 or 2; 0: every convolution is direct.
+    that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
+    4 or 2; 0: every convolution is direct.
     """
     _check(plan, graph, threads, count=count)
-    return _Model(plan, graph, replace(target(name), threads=threads, winograd=winograd), embed, count).source()
+    return _Model(plan, graph, replace(target(name), threads=threads, winograd=winograd), embed, count, profile).source()
 
 
 def better_whole(flow: Dataflow, name: str = "native", winograd: int = 4) -> int:
@@ -83,6 +92,7 @@ class _Model:
     target: Target
     embed: bool
     count: bool
+    profile: bool
 
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
@@ -120,7 +130,7 @@ class _Model:
             else:
                 self._constant_output(k, name)
         weights = self.blob.bytes()
-        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=self.count).encode()}
+        found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=self.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         return CSource(self.name, self.target.name, self._flags(), found, self.arena, self._context_bytes, self.loops)
 
@@ -242,8 +252,10 @@ class _Model:
     def _code(self, weights: bytes) -> str:
         name, head = self.name, Writer()
         head(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
-        if self.target.threads > 1:
+        if self.target.threads > 1 or self.profile:
             head("#define _POSIX_C_SOURCE 200809L")
+        if self.profile:
+            head("#define PROFILE 1")
         head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
@@ -285,7 +297,12 @@ class _Model:
 
     @property
     def _context_bytes(self) -> int:
-        return HEAD + 4 * self.size + (2 + self._arena_lines + self._scratch_lines * self.target.threads) * LINE
+        lines = 2 + self._arena_lines + self._scratch_lines * self.target.threads + self._time_lines
+        return HEAD + 4 * self.size + lines * LINE
+
+    @property
+    def _time_lines(self) -> int:
+        return -(-8 * len(self.plan.groups) // LINE) if self.profile else 0
 
     def _start(self, weights: bytes) -> str:
         """The functions that say how much memory there has to be, and the one that prepares it."""
@@ -309,10 +326,14 @@ class _Model:
             out(f"shared->scratch = (float *)(void *)(memory + {after + LINE});")
             if self.counted:
                 out("shared->chip = (struct chip *)(void *)shared->scratch;")
+            if self.profile:
+                out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
             out("*m->before = *m->after = CANARY;", "return 0;")
         if self.counted:
             out("", f"uint64_t {name}_dram_bytes(const {name}_context *m, int kind) {{ return m->shared.chip->bytes[kind]; }}")
             out("", "typedef char chip_fits[sizeof(struct chip) <= 4 * SCRATCH ? 1 : -1];")
+        if self.profile:
+            out("", f"double {name}_group_seconds(const {name}_context *m, int group) {{ return m->shared.times[group]; }}")
         return out.text()
 
 
@@ -346,7 +367,7 @@ class _Group:
         with model.functions.block(f"static void {name}(const context *m)"):
             self._steps(steps, found, 0)
         model.functions("")
-        model.run(f"{name}(m);")
+        model.run(f"TIMED({group.id}, {name}(m));" if model.profile else f"{name}(m);")
 
     # -- functions ---------------------------------------------------------------------------------------------------------------------------
 
@@ -512,10 +533,13 @@ class _Group:
             out("SYNC();")
 
 
-def header(name: str, *, count: bool = False) -> str:
+def header(name: str, *, count: bool = False, profile: bool = False) -> str:
     """model.h of a model of this name."""
-    apart = re.compile(r"#if COUNTED\n(.*?)#endif /\* COUNTED \*/\n\n", re.DOTALL)
-    return re.sub(r"NAME(?=_)", name, apart.sub(r"#define NAME_COUNTED\n\1\n" if count else "", _template("model.h")))
+    text = _template("model.h")
+    for part, wanted in (("COUNTED", count), ("PROFILED", profile)):
+        found = re.compile(rf"#if {part}\n(.*?)#endif /\* {part} \*/\n\n", re.DOTALL)
+        text = found.sub(rf"#define NAME_{part}\n\1\n" if wanted else "", text)
+    return re.sub(r"NAME(?=_)", name, text)
 
 
 def _template(name: str) -> str:

@@ -33,4 +33,9 @@ enum { NAME_INPUT, NAME_OUTPUT, NAME_WEIGHT, NAME_PARAMETER, NAME_SPILL, NAME_KI
 uint64_t NAME_dram_bytes(const NAME_context *context, int kind);
 #endif /* COUNTED */
 
+#if PROFILED
+/* What a group of the plan took in the last run, from the first thread's point of view. */
+double NAME_group_seconds(const NAME_context *context, int group);
+#endif /* PROFILED */
+
 #endif

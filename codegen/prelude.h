@@ -6,8 +6,10 @@
 
 #ifdef __GNUC__
 #define INLINE static inline __attribute__((always_inline)) /* a call would spill all vectors */
+#define APART static __attribute__((noinline)) /* inlined, sums of a tile would be kept in memory for want of registers */
 #else
 #define INLINE static inline
+#define APART static
 #endif
 #define EXP_HIGH 88.722835540771484375f
 #define EXP_LOW -87.3365478515625f
@@ -193,6 +195,7 @@ typedef struct {
     float *scratch; /* of this thread alone */
     crew *crew;
     struct chip *chip; /* of code that counts */
+    double *times;     /* of groups, where those are taken */
     int me; /* 0 .. THREADS - 1 */
 } context;
 
@@ -238,6 +241,24 @@ static inline void wait_for_all(crew *all)
 #else
 #define FIRST(n) 0
 #define STOP(n) (n)
+#endif
+
+#ifdef PROFILE
+#include <time.h>
+
+static inline double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+#define TIMED(group, call)                                      \
+    do {                                                        \
+        const double start = seconds();                         \
+        call;                                                   \
+        if (m->me == 0) m->times[group] = seconds() - start;    \
+    } while (0)
 #endif
 
 static inline int smaller(int a, int b) { return a < b ? a : b; }

@@ -26,6 +26,7 @@ size_t NAME_weights_bytes(void);
 int NAME_init(NAME_context *memory, const void *weights);
 int NAME_run(NAME_context *, const void *const *inputs, void *const *outputs);
 uint64_t NAME_dram_bytes(const NAME_context *, int kind);
+double NAME_group_seconds(const NAME_context *, int group);
 """  # of model.h; cffi reads `const int` as a constant of the compiler, which it cannot load
 
 FAULTS = {
@@ -64,6 +65,7 @@ class Compiled:
         )
         self._init, self._run = found["init"], found["run"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
+        self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
         self._lock = threading.Lock()
@@ -99,6 +101,13 @@ class Compiled:
         if counted is None:
             raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
         return outputs, counted
+
+    def profile(self, inputs: Mapping[str, np.ndarray], groups: int) -> list[float]:
+        """Seconds that each of the plan's groups took in one run. Raises CannotRun for code that does not take times."""
+        if self._seconds is None:
+            raise CannotRun(f"{self.name}: this code takes no times; accepted: what emit_c(..., profile=True) prints")
+        self._ran(inputs)
+        return [float(self._seconds(self._pointer(self._idle[-1]), group)) for group in range(groups)]
 
     def _ran(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes | None]:
         given = [_accepted(tensor, inputs) for tensor in self.inputs]

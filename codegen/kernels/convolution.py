@@ -60,7 +60,7 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
     columns, per_tap = len(window.reach), inputs * channels.width
     split = window.kernel != (1, 1) or inputs > CHUNK
     by_tap = split and inputs >= FEW
-    head = f"static void {name}(const float *const *x, int from, int to, int at, const float *restrict w, const float *restrict b, float *restrict y"
+    head = f"APART void {name}(const float *const *x, int from, int to, int at, const float *restrict w, const float *restrict b, float *restrict y"
 
     def begin(pixels: Sequence[int]) -> None:
         out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for p in pixels for k, lanes in enumerate(channels.lanes))

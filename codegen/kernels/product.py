@@ -178,7 +178,7 @@ def _tile(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, chann
     """The function of a tile; `step`: from one row of the second matrix to the next."""
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     present = _present(stack, channels)
-    with out.block(f"static void {name}(const float *a, const float *restrict w, float *restrict y{unit.parameters})"):
+    with out.block(f"APART void {name}(const float *a, const float *restrict w, float *restrict y{unit.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth}; i++)"):

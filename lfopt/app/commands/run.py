@@ -36,6 +36,7 @@ def run(
     fill: bool = False,
     seed: int = 0,
     check: bool = False,
+    tune: bool = False,
 ) -> int:
     """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
 
@@ -64,6 +65,8 @@ def run(
         Draw weights at random where the model has only their shapes.
     seed
         Seed of such weights.
+    tune
+        Measure how many rows at a time each group had better make. Times are kept beside what was compiled, for all models.
     check
         Compare the outputs with the plain reference of the whole network.
     """
@@ -74,7 +77,7 @@ def run(
     graph = with_values(graph, model, np.random.default_rng(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report)
+        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune)
     ready = time.perf_counter()
     outputs = made.run(values)
     done = time.perf_counter()

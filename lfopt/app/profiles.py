@@ -1,0 +1,100 @@
+"""Times of fusion groups on this machine, measured once and kept in a SQLite database: models that have groups in common share them."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+import codegen
+from codegen.build import build, find_compiler, write_source
+from codegen.runtime import Compiled
+from lfopt.ir import Graph, InvalidConfig, Plan
+from lfopt.planning import GroupCosts, Propose
+from lfopt.planning.band_rows import heights
+from lfopt.planning.tiles import signature
+
+TABLE = "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))"
+HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
+RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
+Key = tuple[str, int]  # (what a group is, rows of a band)
+Timed = Callable[[Propose], tuple[Plan, Sequence[float]]]  # bands -> the plan, and seconds of each of its groups
+
+
+class Profiles:
+    """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to compile."""
+
+    def __init__(self, path: Path, machine: str) -> None:
+        """Raises InvalidConfig if the file is no such database, or cannot be made."""
+        self.path, self.machine = path, machine
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._open()) as found, found:
+                found.execute(TABLE)
+        except (OSError, sqlite3.Error) as error:
+            raise InvalidConfig(f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made") from None
+
+    def _open(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.path, timeout=30)
+
+    def seconds(self) -> dict[Key, float]:
+        """All that is known."""
+        with closing(self._open()) as found:
+            rows = found.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ?", (self.machine,))
+            return {(code, band): seconds for code, band, seconds in rows}
+
+    def add(self, times: Mapping[Key, float]) -> None:
+        """Keep what was measured; of two measurements of the same, the faster."""
+        rows = [(self.machine, code, band, seconds) for (code, band), seconds in times.items()]
+        with closing(self._open()) as found, found:
+            found.executemany(
+                "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)",
+                rows,
+            )
+
+
+def code_of(costs: GroupCosts, group: int) -> str:
+    """What a group is, whatever its model calls it."""
+    return hashlib.sha256(repr(signature(costs.dataflow, group)).encode()).hexdigest()[:32]
+
+
+def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: Timed) -> Propose:
+    """The fastest bands for each group that has more than one choice: as the database says, and measured where it does not know."""
+    choices = {group: _choices(costs, group) for group in groups}
+    codes = {group: code_of(costs, group) for group, found in choices.items() if len(found) > 1}
+    known = profiles.seconds()
+    for rows in HEIGHTS:
+        if any((code, rows) not in known for group, code in codes.items() if rows in choices[group]):
+            _, seconds = timed(lambda group, rows=rows: [rows] if rows in choices[group] else [1])
+            new = {(code, rows): seconds[k] for k, group in enumerate(choices) if (code := codes.get(group)) and rows in choices[group]}
+            profiles.add(new)
+    known = profiles.seconds()
+
+    def propose(group: int) -> Sequence[int]:
+        code = codes.get(group)
+        return [min(choices[group], key=lambda rows: known.get((code, rows), np.inf))] if code else [1]
+
+    return propose
+
+
+def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
+    """Heights of bands of a group that make a difference and fit. One that does not run by rows has no choice."""
+    price = costs.price(group)
+    if price is None or price.mode != "lbdf" or group & (group - 1) == 0:
+        return (1,)
+    possible = set(heights(costs, group))
+    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and costs.buffer_bytes(group, rows) < costs.hardware.buffer_bytes))
+
+
+def group_times(plan: Plan, graph: Graph, target: str, threads: int, compiler: Sequence[str], inputs: Mapping[str, np.ndarray]) -> list[float]:
+    """Seconds of each group: the fastest of a few runs."""
+    source = codegen.emit_c(plan, graph, target, threads=threads, profile=True)
+    with TemporaryDirectory() as folder:
+        write_source(source, Path(folder))
+        model = Compiled(build(source, Path(folder), compiler or find_compiler()).library, source.name, Path(folder) / "weights.bin")
+        return np.min([model.profile(inputs, len(plan.groups)) for _ in range(RUNS + 1)][1:], axis=0).tolist()

@@ -1,0 +1,98 @@
+"""Bands chosen by measuring: what is measured is kept, shared between models, and believed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codegen.build import find_compiler
+from lfopt.app.compiled import compile_graph, cpu_problem
+from lfopt.app.pipeline import load_network, write_result
+from lfopt.app.profiles import Profiles, code_of, group_times, tuned
+from lfopt.ir import Graph, Hardware, InvalidConfig, Plan
+from lfopt.ops import Dataflow
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, Propose
+from search.exact import solve
+from search.problem import Result
+
+SMALL = {"image": (1, 3, 64, 64)}
+CHIP = Hardware(256 * 1024, element_bytes=4)
+
+
+def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
+    graph = load_network(f"zoo:{name}", SMALL, "default")
+    small = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
+    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_problem(small), time_limit=20)
+
+
+class Clock:
+    """Times by a rule, in place of a machine."""
+
+    def __init__(self, graph: Graph, costs: GroupCosts, found: Result, folder: Path) -> None:
+        self.graph, self.costs, self.found, self.folder = graph, costs, found, folder
+        self.calls = 0
+
+    def __call__(self, bands: Propose) -> tuple[Plan, Sequence[float]]:
+        self.calls += 1
+        plan = write_result(self.graph, self.costs, self.found, 0, self.folder, bands=bands)
+        return plan, [abs(group.band_rows - 4) + 1.0 for group in plan.groups]
+
+
+def test_the_fastest_bands_are_proposed_and_measured_once(tmp_path: Path) -> None:
+    graph, costs, found = searched("mobilenet_v2")
+    profiles, clock = Profiles(tmp_path / "a" / "profiles.sqlite", "here"), Clock(graph, costs, found, tmp_path)
+    propose = tuned(costs, found.groups, profiles, clock)
+    plan = write_result(graph, costs, found, 0, tmp_path, bands=propose)
+    assert sum(group.band_rows == 4 for group in plan.groups) > 3
+    measured = clock.calls
+    assert 2 <= measured <= 5
+    again = tuned(costs, found.groups, profiles, clock)
+    assert clock.calls == measured, "all was known"
+    assert [again(group) for group in found.groups] == [propose(group) for group in found.groups]
+    tuned(costs, found.groups, Profiles(profiles.path, "elsewhere"), clock)
+    assert clock.calls > measured, "another machine knows nothing"
+
+
+def test_equal_groups_share_what_was_measured_whatever_their_model() -> None:
+    _, first, found = searched("mobilenet_v2")
+    graph, _, _ = searched("mobilenet_v2")
+    second = GroupCosts(Dataflow.of(replace(graph, name="another")), CHIP, scheme="lbdf")
+    codes = [code_of(first, group) for group in found.groups]
+    assert codes == [code_of(second, group) for group in found.groups]
+    assert len(set(codes)) < len(codes), "repeated blocks are one group"
+
+
+def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "profiles.sqlite").write_text("no database" * 100)
+    with pytest.raises(InvalidConfig, match="not a database"):
+        Profiles(tmp_path / "profiles.sqlite", "here")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidConfig, match="accepted: a database of profiles"):
+        Profiles(tmp_path / "file" / "profiles.sqlite", "here")
+
+
+def test_times_of_groups_are_taken_where_they_run(tmp_path: Path) -> None:
+    graph, costs, found = searched("squeezenet1_1")
+    plan = write_result(graph, costs, found, 0, tmp_path)
+    inputs = {"image": np.zeros((1, 3, 64, 64), np.float32)}
+    times = group_times(plan, graph, "native", 2, find_compiler(), inputs)
+    assert len(times) == len(plan.groups)
+    assert all(0 < seconds < 10 for seconds in times)
+
+
+def test_a_tuned_model_computes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    graph = load_network("zoo:mobilenet_v3_small", SMALL, "default")
+    model, found = compile_graph(graph, hardware=CHIP, tune=True)
+    assert not found
+    assert (tmp_path / "lfopt" / "profiles.sqlite").exists()
+    image = {"image": np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)}
+    expected = reference(graph, image)
+    for name, values in model.run(image).items():
+        assert np.abs(values - expected[name]).max() <= 2e-5 * np.abs(expected[name]).max()
+    assert compile_graph(graph, hardware=CHIP, tune=True)[1]
