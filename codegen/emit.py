@@ -551,7 +551,8 @@ def _embedded(name: str, weights: bytes) -> bytes:
     words = np.frombuffer(weights, "<u8").tolist()
     lines = (", ".join(f"0x{word:x}" for word in words[k : k + 8]) for k in range(0, len(words), 8))
     text = ",\n    ".join(lines) or "0"
-    return f"#include <stdint.h>\n\n_Alignas(64) const uint64_t {name}_weights[] = {{\n    {text}}};\n".encode()
+    aligned = "#ifdef __GNUC__\n__attribute__((aligned(64)))\n#else\n_Alignas(64) /* C11 */\n#endif"
+    return f"#include <stdint.h>\n\n{aligned}\nconst uint64_t {name}_weights[] = {{\n    {text}}};\n".encode()
 
 
 def identifier(name: str) -> str:

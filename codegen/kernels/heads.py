@@ -23,7 +23,7 @@ from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
 from lfopt.ops.parameters import reduced_axes
-from lfopt.ops.resizing import Taps, axis_taps
+from lfopt.ops.resizing import Taps, axis_taps, disputed
 from lfopt.ops.windows import Window as Axis
 from lfopt.ops.windows import windows
 
@@ -37,6 +37,9 @@ def kernel(out: Writer, unit: Unit) -> None:
         raise unit.unsupported("an operator that has no kernel", ", ".join(sorted(HEADS)) + " and elementwise operators")
     if kind in ON_IMAGES and not all(unit.layouts(m).in_pixels for m in (unit.operand(0), unit.result)):
         raise unit.unsupported(f"an input of shape {list(unit.call.shape(0))}", "[1, C, H, W]")
+    types = {unit.flow.maps[m].dtype for m in (unit.result, *(o.map for o in unit.flow.operands[unit.head]))}
+    if kind != "Gather" and types != {"float32"}:
+        raise unit.unsupported(f"maps of {', '.join(sorted(types))}", "float32")
     HEADS[kind](out, unit)
 
 
@@ -214,6 +217,8 @@ def _resize(out: Writer, unit: Unit) -> None:
     call = unit.call
     if not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise unit.unsupported("sizes that are computed", "constant ones")
+    if disputed(call):
+        raise unit.unsupported("corners aligned to lengths that are not whole", "whole ones")
     images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
     if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
         raise unit.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")

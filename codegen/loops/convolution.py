@@ -82,7 +82,8 @@ class _Convolution:
         self.width = self.count * lanes
         self.weights, self.blocks = self._packed()
         with self._spread() as (at, block):
-            out(f"const int done = {block} % {self.blocks} * {self.width}, first = {block} / {self.blocks} * {self.made} + done;")
+            first = f", first = {block} / {self.blocks} * {self.made} + done" if y.shape[1] > 1 else ""
+            out(f"const int done = {block} % {self.blocks} * {self.width}{first};")
             out(f"const int count = smaller({self.width}, {self.made} - done);")
             if self.transposed:
                 with nest.over([y.shape[-1]], "w") as (w,):

@@ -132,11 +132,13 @@ def plan_for_cpu(
 ) -> Plan:
     """The plan of least traffic in scheme lbdf, the one whose rings the C follows (see `cpu_problem`); written into `folder` with its model.
 
+    Networks without convolutions are planned in scheme resident: rows of [B, S, D] are single tokens, and a product with a matrix wants many.
     Elements of a quantised network are bytes, whatever the hardware description says. Groups run row by row, which loses next to nothing against
     higher bands on one thread; with `tuning`, in the bands that are fastest when measured here.
     """
     chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
-    costs = GroupCosts(Dataflow.of(graph), chip, scheme="lbdf")
+    flow = Dataflow.of(graph)
+    costs = GroupCosts(flow, chip, scheme="lbdf" if any(operator.kind == "Conv" for operator in flow.operators) else "resident")
     found = run_search(costs, cpu_problem(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
     return write_result(graph, costs, found, found.lower_bound_bytes, folder, bands=bands)

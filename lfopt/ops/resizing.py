@@ -17,6 +17,8 @@ from lfopt.ops.call import Call
 from lfopt.ops.part import Part, take
 from lfopt.ops.rows import COORDINATES, ROUNDING
 
+LENGTH_TOLERANCE = 1e-3  # of a length that float32 scales give
+
 
 class Taps(NamedTuple):
     """One axis. `t` is the number of taps of every output element."""
@@ -111,6 +113,14 @@ def axis_taps(call: Call, axis: int) -> Taps | None:
             bool(call.attribute("antialias", 0)),
         )
     )
+
+
+def disputed(call: Call) -> bool:
+    """Whether corners are aligned to a length that is not whole: ONNX's reference takes it as it is, ONNX Runtime and this module round it down."""
+    if call.attribute("coordinate_transformation_mode", "half_pixel") != "align_corners" or call.attribute("mode", "nearest") == "nearest":
+        return False
+    lengths = [size * _scale_and_region(call, axis)[0] for axis, size in enumerate(call.shape(0))]
+    return any(abs(length - made) > LENGTH_TOLERANCE for length, made in zip(lengths, call.result, strict=True))
 
 
 def _scale_and_region(call: Call, axis: int) -> tuple[float, tuple[float, float] | None]:
