@@ -17,16 +17,15 @@ from codegen import CSource, emit_c
 from codegen.build import Built, build, find_compiler, write_source
 from codegen.runtime import Compiled
 from lfopt import zoo
+from lfopt.app.compiled import cpu_costs, cpu_problem
 from lfopt.app.pipeline import write_result
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import from_model, load
 from lfopt.ir import Graph, Hardware, InvalidConfig, LfoptError, MissingValues, Plan
-from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
 from lfopt.planning.baselines import epilogue_groups
 from lfopt.rewrite import simplify
 from search.exact import solve
-from search.problem import Problem, Result
+from search.problem import Result
 
 MOBILE = ("efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large")
 CLASSIC = ("resnet18", "resnet50", "squeezenet1_1", "vgg16")
@@ -162,9 +161,9 @@ class Code(NamedTuple):
 
 def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path) -> dict[str, Planned]:
     """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`."""
-    costs = GroupCosts(Dataflow.of(graph), Hardware(buffer_bytes, element_bytes=4), scheme="lbdf")
+    costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4))
     groups = {
-        "exact": lambda: solve(Problem.of(costs), time_limit=SEARCH_SECONDS).groups,
+        "exact": lambda: solve(cpu_problem(costs), time_limit=SEARCH_SECONDS).groups,
         "epilogue": lambda: epilogue_groups(costs),
         "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
     }

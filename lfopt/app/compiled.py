@@ -112,6 +112,17 @@ def _check_values(graph: Graph, label: str) -> None:
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
 
 
+def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
+    """What groups cost on a CPU. Elements of a quantised network are bytes, whatever the hardware description says.
+
+    Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are single tokens, and a product with a
+    matrix wants many.
+    """
+    chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
+    flow = Dataflow.of(graph)
+    return GroupCosts(flow, chip, scheme="lbdf" if any(operator.kind == "Conv" for operator in flow.operators) else "resident")
+
+
 def cpu_problem(costs: GroupCosts, target: str = "native", winograd: int = 4) -> Problem:
     """The problem of the cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
     apart = codegen.better_whole(costs.dataflow, target, winograd)
@@ -130,15 +141,11 @@ def cpu_problem(costs: GroupCosts, target: str = "native", winograd: int = 4) ->
 def plan_for_cpu(
     graph: Graph, hardware: Hardware, folder: Path, target: Target = "native", report: Report | None = None, tuning: Tuning | None = None
 ) -> Plan:
-    """The plan of least traffic in scheme lbdf, the one whose rings the C follows (see `cpu_problem`); written into `folder` with its model.
+    """The plan of least traffic (see `cpu_costs` and `cpu_problem`), written into `folder` with its model.
 
-    Networks without convolutions are planned in scheme resident: rows of [B, S, D] are single tokens, and a product with a matrix wants many.
-    Elements of a quantised network are bytes, whatever the hardware description says. Groups run row by row, which loses next to nothing against
-    higher bands on one thread; with `tuning`, in the bands that are fastest when measured here.
+    Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
-    chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
-    flow = Dataflow.of(graph)
-    costs = GroupCosts(flow, chip, scheme="lbdf" if any(operator.kind == "Conv" for operator in flow.operators) else "resident")
+    costs = cpu_costs(graph, hardware)
     found = run_search(costs, cpu_problem(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
     return write_result(graph, costs, found, found.lower_bound_bytes, folder, bands=bands)

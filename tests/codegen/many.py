@@ -207,4 +207,4 @@ def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, jobs: i
 def _holds(source: CSource) -> list[str]:
     """Kinds of code that a model has."""
     code = source.files["model.c"]
-    return [what for what, found in (("loops", bool(source.loops)), ("rings", b" % " in code), ("Winograd", b"inograd" in code)) if found]
+    return [what for what, found in (("loops", bool(source.loops)), ("rings", b" % " in code), ("Winograd", b"int have = -1" in code)) if found]
