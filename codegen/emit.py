@@ -155,6 +155,16 @@ class _Model:
                 found |= wide | {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
+    def marks(self) -> tuple[tuple[int, int], int, int]:
+        """How much is printed, for `forget`."""
+        return self.blob.mark(), self.functions.mark(), self.scratch
+
+    def forget(self, marks: tuple[tuple[int, int], int, int]) -> None:
+        """Drop the functions that came since, and what they need."""
+        blob, functions, self.scratch = marks
+        self.blob.forget(blob)
+        self.functions.forget(functions)
+
     def note_scratch(self, floats: int) -> None:
         """Let every thread have at least so much."""
         self.scratch = max(self.scratch, floats)
@@ -358,11 +368,15 @@ class _Group:
         steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
         found = units(flow, model.layouts, mask, sequences(steps), whole=True)
         self.whole = group.mode != "lbdf" or len(found) == 1
+        marks = model.marks()
+        self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
+        if group.mode == "lbdf" and any(len(functions) != 1 for functions in self.made.values()):  # maps between them lie in rings
+            model.forget(marks)
+            self.whole = False
         if not self.whole:
             steps = body(flow, model.index, group.steps)
             found = units(flow, model.layouts, mask, sequences(steps), whole=False)
-        for head, operators in found.items():
-            self.made[head] = self._unit(operators)
+            self.made = {head: self._unit(operators) for head, operators in found.items()}
         name = f"group_{group.id}"
         with model.functions.block(f"static void {name}(const context *m)"):
             self._steps(steps, found, 0)
@@ -375,15 +389,13 @@ class _Group:
         """The functions of a unit: one, or, where no kernel knows its head, loops for that and what can be done for the rest."""
         model, (head, *rest) = self.model, operators
         names = ", ".join(model.flow.operators[i].name for i in operators).replace("*/", "* /")
-        marks = model.blob.mark(), model.functions.mark(), model.scratch
+        marks = model.marks()
         model.functions(f"/* {names} */")
         try:
             quantized = model.flow.calls[head].result_tensors[0].quantization is not None
             return [self._quantized(head) if quantized else self._kernel(operators)]
         except Unsupported as reason:
-            model.blob.forget(marks[0])
-            model.functions.forget(marks[1])
-            model.scratch = marks[2]
+            model.forget(marks)
             found = [self._loops(head, str(reason))]
             return found + self._unit(tuple(rest)) if rest else found
 

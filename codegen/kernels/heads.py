@@ -123,8 +123,9 @@ def _product(out: Writer, unit: Unit) -> None:
         whole = Layout(replace(behind.tensor, shape=shape), (0, 1))
         layouts = unit.layouts
         unit = replace(unit, layouts=lambda m: whole if m == source else layouts(m))
-    elif behind.order[-1] != len(shape) - 1:
-        raise unit.unsupported(f"axes in the order {list(behind.order)}", "the last axis innermost")
+    elif behind.order[-1] != len(shape) - 1 or unit.layouts(unit.result).order != behind.order:
+        found = f"axes in the orders {list(behind.order)} and {list(unit.layouts(unit.result).order)}"
+        raise unit.unsupported(found, "one order, the last axis innermost")
     convolution(out, unit, Window(source, (1, 1)), weights[:, :, None, None], bias)
 
 

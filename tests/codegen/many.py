@@ -185,7 +185,10 @@ def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, jobs: i
             source = case.printed(case.threads)
             plain += [(case, case.printed(1)), (case, source)] if case.threads > 1 else []
         except Unsupported as reason:
-            tally.refused[re.sub(r"node '[^']*'|\d+", "_", str(reason))] += 1
+            tally.refused[re.sub(r"node '[^']*'|\d+", "_", str(reason)).partition("; ")[0]] += 1
+            continue
+        except Exception as error:
+            tally.faults.append(f"{case}: {type(error).__name__}: {error}")
             continue
         checked.append((case, source))
         tally.ran.update([case.target, f"threads {case.threads}", f"scheme {case.plan.scheme}", *_holds(source)])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from cyclopts import Parameter
@@ -29,6 +30,7 @@ def codegen(
     threads: int = 1,
     embed: bool = False,
     count: bool = False,
+    winograd: Literal[0, 2, 4] = 4,
     build: bool = False,
     fill: bool = False,
     seed: int = 0,
@@ -51,6 +53,8 @@ def codegen(
         Link the weights in, instead of writing a file that is mapped.
     count
         Code that follows every step of the plan through a buffer of its size, and counts the bytes that it moves: a proof, and slow.
+    winograd
+        Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every convolution is direct.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     fill
@@ -67,7 +71,7 @@ def codegen(
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
-        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed, count=count)
+        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd)
         files = write_source(source, out_dir)
         if build:
             report("compiling", 0.5)
@@ -85,5 +89,8 @@ def _print(plan: Plan, source: CSource, files: tuple[Path, ...]) -> None:
         rows.add_row(escape(path.name), f"{path.stat().st_size:,}")
     out.print(rows)
     out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True)
+    if source.loops:
+        reasons = [re.sub(r"node '[^']*' ", "", reason) for reason in source.loops.values()]
+        out.print(f"{len(source.loops)} operators as plain loops, which are slow: {escape(', '.join(dict.fromkeys(reasons)))}")
     beta = plan.hardware.buffer_bytes
     out.print(f"arena {source.arena_bytes:,} of {beta:,} B of buffer; memory of one caller {source.context_bytes:,} B")
