@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic clean
+.PHONY: help demo env test test-slow test-sanitize lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -35,6 +35,9 @@ test: lint  ## Environment, then all checks
 
 test-slow: $(VENV)/.dev  ## The checks that take minutes
 	$(BIN)/pytest -n 2 -m slow
+
+test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random networks among it: an hour
+	$(BIN)/pytest -n 2 -m sanitize
 
 format: $(VENV)/.dev  ## Format the code
 	$(BIN)/ruff format .

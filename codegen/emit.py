@@ -29,13 +29,14 @@ from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.target import Target, target
 from codegen.units import Body, Made, body, chained, sequences, units
 from codegen.writer import Writer
-from lfopt.ir import Graph, Plan, PlannedGroup
+from lfopt.ir import Graph, Place, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
 
 LINE = 64  # bytes of a cache line
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 MOST_THREADS = 64
+UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
 
 
 def emit_c(
@@ -508,7 +509,7 @@ class _Group:
         model, layout = self.model, self.model.layouts[m]
         if m in self.between:
             return Array(layout, shape, model.where(m))
-        place = self.rings[model.flow.maps[m].name]
+        place = self.rings.get(model.flow.maps[m].name, UNREAD)
         size = np.dtype(layout.tensor.dtype).itemsize
         pointer = (
             f"m->arena + {place.address // size}" if layout.ctype == "float" else f"({layout.ctype} *)(void *)m->arena + {place.address // size}"

@@ -7,7 +7,10 @@
 #ifdef __GNUC__
 #define INLINE static inline __attribute__((always_inline)) /* a call would spill all vectors */
 #define APART static __attribute__((noinline)) /* inlined, sums of a tile would be kept in memory for want of registers */
+/* Once it has chosen induction variables, GCC 12 may take a function whose stores go by them for one that writes nothing, and drop its calls. */
+#define WRITTEN() __asm__ volatile("" ::: "memory")
 #else
+#define WRITTEN()
 #define INLINE static inline
 #define APART static
 #endif

@@ -39,6 +39,7 @@ class Writer:
             yield
             if not any(re.search(r"\br\b", line) for line in self._lines[start:]):
                 self("(void)r;")
+            self("WRITTEN();")
         self("")
 
     def mark(self) -> int:

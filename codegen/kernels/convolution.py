@@ -72,6 +72,8 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
         for p in range(part.size):
             for k, lanes in enumerate(channels.lanes):
                 out(f"v{lanes} {'t' if split else 's'}{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});")
+        if part.size * columns == len(part.missing):  # nothing but padding
+            out("(void)x, (void)at, (void)w;")
         with out.block("for (int k = from; k < to; k++)"):
             if split and not by_tap:
                 begin(range(part.size))

@@ -9,6 +9,7 @@ import numpy as np
 from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
+from codegen.tails import number
 from codegen.writer import Writer
 
 MOST = 8  # pixels of a tile
@@ -31,9 +32,9 @@ def depthwise(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias
     _kernel(out, unit, window, Fold("", "{sum} += {value} * w{column};", weights.reshape(len(weights), -1), shift))
 
 
-def max_pool(out: Writer, unit: Unit, window: Window) -> None:
-    """The kernel of a pool that takes the largest."""
-    _kernel(out, unit, window, Fold("-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
+def max_pool(out: Writer, unit: Unit, window: Window, *, empty: bool) -> None:
+    """The kernel of a pool that takes the largest. `empty`: some windows hold nothing but padding, which gives the least number that there is."""
+    _kernel(out, unit, window, Fold(number(float(np.finfo(np.float32).min)) if empty else "-INFINITY", "{sum} = max_{lanes}({sum}, {value});"))
 
 
 def average_pool(out: Writer, unit: Unit, window: Window, divisors: np.ndarray) -> None:
@@ -90,11 +91,13 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: 
     with out.block(f"static void {name}(const float *const *x, int from, int to, int at{constants}, float *restrict y{unit.parameters})"):
         for p in range(part.size):
             out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
-        for row in range(rows):
+        read = [k for k in range(columns) if any((p, k) not in part.missing for p in range(part.size))]
+        if not read:  # nothing but padding
+            out(f"(void)x, (void)from, (void)to, (void)at{', (void)w' if weighted else ''};")
+        for row in range(rows if read else 0):
             with out.block(f"if (from <= {row} && {row} < to)"):
                 out(f"const float *a = x[{row}] + at;")
                 if weighted:
-                    read = [k for k in range(columns) if any((p, k) not in part.missing for p in range(part.size))]
                     out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * columns + k) * lanes});" for k in read)
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from codegen.tails import Tail
 from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
-from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.resizing import Taps, axis_taps, disputed
 from lfopt.ops.windows import Window as Axis
 from lfopt.ops.windows import windows
@@ -132,10 +133,11 @@ def _product(out: Writer, unit: Unit) -> None:
 def _pool(out: Writer, unit: Unit) -> None:
     call = unit.call
     if call.operator.kind == "MaxPool":
-        max_pool(out, unit, _window(unit, trimmed=True))
+        max_pool(out, unit, _window(unit, trimmed=True), empty=not all(_counts(window, padded=False).all() for window in windows(call)))
         return
     padded = bool(call.attribute("count_include_pad", 0))
-    average_pool(out, unit, _window(unit, trimmed=True), np.outer(*(_counts(window, padded=padded) for window in windows(call))).astype(np.float32))
+    counts = (_counts(window, padded=padded).clip(1) for window in windows(call))
+    average_pool(out, unit, _window(unit, trimmed=True), np.outer(*counts).astype(np.float32))
 
 
 def _counts(window: Axis, *, padded: bool) -> np.ndarray:
@@ -211,7 +213,10 @@ def _split(out: Writer, unit: Unit) -> None:
     rank, results = len(call.shape(0)), unit.flow.results[unit.head]
     if call.attribute("axis", 0) % rank != rank - 1 or any(unit.layouts(m).order[-1] != rank - 1 for m in (unit.operand(0), *results)):
         raise unit.unsupported(f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart")
-    separation(out, unit, unit.operand(0), results)
+    sizes = split_sizes(call)
+    assert sizes is not None, "shapes are static"
+    asked = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
+    separation(out, unit, unit.operand(0), list(zip(results, asked, strict=True)))
 
 
 def _resize(out: Writer, unit: Unit) -> None:

@@ -34,15 +34,13 @@ def _index(unit: Unit, indices: Layout) -> str:
     return " + ".join(terms) or "0"
 
 
-def separation(out: Writer, unit: Unit, source: int, results: Sequence[int]) -> None:
-    """The kernel of a Split of channels; `results`: the maps that are made."""
+def separation(out: Writer, unit: Unit, source: int, results: Sequence[tuple[int, int]]) -> None:
+    """The kernel of a Split of channels; `results`: the maps that are made, and the channel that each begins with."""
     read = unit.images(source)
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, 'r')};")
-        out.all(f"float *y{k} = {unit.address(m, 'r')};" for k, m in enumerate(results))
+        out.all(f"float *y{k} = {unit.address(m, 'r')};" for k, (m, _) in enumerate(results))
         with unit.each_pixel(out, read.pixels):
-            first = 0
-            for k, m in enumerate(results):
+            for k, (m, first) in enumerate(results):
                 channels = unit.images(m).channels
                 out(f"memcpy(y{k} + p * {channels}, a + p * {read.channels} + {first}, {channels} * sizeof *a);")
-                first += channels

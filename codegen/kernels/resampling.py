@@ -16,12 +16,14 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
     made, read = unit.images(unit.result), unit.images(source)
     down, across = rows[0].shape[1], columns[0].shape[1]
     with out.kernel(unit.name):
-        out.all(_table("int", "rows", map(str, rows[0].reshape(-1).tolist())))
+        row = unit.address(source, f"rows[r * {down} + i]")
+        if "rows" in row:  # not of a map of one row
+            out.all(_table("int", "rows", map(str, rows[0].reshape(-1).tolist())))
         out.all(_table("float", "heights", map(number, rows[1].reshape(-1).tolist())))
         out.all(_table("int", "columns", (str(k * read.channels) for k in columns[0].reshape(-1).tolist())))
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
         out(f"const float *x[{down}];")
-        out(f"for (int i = 0; i < {down}; i++) x[i] = {unit.address(source, f'rows[r * {down} + i]')};")
+        out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):

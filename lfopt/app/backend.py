@@ -106,7 +106,14 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
 
 
 def _graph(model: ModelProto) -> Graph:
-    return simplify(from_model(model))
+    """The network. Raises Unsupported where its inputs are of other types than the model's: quantisation at the border becomes the caller's."""
+    graph = simplify(from_model(model))
+    for value in model.graph.input:
+        declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
+        if value.name in graph.inputs and graph.tensors[value.name].dtype != declared:
+            taken = graph.tensors[value.name].dtype
+            raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {taken}; accepted: the same type")
+    return graph
 
 
 def _options(given: Mapping[str, Any]) -> dict[str, Any]:

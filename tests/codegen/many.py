@@ -27,7 +27,7 @@ from tests.test_one_truth import SCHEMES, computable, planned, random_inputs, ra
 
 FOLDER = Path(__file__).with_name("many")
 STRICT = ("-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror")  # and, for C99, -pedantic
-CHECKED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g1")
+CHECKED = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")  # half the time of -O1
 SANITIZERS = {"ASAN_OPTIONS": "detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
 TOLERANCE = 1e-4  # of the largest output
 SECONDS = 120  # for one program; whoever takes longer waits for a thread that never comes
@@ -98,7 +98,7 @@ def build(models: Sequence[tuple[Case, CSource]], folder: Path, flags: Sequence[
         (folder / f"{source.name}.h").write_bytes(source.files["model.h"])
         (folder / f"{source.name}.c").write_bytes(code + source.files["weights.c"])
         own = [flag for flag in source.flags if flag != "-O2"] + (["-pedantic"] if source.target == "c99" else [])
-        done = _call([*command, *own, *STRICT, *flags, "-c", f"{source.name}.c"], folder)
+        done = _call([*command, *own, *flags, "-c", f"{source.name}.c"], folder)
         lines = [line for line in done.stderr.splitlines() if "error" in line]
         return "" if done.returncode == 0 else (lines or done.stderr.splitlines() or ["no reason is given"])[0]
 
@@ -114,7 +114,7 @@ def build(models: Sequence[tuple[Case, CSource]], folder: Path, flags: Sequence[
     ]  # fmt: skip
     (folder / "main.c").write_text("\n".join(lines))
     objects = [f"{source.name}.o" for _, source in good]
-    done = _call([*command, *flags, "-O0", "main.c", *objects, "-o", "program", "-pthread", "-lm"], folder)
+    done = _call([*command, *flags, "-O0", "-w", "main.c", *objects, "-o", "program", "-pthread", "-lm"], folder)
     assert done.returncode == 0, done.stderr[:2000]
     return Program(folder / "program", good, {name: text for name, text in said.items() if text})
 
@@ -166,9 +166,13 @@ def _call(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[s
 
 def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE) -> str:
     """Where outputs are not those of the reference."""
-    expected = reference(case.graph, case.inputs)
+    pooled = {op.outputs[1]: op.inputs[0] for op in case.graph.operators if op.kind == "MaxPool" and len(op.outputs) > 1}
+    asked = replace(case.graph, outputs=tuple({*case.graph.outputs, *pooled.values()} - case.inputs.keys()))
+    expected = {**case.inputs, **reference(asked, case.inputs)}
     for name, values in zip(case.graph.outputs, found, strict=True):
         wanted = expected[name]
+        if name in pooled:  # of two elements that are equal but for rounding, either may be the largest
+            values, wanted = (expected[pooled[name]].reshape(-1)[places] for places in (values, wanted))
         scale = max(float(np.abs(wanted).max()), 1e-3)
         error = float(np.abs(values.astype(np.float64) - wanted).max())
         if not error <= tolerance * scale:
@@ -177,13 +181,13 @@ def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE)
 
 
 def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, jobs: int = 1) -> Tally:
-    """Every network once with sanitizers and, where it has several threads, twice without: threads must not change a bit."""
+    """Every network with sanitizers, and without, then with one thread too: threads must not change a bit. There must be no warnings."""
     tally = Tally()
     checked, plain = list[tuple[Case, CSource]](), list[tuple[Case, CSource]]()
     for case in (drawn(seed, targets) for seed in seeds):
         try:
             source = case.printed(case.threads)
-            plain += [(case, case.printed(1)), (case, source)] if case.threads > 1 else []
+            plain += [(case, case.printed(threads)) for threads in sorted({1, case.threads})]
         except Unsupported as reason:
             tally.refused[re.sub(r"node '[^']*'|\d+", "_", str(reason)).partition("; ")[0]] += 1
             continue
@@ -192,7 +196,7 @@ def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, jobs: i
             continue
         checked.append((case, source))
         tally.ran.update([case.target, f"threads {case.threads}", f"scheme {case.plan.scheme}", *_holds(source)])
-    for part, models, flags in (("checked", checked, CHECKED), ("plain", plain, ())):
+    for part, models, flags in (("checked", checked, CHECKED), ("plain", plain, STRICT)):
         program = build(models, folder / part, flags, jobs)
         outputs, complaints = run(program)
         cases = {source.name: case for case, source in models}

@@ -159,6 +159,7 @@ def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store
     assert complaint
 
 
+@pytest.mark.sanitize
 def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
     """With the address sanitizer maps in DRAM are poisoned: whoever reads one but through dram_load stops the program."""
     plan, graph, _ = small_plan()

@@ -164,6 +164,7 @@ def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -
 # -- sanitizers, and what is refused -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sanitize
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="address sanitizer")
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:

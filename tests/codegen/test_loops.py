@@ -423,6 +423,7 @@ def test_rows_in_rings_are_what_whole_maps_are(part: int, tmp_path: Path) -> Non
 # -- sanitizers ------------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sanitize
 def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     """Under the address sanitizer, with memory of exactly the size that is asked for."""
     rng, net = np.random.default_rng(0), Net()

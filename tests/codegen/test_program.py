@@ -14,6 +14,7 @@ import pytest
 from codegen.build import build, find_compiler, write_source
 from tests.codegen.twice import SHAPE, twice
 
+pytestmark = pytest.mark.sanitize
 SANITIZED = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 X = np.arange(48, dtype=np.float32).reshape(SHAPE)
 

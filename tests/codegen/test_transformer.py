@@ -230,6 +230,7 @@ def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[:2000]
 
 
+@pytest.mark.sanitize
 @pytest.mark.skipif(native() == "neon", reason="address sanitizer")
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_is_touched_that_is_not_its_own(scheme: str, tmp_path: Path) -> None:

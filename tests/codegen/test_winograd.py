@@ -196,6 +196,7 @@ def test_deep_sums_stay_exact(size: int, tmp_path: Path) -> None:
     assert run(Case(Image(8, 8, 1024), 16), size, tmp_path) <= TOLERANCE[size]
 
 
+@pytest.mark.sanitize
 def test_nothing_is_undefined(tmp_path: Path) -> None:
     checks = ("-fsanitize=undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all", "-Wno-maybe-uninitialized")
     assert run(Case(Image(5, 9, 19), 20, (1, 2, 0, 1), ("Add",)), 4, tmp_path, checks=checks) <= TOLERANCE[4]
