@@ -264,7 +264,7 @@ class _Model:
         name, head = self.name, Writer()
         head(f"/* {self.plan.model.name}: {len(self.flow)} operators in {len(self.plan.groups)} fusion groups, for {self.target.name}. */")
         if self.target.threads > 1 or self.profile:
-            head("#define _POSIX_C_SOURCE 200809L")
+            head("#define _GNU_SOURCE /* POSIX, and the affinity of threads */")
         if self.profile:
             head("#define PROFILE 1")
         head('#include "model.h"', "", f"#define LANES {self.target.lanes[0]}", f"#define THREADS {self.target.threads}")

@@ -16,6 +16,31 @@ static void *work(void *argument)
 }
 #endif
 
+#if THREADS > 1
+/* Start a thread, on a core of its own where the system can be asked for one: left to itself, it may share one with a thread that waits for it. */
+static int begin(pthread_t *thread, worker *w)
+{
+    pthread_attr_t how;
+    if (pthread_attr_init(&how) != 0) return 1;
+#ifdef __linux__
+    cpu_set_t allowed, own;
+    const int here = sched_getcpu();
+    if (here >= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= THREADS) {
+        int core = here;
+        for (int k = 0; k < w->own.me; k++)
+            do core = (core + 1) % CPU_SETSIZE;
+            while (!CPU_ISSET(core, &allowed));
+        CPU_ZERO(&own);
+        CPU_SET(core, &own);
+        pthread_attr_setaffinity_np(&how, sizeof own, &own);
+    }
+#endif
+    const int failed = pthread_create(thread, &how, work, w);
+    pthread_attr_destroy(&how);
+    return failed;
+}
+#endif
+
 int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
 {
 #if THREADS > 1
@@ -29,7 +54,7 @@ int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
         workers[k].own.scratch += (size_t)k * SCRATCH;
     }
     int made = 1;
-    while (made < THREADS && pthread_create(&threads[made], NULL, work, &workers[made]) == 0) made++;
+    while (made < THREADS && begin(&threads[made], &workers[made]) == 0) made++;
     __atomic_store_n(&all.start, made == THREADS ? 1 : -1, __ATOMIC_RELEASE);
     if (made == THREADS) network(&workers[0].own, inputs, outputs);
     for (int k = 1; k < made; k++) pthread_join(threads[k], NULL);
