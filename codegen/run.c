@@ -26,7 +26,7 @@ static int begin(pthread_t *thread, worker *w)
     cpu_set_t allowed, own;
     const int here = sched_getcpu();
     if (here >= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= THREADS) {
-        int core = here;
+        size_t core = (size_t)here;
         for (int k = 0; k < w->own.me; k++)
             do core = (core + 1) % CPU_SETSIZE;
             while (!CPU_ISSET(core, &allowed));
