@@ -64,7 +64,7 @@ class OnBoxes(Nest):
             return
         found = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
         spans = [("from", f"smaller(to, {extent})") if k == along else ("0", str(extent)) for k, extent in enumerate(extents)]
-        with self._nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(found, spans, strict=True) if i != "0"]):
+        with self.out.nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(found, spans, strict=True) if i != "0"]):
             yield found
 
     def begin(self, at: Sequence[str], start: str) -> str:
@@ -98,7 +98,7 @@ class OnBoxes(Nest):
             if spans and k in spans:
                 first, stop = f"larger({first}, {spans[k][0]})", f"smaller({stop}, {spans[k][1]})"
             heads.append(f"for (int {name}{k} = {first}; {name}{k} < {stop}; {name}{k}++)")
-        with self._nested(heads):
+        with self.out.nested(heads):
             yield found
 
 
@@ -257,10 +257,7 @@ class Counted:
                     self._compute(group, node, first_place, base)
 
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
-            mark = self.groups.mark()
             walk(group.steps, 0)
-            steps = self.groups.mark() - mark
-            assert steps, "a group has steps"
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
 

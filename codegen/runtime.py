@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import mmap
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import cffi
 import numpy as np
@@ -35,6 +35,7 @@ FAULTS = {
     4: "the plan's steps read what was not in the buffer, or wrote where there was no room",
 }
 KINDS = len(fields(DramBytes))
+T = TypeVar("T")
 
 
 class CannotRun(LfoptError):
@@ -93,23 +94,22 @@ class Compiled:
 
         Raises InvalidConfig if an input is absent, unknown, or of another type or shape.
         """
-        return self._ran(inputs)[0]
+        return self._ran(inputs, lambda context: None)[0]
 
     def count(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes]:
         """Outputs, and the bytes that were counted between DRAM and the buffer. Raises CannotRun for code that does not count."""
-        outputs, counted = self._ran(inputs)
-        if counted is None:
+        if (counted := self._bytes) is None:
             raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
-        return outputs, counted
+        return self._ran(inputs, lambda context: DramBytes(*(int(counted(context, kind)) for kind in range(KINDS))))
 
     def profile(self, inputs: Mapping[str, np.ndarray], groups: int) -> list[float]:
         """Seconds that each of the plan's groups took in one run. Raises CannotRun for code that does not take times."""
-        if self._seconds is None:
+        if (seconds := self._seconds) is None:
             raise CannotRun(f"{self.name}: this code takes no times; accepted: what emit_c(..., profile=True) prints")
-        self._ran(inputs)
-        return [float(self._seconds(self._pointer(self._idle[-1]), group)) for group in range(groups)]
+        return self._ran(inputs, lambda context: [float(seconds(context, group)) for group in range(groups)])[1]
 
-    def _ran(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes | None]:
+    def _ran(self, inputs: Mapping[str, np.ndarray], after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
+        """Outputs, and what `after` says of the context that they were made in."""
         given = [_accepted(tensor, inputs) for tensor in self.inputs]
         if unknown := [name for name in inputs if name not in {tensor.name for tensor in self.inputs}]:
             raise InvalidConfig(f"input {unknown[0]!r}: the inputs are {', '.join(tensor.name for tensor in self.inputs)}")
@@ -122,10 +122,10 @@ class Compiled:
         found = self._run(self._pointer(context), *arguments)  # the interpreter's lock is free meanwhile
         if found != 0:
             raise CannotRun(f"{self.name}: {FAULTS.get(found, f'it ended with {found}')}; its outputs are worthless")
-        counted = self._bytes and DramBytes(*(int(self._bytes(self._pointer(context), kind)) for kind in range(KINDS)))
+        said = after(self._pointer(context))
         with self._lock:
             self._idle.append(context)
-        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, counted
+        return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, said
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 
 class Writer:
@@ -30,6 +30,14 @@ class Writer:
         yield
         self._depth -= 1
         self("}")
+
+    @contextmanager
+    def nested(self, heads: Sequence[str]) -> Iterator[None]:
+        """Lines inside one block in another; inside braces where there is none, so that variables stay there."""
+        with ExitStack() as blocks:
+            for head in heads or [""]:
+                blocks.enter_context(self.block(head))
+            yield
 
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:

@@ -308,14 +308,19 @@ class Tally:
         return self.too_small[roomy] / max(self.roomy[roomy], 1)
 
 
+def drawn(rng: np.random.Generator, *, integers: bool = False) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
+    """A random network, a chip for it, and its inputs; in float32 or in int8."""
+    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
+    hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    return graph, hardware, inputs
+
+
 def run_random(seed: int, tally: Tally, scheme: Scheme, *, integers: bool = False, bands: bool = False) -> list[str]:
     """Plan and execute one random graph, perhaps in bands of several rows on a chip with room for them; what disagrees, one line each."""
     rng = np.random.default_rng(seed)
-    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
-    hardware = random_hardware(rng, graph)
-    inputs = random_inputs(graph, rng)
-    if integers:
-        graph, inputs = in_integers(graph, inputs, rng)
+    graph, hardware, inputs = drawn(rng, integers=integers)
     wanted = reference(graph, inputs)
     costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed)
@@ -371,10 +376,7 @@ def run_in_bands(seeds: range, *, integers: bool = False) -> None:
     heights, folded = Counter[int](), 0
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = computable(random_graph(rng, int(rng.integers(1, 10))))
-        hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
-        if integers:
-            graph, inputs = in_integers(graph, inputs, rng)
+        graph, hardware, inputs = drawn(rng, integers=integers)
         costs = GroupCosts(Dataflow.of(graph), replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups, random_bands(rng))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -16,16 +15,16 @@ from codegen.kernels.product import product
 from codegen.kernels.resampling import depth_to_space, interpolation, transposed
 from codegen.kernels.simple import concatenation, mean
 from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
+from codegen.kernels.weights import on_rows, without_groups
+from codegen.kernels.window import Window, window_of
 from codegen.kernels.winograd import winograd, worthwhile
-from codegen.layout import Image, Layout
+from codegen.layout import Layout
 from codegen.tails import Tail
 from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
 from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.resizing import Taps, axis_taps, disputed
-from lfopt.ops.windows import Window as Axis
 from lfopt.ops.windows import windows
 
 
@@ -36,8 +35,8 @@ def kernel(out: Writer, unit: Unit) -> None:
         raise unit.unsupported(f"{len(unit.call.results)} results", "operators with one")
     if kind not in HEADS:
         raise unit.unsupported("an operator that has no kernel", ", ".join(sorted(HEADS)) + " and elementwise operators")
-    if kind in ON_IMAGES and not all(unit.layouts(m).in_pixels for m in (unit.operand(0), unit.result)):
-        raise unit.unsupported(f"an input of shape {list(unit.call.shape(0))}", "[1, C, H, W]")
+    if kind in ON_IMAGES:
+        unit.require_pixels()
     types = {unit.flow.maps[m].dtype for m in (unit.result, *(o.map for o in unit.flow.operands[unit.head]))}
     if kind != "Gather" and types != {"float32"}:
         raise unit.unsupported(f"maps of {', '.join(sorted(types))}", "float32")
@@ -56,7 +55,7 @@ def is_pointwise(call: Call) -> bool:
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
 
 
-def winograd_tile(call: Call, read: Image, made: Image, target: Target) -> int:
+def winograd_tile(call: Call, read: Layout, made: Layout, target: Target) -> int:
     """Results along a side of the tiles of a convolution by Winograd's algorithm; 0: it had better be direct.
 
     Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway.
@@ -65,15 +64,9 @@ def winograd_tile(call: Call, read: Image, made: Image, target: Target) -> int:
         return 0
     if any((w.kernel, w.stride, w.dilation) != (3, 1, 1) for w in windows(call)):
         return 0
-    return worthwhile(read, made, target, target.winograd if read.channels >= MANY else min(target.winograd, 2))
-
-
-def _window(unit: Unit, *, trimmed: bool = False) -> Window:
-    """The window of a convolution or pool; `trimmed`: without taps that never meet the map."""
-    rows, columns = (axis.trimmed((0, axis.size_out)) if trimmed else axis for axis in windows(unit.call))
-    return Window(
-        unit.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
-    )
+    if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, made)):
+        return 0
+    return worthwhile(read.image, made.image, target, target.winograd if read.image.channels >= MANY else min(target.winograd, 2))
 
 
 def _conv(out: Writer, unit: Unit) -> None:
@@ -81,17 +74,13 @@ def _conv(out: Writer, unit: Unit) -> None:
     weights, bias = unit.constant(1), unit.constant(2) if call.has(2) else None
     group = call.attribute("group", 1)
     if unit.tile:
-        winograd(out, unit, _window(unit), weights, bias, unit.tile)
+        winograd(out, unit, window_of(unit), weights, bias, unit.tile)
     elif group == 1:
-        convolution(out, unit, _window(unit), weights, bias)
+        convolution(out, unit, window_of(unit), weights, bias)
     elif group == call.shape(0)[1] == weights.shape[0]:
-        depthwise(out, unit, _window(unit), weights, bias)
+        depthwise(out, unit, window_of(unit), weights, bias)
     else:
-        dense = np.zeros((weights.shape[0], call.shape(0)[1], *weights.shape[2:]), weights.dtype)
-        made, read = weights.shape[0] // group, weights.shape[1]
-        for g in range(group):
-            dense[g * made : (g + 1) * made, g * read : (g + 1) * read] = weights[g * made : (g + 1) * made]
-        convolution(out, unit, _window(unit), dense, bias)
+        convolution(out, unit, window_of(unit), without_groups(weights, group), bias)
 
 
 def _product(out: Writer, unit: Unit) -> None:
@@ -115,37 +104,18 @@ def _product(out: Writer, unit: Unit) -> None:
             bias = np.broadcast_to(unit.constant(2) * np.float32(call.attribute("beta", 1.0)), (1, weights.shape[0])).reshape(-1)
     else:
         weights = weights.T
-    source, shape = unit.operand(0), call.shape(0)
-    behind = unit.layouts(source)
-    if behind.shape != shape:  # a map flattened: our order of its elements is another
-        if not behind.in_pixels or shape != (1, behind.tensor.elements):
-            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
-        weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
-        whole = Layout(replace(behind.tensor, shape=shape), (0, 1))
-        layouts = unit.layouts
-        unit = replace(unit, layouts=lambda m: whole if m == source else layouts(m))
-    elif behind.order[-1] != len(shape) - 1 or unit.layouts(unit.result).order != behind.order:
-        found = f"axes in the orders {list(behind.order)} and {list(unit.layouts(unit.result).order)}"
-        raise unit.unsupported(found, "one order, the last axis innermost")
-    convolution(out, unit, Window(source, (1, 1)), weights[:, :, None, None], bias)
+    unit, weights = on_rows(unit, weights)
+    convolution(out, unit, Window(unit.operand(0), (1, 1)), weights[:, :, None, None], bias)
 
 
 def _pool(out: Writer, unit: Unit) -> None:
     call = unit.call
     if call.operator.kind == "MaxPool":
-        max_pool(out, unit, _window(unit, trimmed=True), empty=not all(_counts(window, padded=False).all() for window in windows(call)))
+        max_pool(out, unit, window_of(unit, trimmed=True), empty=not all(axis.covered((0, axis.size_out)).all() for axis in windows(call)))
         return
     padded = bool(call.attribute("count_include_pad", 0))
-    counts = (_counts(window, padded=padded).clip(1) for window in windows(call))
-    average_pool(out, unit, _window(unit, trimmed=True), np.outer(*counts).astype(np.float32))
-
-
-def _counts(window: Axis, *, padded: bool) -> np.ndarray:
-    """Along one axis: elements that each result is the mean of."""
-    starts = np.arange(window.size_out) * window.stride - window.pad
-    taps = starts[:, None] + np.arange(window.kernel) * window.dilation
-    low, high = (-window.pad, window.size + window.pad_after) if padded else (0, window.size)
-    return ((taps >= low) & (taps < high)).sum(1)
+    counts = (axis.covered((0, axis.size_out), padded=padded).clip(1) for axis in windows(call))
+    average_pool(out, unit, window_of(unit, trimmed=True), np.outer(*counts).astype(np.float32))
 
 
 def _mean(out: Writer, unit: Unit) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from codegen.kernels.tiles import channels_in, vectors
 from codegen.kernels.unit import Unit
@@ -13,31 +14,28 @@ from codegen.writer import Writer
 def softmax(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
     made = unit.images(unit.result)
-    with out.kernel(unit.name):
-        _begin(out, unit, source)
-        with unit.each_pixel(out, made.pixels):
-            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
-            for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
-                out(f"most{lanes} = max_{lanes}(most{lanes}, *(const u{lanes} *)(from + c));")
-            out(f"const float most = {_largest(unit, made.channels)};")
-            for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
-                out(f"v{lanes} e = exp_{lanes}(*(const u{lanes} *)(from + c) - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
-                out(f"*(u{lanes} *)(to + c) = e;")
-            out(f"const float share = 1.0f / ({_sum(unit, made.channels)});")
-            for lanes in unit.over(out, made.channels):
-                out(f"v{lanes} s = *(const u{lanes} *)(to + c) * SPLAT_{lanes}(share);")
-                out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(f"*(u{lanes} *)(to + c) = s;")
+    with out.kernel(unit.name), _each_pixel(out, unit, source):
+        out(f"float *to = y + p * {made.channels};")
+        for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
+            out(f"most{lanes} = max_{lanes}(most{lanes}, *(const u{lanes} *)(from + c));")
+        out(f"const float most = {_largest(unit, made.channels)};")
+        for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
+            out(f"v{lanes} e = exp_{lanes}(*(const u{lanes} *)(from + c) - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
+            out(f"*(u{lanes} *)(to + c) = e;")
+        out(f"const float share = 1.0f / ({_sum(unit, made.channels)});")
+        for lanes in unit.over(out, made.channels):
+            out(f"v{lanes} s = *(const u{lanes} *)(to + c) * SPLAT_{lanes}(share);")
+            out.all(unit.finish("s", lanes, "p", "c", made.channels))
+            out(f"*(u{lanes} *)(to + c) = s;")
 
 
 def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, epsilon: float) -> None:
     """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses, `bias` may be empty."""
     made = unit.images(unit.result)
     with out.kernel(unit.name):
-        _begin(out, unit, source)
         out(f"const float *scale = {scale};", *([f"const float *bias = {bias};"] if bias else []))
-        with unit.each_pixel(out, made.pixels):
-            out(f"const float *from = a + p * {made.channels};", f"float *to = y + p * {made.channels};")
+        with _each_pixel(out, unit, source):
+            out(f"float *to = y + p * {made.channels};")
             for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
                 out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
             out(f"const float mean = ({_sum(unit, made.channels)}) * (1.0f / {made.channels}.0f);")
@@ -55,21 +53,24 @@ def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
     """The kernel of a sum over the channels of every pixel, times a factor in C."""
     read, made = unit.images(source), unit.images(unit.result)
     pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
-    with out.kernel(unit.name):
-        _begin(out, unit, source)
-        with unit.each_pixel(out, read.pixels):
-            out(f"const float *from = a + p * {read.channels};")
-            for lanes in _fold(out, unit, "sum", read.channels, "0.0f"):
-                out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
-            out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
-            out.all(unit.finish("s", 1, pixel, channel, made.channels))
-            out("y[p] = s;")
+    with out.kernel(unit.name), _each_pixel(out, unit, source):
+        for lanes in _fold(out, unit, "sum", read.channels, "0.0f"):
+            out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
+        out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
+        out.all(unit.finish("s", 1, pixel, channel, made.channels))
+        out("y[p] = s;")
 
 
-def _begin(out: Writer, unit: Unit, source: int) -> None:
+@contextmanager
+def _each_pixel(out: Writer, unit: Unit, source: int) -> Iterator[None]:
+    """A loop over the pixels p of row r: `from` is where a pixel of the map lies, `y` where the row of the result does."""
+    read = unit.images(source)
     out(f"const float *a = {unit.address(source, 'r')};")
     out.all(unit.declarations())
     out(f"float *y = {unit.address(unit.result, 'r')};")
+    with unit.each_pixel(out, read.pixels):
+        out(f"const float *from = a + p * {read.channels};")
+        yield
 
 
 def _widths(unit: Unit, count: int) -> Sequence[int]:

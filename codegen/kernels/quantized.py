@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from codegen.kernels.dots import LANES, LARGEST, Products, constants, convolution, ctype, depthwise, extents, is_signed, rows
 from codegen.kernels.unit import Unit
-from codegen.kernels.window import Window
-from codegen.layout import Layout
+from codegen.kernels.weights import on_rows, without_groups
+from codegen.kernels.window import Window, window_of
 from codegen.writer import Writer
 from lfopt.ir import Quantization, Tensor
 from lfopt.ops import integer as by
@@ -83,33 +82,14 @@ def _zero_out(unit: Unit) -> int:
     return _quantization(unit.call.result_tensors[0]).zero_point[0]
 
 
-def _on_images(unit: Unit) -> None:
-    """Raises Unsupported where a map is not an image in pixels."""
-    if not all(unit.layouts(m).in_pixels for m in (unit.operand(0), unit.result)):
-        raise unit.unsupported(f"an input of shape {list(unit.call.shape(0))}", "[1, C, H, W]")
-
-
-def _window(unit: Unit) -> Window:
-    rows_, columns = windows(unit.call)
-    return Window(
-        unit.operand(0), (rows_.kernel, columns.kernel), (rows_.stride, columns.stride), (rows_.dilation, columns.dilation), (rows_.pad, columns.pad)
-    )
-
-
 def _conv(out: Writer, unit: Unit) -> None:
-    _on_images(unit)
+    unit.require_pixels()
     call, weights, group = unit.call, _weights(unit), unit.call.attribute("group", 1)
-    channels, window = call.shape(0)[1], _window(unit)
+    channels, window = call.shape(0)[1], window_of(unit)
     if group == channels == len(weights):
         depthwise(out, unit, window, _products(unit, weights))
         return
-    dense = weights
-    if group > 1:
-        dense = np.zeros((len(weights), channels, *weights.shape[2:]), np.int8)
-        made, read = len(weights) // group, weights.shape[1]
-        for g in range(group):
-            dense[g * made : (g + 1) * made, g * read : (g + 1) * read] = weights[g * made : (g + 1) * made]
-    convolution(out, unit, window, _products(unit, dense))
+    convolution(out, unit, window, _products(unit, without_groups(weights, group)))
 
 
 def _product(out: Writer, unit: Unit) -> None:
@@ -119,18 +99,8 @@ def _product(out: Writer, unit: Unit) -> None:
         raise unit.unsupported("transA, operands that are both computed, or a stack of matrices", "a feature map times a constant matrix")
     weights = _weights(unit)
     weights = weights if call.operator.kind == "Gemm" and call.attribute("transB", 0) else weights.T
-    source, shape = unit.operand(0), call.shape(0)
-    behind = unit.layouts(source)
-    if behind.shape != shape:  # a map flattened: our order of its elements is another
-        if not behind.in_pixels or shape != (1, behind.tensor.elements):
-            raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
-        weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
-        whole = Layout(replace(behind.tensor, shape=shape), (0, 1))
-        layouts = unit.layouts
-        unit = replace(unit, layouts=lambda m: whole if m == source else layouts(m))
-    elif behind.order[-1] != len(shape) - 1:
-        raise unit.unsupported(f"axes in the order {list(behind.order)}", "the last axis innermost")
-    convolution(out, unit, Window(source, (1, 1)), _products(unit, weights[:, :, None, None]))
+    unit, weights = on_rows(unit, weights)
+    convolution(out, unit, Window(unit.operand(0), (1, 1)), _products(unit, weights[:, :, None, None]))
 
 
 # -- elementwise ---------------------------------------------------------------------------------------------------------------------------
@@ -265,8 +235,8 @@ def _max_pool(out: Writer, unit: Unit) -> None:
     call = unit.call
     if call.operator.kind != "MaxPool" or call.tensors[0] is None or by.recoding(call.tensors[0], call.result_tensors[0]) is not None:
         raise unit.unsupported("another operator, or a scale that changes", "MaxPool")
-    _on_images(unit)
-    window = _window(unit)
+    unit.require_pixels()
+    window = window_of(unit)
     source, made = extents(unit, window.map), extents(unit, unit.result)
     signed = is_signed(unit, window.map)
     with out.kernel(unit.name):

@@ -60,6 +60,11 @@ class Unit:
         self.note_scratch(floats)
         return "m->scratch"
 
+    def require_pixels(self) -> None:
+        """Raises Unsupported where the first operand or the result is not an image in pixels."""
+        if not all(self.layouts(m).in_pixels for m in (self.operand(0), self.result)):
+            raise self.unsupported(f"an input of shape {list(self.call.shape(0))}", "[1, C, H, W]")
+
     def constant(self, index: int) -> np.ndarray:
         """Values of a constant input of the head. Raises Unsupported."""
         value = self.call.values[index]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from codegen.kernels.unit import Unit
+from lfopt.ops.windows import windows
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,14 @@ class Window:
     def reach(self) -> list[int]:
         """Where each column reads, from stride x pixel on."""
         return [k * self.dilations[1] - self.pads[1] for k in range(self.kernel[1])]
+
+
+def window_of(unit: Unit, *, trimmed: bool = False) -> Window:
+    """The window of a convolution or pool; `trimmed`: without taps that never meet the map."""
+    rows, columns = (axis.trimmed((0, axis.size_out)) if trimmed else axis for axis in windows(unit.call))
+    return Window(
+        unit.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
+    )
 
 
 def declare_rows(unit: Unit, window: Window, rows: int) -> list[str]:

@@ -128,12 +128,17 @@ def _sums(nest: Nest) -> None:
             _store_scaled(nest, at, f"(sum + {entry(nest, bias, at)})", factors)
 
 
+def _first_read(call: Call, made: str) -> str:
+    """The start of a C sum: the first channel that the group of channel `made` of a convolution's result reads; empty if there is one group."""
+    groups = call.attribute("group", 1)
+    return f"{made} / {call.result[1] // groups} * {call.shape(0)[1] // groups} + " if groups > 1 else ""
+
+
 def _conv(nest: Nest, at: Sequence[str]) -> None:
     call = nest.call
     rank, per_group = len(call.result), call.shape(1)[1]
-    of_group = call.shape(1)[0] // call.attribute("group", 1)
     x, w = _centred(nest, 0), _centred(nest, 1, (0, *range(2, rank), 1))
-    first = f"{at[1]} / {of_group} * {per_group} + " if call.attribute("group", 1) > 1 else ""
+    first = _first_read(call, at[1])
     with taps(nest, windows(call), at[2:]) as (kernel, places), nest.folded([per_group], "c", 0) as (c,):
         nest.out(f"sum += {x([at[0], first + c, *places])} * {w([at[1], c, *kernel])};")
 
@@ -143,7 +148,7 @@ def _conv_transpose(nest: Nest, at: Sequence[str]) -> None:
     rank, of_group = len(call.result), call.shape(1)[1]
     per_group = call.shape(1)[0] // call.attribute("group", 1)
     x, w = _centred(nest, 0), _centred(nest, 1, (1, *range(2, rank), 0))
-    first = f"{at[1]} / {of_group} * {per_group} + " if call.attribute("group", 1) > 1 else ""
+    first = _first_read(call, at[1])
     made = f"({at[1]}) % {of_group}" if call.attribute("group", 1) > 1 else at[1]
     with taps(nest, windows(call), at[2:]) as (kernel, places), nest.folded([per_group], "c", 0) as (c,):
         nest.out(f"sum += {x([at[0], first + c, *places])} * {w([first + c, made, *kernel])};")

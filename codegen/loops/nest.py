@@ -206,7 +206,7 @@ class Nest:
         if self._sharing:  # one element, or a row that is one
             heads.append("if (m->me == 0)")
         self._sharing = False
-        with self._nested(heads):
+        with self.out.nested(heads):
             yield found
         self._sharing = before
 
@@ -221,7 +221,7 @@ class Nest:
         """Loops over anything else, by every thread that comes here: indices `name`0, `name`1, ..."""
         found = ["0" if extent == 1 else f"{name}{k}" for k, extent in enumerate(extents)]
         heads = [f"for (int {i} = 0; {i} < {extent}; {i}++)" for i, extent in zip(found, extents, strict=True) if i != "0"]
-        with self._nested(heads):
+        with self.out.nested(heads):
             yield found
 
     # -- sums that may come in parts ---------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Nest:
         """One loop over anything else, shared out if no loop around it is."""
         before = self._sharing
         head = self._head(name, extent)
-        with self._nested([head]):
+        with self.out.nested([head]):
             yield name
         self._sharing = before
 
@@ -259,7 +259,7 @@ class Nest:
     def alone(self) -> Iterator[None]:
         """What one thread does while the others wait for the end of the operator."""
         before, self._sharing = self._sharing, False
-        with self._nested(["if (m->me == 0)"] if before else []):
+        with self.out.nested(["if (m->me == 0)"] if before else []):
             yield
         self._sharing = before
 
@@ -271,16 +271,3 @@ class Nest:
             first, stop = f"FIRST({extent}){moved}", f"STOP({extent}){moved}"
         self._sharing = False
         return f"for (int {index} = {first}; {index} < {stop}; {index}++)"
-
-    @contextmanager
-    def _nested(self, heads: Sequence[str]) -> Iterator[None]:
-        if not heads:
-            with self.out.block(""):  # variables stay inside
-                yield
-            return
-        with self.out.block(heads[0]):
-            if len(heads) == 1:
-                yield
-            else:
-                with self._nested(heads[1:]):
-                    yield

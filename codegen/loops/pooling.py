@@ -9,7 +9,7 @@ import numpy as np
 
 from codegen.loops.nest import Array, Nest
 from codegen.loops.scalar import Scalar
-from codegen.loops.sliding import covered, taps
+from codegen.loops.sliding import taps
 from codegen.loops.sums import Sums, double
 from lfopt.ops.windows import Window, windows
 
@@ -21,7 +21,7 @@ def max_pool(nest: Nest) -> None:
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     values, places = [nest.results[asked.index(k)] if k in asked else None for k in (0, 1)]
     with nest.elements() as at:
-        out(f"{x.ctype} most = {_lowest(scalar, empty=any((covered(window) == 0).any() for window in sliding))};")
+        out(f"{x.ctype} most = {_lowest(scalar, empty=any((window.covered((0, window.size_out)) == 0).any() for window in sliding))};")
         if places:
             out("int none = 1;", f"int64_t place = {_place(nest, [*at[:2], *['-1'] * len(sliding)])};")
         with taps(nest, sliding, at[2:]) as tap:
@@ -62,7 +62,7 @@ def average_pool(nest: Nest) -> None:
     """The mean of each window, over what it covers of the map, or of the padded map."""
     x, y = nest.operand(0), nest.results[0]
     include = bool(nest.call.attribute("count_include_pad", 0))
-    counts = [_counts(nest, np.maximum(covered(window, padded=include), 1)) for window in windows(nest.call)]
+    counts = [_counts(nest, np.maximum(window.covered((0, window.size_out), padded=include), 1)) for window in windows(nest.call)]
 
     def mean(total: str, at: Sequence[str]) -> str:
         return f"{total} / ({' * '.join(count(o) for count, o in zip(counts, at[2:], strict=True))})"
@@ -74,7 +74,7 @@ def _counts(nest: Nest, counts: np.ndarray) -> Callable[[str], str]:
     """How many elements the window at an index counts: one number if all count as many, else a table."""
     if not counts.size or (counts == counts[0]).all():
         return lambda index: str(counts[0]) if counts.size else "1"
-    table = nest.constant(counts)
+    table = nest.constant(counts.astype(np.int32))
     return lambda index: f"{table}[{index}]"
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import NamedTuple
-
-import numpy as np
 
 from codegen.loops.nest import Nest
 from lfopt.ops.windows import Window
@@ -17,13 +15,6 @@ class Taps(NamedTuple):
 
     kernel: list[str]  # index within the window
     source: list[str]  # index in the map
-
-
-def covered(window: Window, *, padded: bool = False) -> np.ndarray:  # (size_out,) int32
-    """Elements of each window along its axis, of those that lie in the map, or in the padded map."""
-    low, high = (-window.pad, window.size + window.pad_after) if padded else (0, window.size)
-    taps = np.arange(window.size_out)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
-    return ((taps >= low) & (taps < high)).sum(axis=1).astype(np.int32)
 
 
 @contextmanager
@@ -44,9 +35,7 @@ def taps(nest: Nest, sliding: Sequence[Window], at: Sequence[str], name: str = "
             heads.append(_direct(window, k, start))
             found.source.append(f"({start} + {_times(k, window.dilation)})")
         found.kernel.append(k)
-    with ExitStack() as loops:
-        for head in heads:
-            loops.enter_context(nest.out.block(head))
+    with nest.out.nested(heads):
         yield found
 
 

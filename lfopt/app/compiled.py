@@ -123,9 +123,9 @@ def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
     return GroupCosts(flow, chip, scheme="lbdf" if any(operator.kind == "Conv" for operator in flow.operators) else "resident")
 
 
-def cpu_problem(costs: GroupCosts, target: str = "native", winograd: int = 4) -> Problem:
+def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:
     """The problem of the cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = codegen.better_whole(costs.dataflow, target, winograd)
+    apart = codegen.better_whole(costs.dataflow, target)
 
     def restricted(problem: Problem) -> Problem:
         def evaluate(mask: int) -> Cost | DoesNotFit | None:
@@ -166,11 +166,11 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) 
     values = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
     machine = "\n".join((_this_machine(), how.target, str(how.threads), compiler_version(how.compiler)))
 
-    def timed(bands: Propose) -> tuple[Plan, list[float]]:
+    def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
         with TemporaryDirectory() as folder:
             plan = write_result(graph, costs, found, found.lower_bound_bytes, Path(folder), bands=bands)
-        return plan, group_times(plan, graph, how.target, how.threads, how.compiler, values)
+        return group_times(plan, graph, how.target, how.threads, how.compiler, values)
 
     return tuned(costs, found.groups, Profiles(cache_folder() / "profiles.sqlite", machine), timed)
 

@@ -23,7 +23,7 @@ TABLE = "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows 
 HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
 RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
 Key = tuple[str, int]  # (what a group is, rows of a band)
-Timed = Callable[[Propose], tuple[Plan, Sequence[float]]]  # bands -> the plan, and seconds of each of its groups
+Timed = Callable[[Propose], Sequence[float]]  # bands -> seconds of each group, in their order
 
 
 class Profiles:
@@ -48,9 +48,9 @@ class Profiles:
             rows = found.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ?", (self.machine,))
             return {(code, band): seconds for code, band, seconds in rows}
 
-    def add(self, times: Mapping[Key, float]) -> None:
+    def add(self, times: Iterable[tuple[Key, float]]) -> None:
         """Keep what was measured; of two measurements of the same, the faster."""
-        rows = [(self.machine, code, band, seconds) for (code, band), seconds in times.items()]
+        rows = [(self.machine, code, band, seconds) for (code, band), seconds in times]
         with closing(self._open()) as found, found:
             found.executemany(
                 "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)",
@@ -70,9 +70,9 @@ def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: T
     known = profiles.seconds()
     for rows in HEIGHTS:
         if any((code, rows) not in known for group, code in codes.items() if rows in choices[group]):
-            _, seconds = timed(lambda group, rows=rows: [rows] if rows in choices[group] else [1])
-            new = {(code, rows): seconds[k] for k, group in enumerate(choices) if (code := codes.get(group)) and rows in choices[group]}
-            profiles.add(new)
+            seconds = timed(lambda group, rows=rows: [rows] if rows in choices[group] else [1])
+            measured = zip(choices.items(), seconds, strict=True)
+            profiles.add([((codes[group], rows), taken) for (group, possible), taken in measured if group in codes and rows in possible])
     known = profiles.seconds()
 
     def propose(group: int) -> Sequence[int]:

@@ -526,9 +526,7 @@ def window_counts(call: Call, out: Box) -> np.ndarray:
     """Elements of each window of an AveragePool that count, shaped to broadcast against box `out`."""
     count, include = np.ones((), np.int64), bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
-        taps = np.arange(*span)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
-        low, high = (-window.pad, window.size + window.pad_after) if include else (0, window.size)
-        counted = np.maximum(((taps >= low) & (taps < high)).sum(axis=1), 1)
+        counted = np.maximum(window.covered(span, padded=include), 1)
         count = count * counted.reshape(-1, *(1,) * (len(out) - axis - 1))
     return count
 

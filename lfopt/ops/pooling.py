@@ -11,7 +11,7 @@ from itertools import product
 
 import numpy as np
 
-from lfopt.ir import Box, Span, box_shape
+from lfopt.ir import Box, box_shape
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import padded, present, tapped
 from lfopt.ops.footprint import needs
@@ -87,15 +87,9 @@ def average_pool(call: Call, operands: Operands, out: Box, result: int) -> np.nd
     total = _folded(padded(data, needs(call, 0, out), out, sliding), sliding, box_shape(out)[2:], np.add)
     include = bool(call.attribute("count_include_pad", 0))
     for axis, (window, span) in enumerate(zip(windows(call), out[2:], strict=True), 2):
-        total = total / _counts(window, span, include=include).astype(total.dtype).reshape(-1, *(1,) * (len(out) - axis - 1))
+        counts = np.maximum(window.covered(span, padded=include), 1)
+        total = total / counts.astype(total.dtype).reshape(-1, *(1,) * (len(out) - axis - 1))
     return total
-
-
-def _counts(window: Window, span: Span, *, include: bool) -> np.ndarray:
-    """Elements of each window along one axis that count; at least 1."""
-    low, high = (-window.pad, window.size + window.pad_after) if include else (0, window.size)
-    taps = np.arange(*span)[:, None] * window.stride - window.pad + np.arange(window.kernel) * window.dilation
-    return np.maximum(((taps >= low) & (taps < high)).sum(axis=1), 1)
 
 
 def lp_pool(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
+
 from lfopt.ir import Span
 from lfopt.ops import rows
 from lfopt.ops.call import Call
@@ -40,6 +42,12 @@ class Window(NamedTuple):
         """Input indices from the first tap of the first output to the last tap of the last, padding included."""
         start, stop = span
         return start * self.stride - self.pad, (stop - 1) * self.stride - self.pad + (self.kernel - 1) * self.dilation + 1
+
+    def covered(self, span: Span, *, padded: bool = False) -> np.ndarray:  # (stop - start,) int64
+        """Elements of the windows of outputs start .. stop - 1 that lie in the map, or in the padded map."""
+        taps = np.arange(*span)[:, None] * self.stride - self.pad + np.arange(self.kernel) * self.dilation
+        low, high = (-self.pad, self.size + self.pad_after) if padded else (0, self.size)
+        return ((taps >= low) & (taps < high)).sum(axis=1)
 
     def trimmed(self, span: Span) -> Window:
         """Without the taps that meet the map in no output of the span (kernels may be much larger than the map); at least one tap is left."""

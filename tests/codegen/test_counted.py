@@ -22,8 +22,7 @@ from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
-from tests.strategies import random_graph, random_hardware
-from tests.test_one_truth import SCHEMES, Values, computable, differing, in_integers, planned, random_inputs, random_scheme
+from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
 
 QUICK = ("-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror")
 
@@ -57,10 +56,7 @@ def run_random(seeds: range, folder: Path, *, integers: bool = False) -> Counter
     wrong: list[str] = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = computable(random_graph(rng, int(rng.integers(1, 10))))
-        hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
-        if integers:
-            graph, inputs = in_integers(graph, inputs, rng)
+        graph, hardware, inputs = drawn(rng, integers=integers)
         scheme: Scheme = SCHEMES[seed % len(SCHEMES)]
         costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
         plan = planned(costs, random_scheme(costs, seed))

@@ -423,6 +423,24 @@ def test_rows_in_rings_are_what_whole_maps_are(part: int, tmp_path: Path) -> Non
 # -- sanitizers ------------------------------------------------------------------------------------------------------------------------------
 
 
+def run_checked(source: CSource, net: Net, folder: Path, *flags: str) -> dict[str, np.ndarray]:
+    """Outputs of the program on the net's inputs, under the address and undefined-behaviour sanitizers; a report of theirs is a failure."""
+    write_source(source, folder)
+    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    subprocess.run([*find_compiler(), *source.flags, *flags, *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"], cwd=folder, check=True)
+    options: list[str] = []
+    for name, array in net.inputs.items():
+        np.save(folder / f"{name}.npy", array)
+        options += ["--input", f"{name}={name}.npy"]
+    names = net.graph.outputs
+    for name in names:
+        options += ["--output", f"{name}={name}.npy"]
+    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run(["./checked", *options], cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[:2000]
+    return {name: np.load(folder / f"{name}.npy") for name in names}
+
+
 @pytest.mark.sanitize
 def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     """Under the address sanitizer, with memory of exactly the size that is asked for."""
@@ -433,20 +451,7 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     moved(net, rng, 3)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 15, element_bytes=4), tmp_path), graph, "c99")
-    write_source(source, tmp_path)
-    checks = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    subprocess.run([*find_compiler(), *source.flags, *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"], cwd=tmp_path, check=True)
-    options: list[str] = []
-    for name, array in net.inputs.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        options += ["--input", f"{name}={name}.npy"]
-    wanted = expected(net, graph)
-    for name in wanted:
-        options += ["--output", f"{name}={name}.npy"]
-    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(["./checked", *options], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    same({name: np.load(tmp_path / f"{name}.npy") for name in wanted}, wanted)
+    same(run_checked(source, net, tmp_path, "-O0"), expected(net, graph))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------------------

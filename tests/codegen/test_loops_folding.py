@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ import pytest
 from onnx import helper
 
 from codegen import emit_c
-from codegen.build import find_compiler, write_source
 from codegen.loops import reducing
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.ir import Hardware
-from tests.codegen.test_loops import Constant, Net, Operand, agrees, expected, fixed, same, types_of
+from tests.codegen.test_loops import Constant, Net, Operand, agrees, expected, fixed, run_checked, same, types_of
 
 FLOATS = ("float32", "float64")
 
@@ -317,17 +315,4 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
         scattered(net, rng, rank, "float32", 1, 3, 70)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 14, element_bytes=4), tmp_path), graph)
-    write_source(source, tmp_path)
-    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    subprocess.run([*find_compiler(), *source.flags, "-O1", *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"], cwd=tmp_path, check=True)
-    options: list[str] = []
-    for name, array in net.inputs.items():
-        np.save(tmp_path / f"{name}.npy", array)
-        options += ["--input", f"{name}={name}.npy"]
-    wanted = expected(net, graph)
-    for name in wanted:
-        options += ["--output", f"{name}={name}.npy"]
-    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(["./checked", *options], cwd=tmp_path, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    same({name: np.load(tmp_path / f"{name}.npy") for name in wanted}, wanted)
+    same(run_checked(source, net, tmp_path, "-O1"), expected(net, graph))

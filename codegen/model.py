@@ -1,0 +1,108 @@
+"""What is known of a model while it is printed: its plan, where its maps lie, its packed constants, the functions so far."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.blob import Blob
+from codegen.layout import Layout, layouts
+from codegen.target import Target
+from codegen.writer import Writer
+from lfopt.ir import Graph, Plan, PlannedGroup
+from lfopt.ops import Dataflow, bits
+
+LINE = 64  # bytes of a cache line
+
+
+class Model:
+    """A model under construction. `count`: as code that counts, which has every map in DRAM, in ONNX's order."""
+
+    def __init__(self, plan: Plan, graph: Graph, target: Target, *, count: bool) -> None:
+        """Lay out the maps that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold."""
+        self.plan, self.graph, self.target, self.count = plan, graph, target, count
+        self.flow = flow = Dataflow.of(graph)
+        self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
+        self.blob = Blob()
+        self.functions = Writer()
+        self.scratch = 0  # floats of each thread
+        self.loops: dict[str, str] = {}  # operators that no fast kernel knows, and why
+        self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
+        self.size = 0  # floats of all of them
+        if count:
+            self.layouts = [Layout(tensor, tuple(range(len(tensor.shape)))) for tensor in flow.maps]
+            self.between = set(range(len(flow.maps)))
+        else:
+            self.layouts = layouts(flow, self._without_rings())
+            self.between = self._between()
+        self._lay_out()
+
+    def mask(self, group: PlannedGroup) -> int:
+        """The group's operators, as bits at their positions in the graph."""
+        return sum(1 << self.index[node] for node in group.nodes)
+
+    # -- memory ------------------------------------------------------------------------------------------------------------------------------
+
+    def _between(self) -> set[int]:
+        """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in groups without rings, and maps whose
+        elements are larger than those that the plan's rings are for.
+        """
+        flow, found = self.flow, {m for m, producer in enumerate(self.flow.producer) if producer < 0}
+        for group in self.plan.groups:
+            mask = self.mask(group)
+            for i in bits(mask):
+                wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
+                found |= wide | {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
+        return found
+
+    def _without_rings(self) -> set[int]:
+        """Maps that only operators on whole maps make and read."""
+        flow = self.flow
+        ringed = sum(self.mask(group) for group in self.plan.groups if group.mode == "lbdf")
+        return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
+
+    def _lay_out(self) -> None:
+        """Place the maps, first fit, each from the group that makes it to the last that reads it."""
+        flow = self.flow
+        owner = {i: g for g, group in enumerate(self.plan.groups) for i in bits(self.mask(group))}
+        last = len(self.plan.groups)
+        lives: list[tuple[int, int, int]] = []
+        for m in sorted(self.between):
+            born = owner[flow.producer[m]] if flow.producer[m] >= 0 else -1
+            dies = last if flow.is_output[m] or self.count else max([born, *(owner[i] for i in bits(flow.readers[m]))])
+            lives.append((born, dies, m))
+        placed: list[tuple[int, int, int, int]] = []  # (start, stop, born, dies)
+        for born, dies, m in sorted(lives, key=lambda life: (-self._lines(life[2]), life)):
+            size = self._lines(m) * LINE // 4
+            start = 0
+            for other, stop, b, d in sorted(placed):
+                if b <= dies and born <= d and other < start + size and start < stop:
+                    start = stop
+            placed.append((start, start + size, born, dies))
+            self.maps[m] = start
+            self.size = max(self.size, start + size)
+
+    def _lines(self, m: int) -> int:
+        """Cache lines of a map."""
+        tensor = self.flow.maps[m]
+        return -(-tensor.elements * np.dtype(tensor.dtype).itemsize // LINE)
+
+    def where(self, m: int) -> str:
+        """Address of a map between groups."""
+        kind = self.layouts[m].ctype
+        return f"m->maps + {self.maps[m]}" if kind == "float" else f"({kind} *)(void *)(m->maps + {self.maps[m]})"
+
+    # -- what is printed ---------------------------------------------------------------------------------------------------------------------
+
+    def note_scratch(self, floats: int) -> None:
+        """Let every thread have at least so much."""
+        self.scratch = max(self.scratch, floats)
+
+    def marks(self) -> tuple[tuple[int, int], int, int]:
+        """How much is printed, for `forget`."""
+        return self.blob.mark(), self.functions.mark(), self.scratch
+
+    def forget(self, marks: tuple[tuple[int, int], int, int]) -> None:
+        """Drop the functions that came since, and what they need."""
+        blob, functions, self.scratch = marks
+        self.blob.forget(blob)
+        self.functions.forget(functions)
