@@ -1,0 +1,1 @@
+"""The instruction set of the accelerator, described once: see `lfopt.isa.tables`."""

@@ -1,0 +1,57 @@
+"""The instruction set as a page of text, made from the same tables as the hardware."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum
+
+from lfopt.isa import tables
+from lfopt.isa.fields import Layout
+
+LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
+ENUMS = (
+    tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale, tables.Error, tables.Queue, tables.Register,
+    tables.Counter,
+)  # fmt: skip
+
+
+def page() -> str:
+    """Markdown: what the words mean, field by field."""
+    return "\n".join(("# The accelerator's instruction set", "", (tables.__doc__ or "").strip(), "", *_limits(), *_layouts(), *_enums()))
+
+
+def _limits() -> Iterator[str]:
+    yield "## Limits"
+    yield ""
+    run = tables.RUN.bits // tables.WORD_BITS
+    yield f"* a word has {tables.WORD_BITS} bits; LOAD, STORE and EXEC take {run} words, DESCRIBE {1 + tables.PAYLOAD_WORDS}"
+    yield f"* {tables.DESCRIPTORS} descriptors; {tables.LOOP_DEPTH} loops in each other, of {tables.LOOP_WORDS} words together"
+    yield f"* {tables.ACCUMULATORS} columns of sums; windows of {tables.WINDOW} columns meet in one cycle"
+    yield f"* {tables.FACTOR_ROWS} rows of LANES factors of {tables.FACTOR_BYTES} bytes; {tables.TABLES} tables of {tables.TABLE_BYTES} bytes"
+    yield ""
+
+
+def _layouts() -> Iterator[str]:
+    for layout in LAYOUTS:
+        yield from (f"## {layout.name} ({layout.bits} bits)", "", layout.about, "", "| bits | field | meaning |", "|---|---|---|")
+        yield from _rows(layout)
+        yield ""
+
+
+def _rows(layout: Layout) -> Iterator[str]:
+    for field in layout.fields:
+        low = layout.offsets[field.name]
+        sign = " (signed)" if field.signed else ""
+        yield f"| {low + field.bits - 1}:{low} | `{field.name}`{sign} | {field.about} |"
+
+
+def _enums() -> Iterator[str]:
+    for members in ENUMS:
+        yield from (f"## {members.__name__}", "", re.sub(r"\s+", " ", (members.__doc__ or "").strip()), "")
+        yield from (f"* {_value(member)} {member.name}" for member in members)
+        yield ""
+
+
+def _value(member: IntEnum) -> str:
+    return f"0x{member.value:03x}" if isinstance(member, tables.Register) else str(member.value)
