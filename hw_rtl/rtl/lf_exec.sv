@@ -1,0 +1,455 @@
+// Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to three commands are inside at once (one set up, one whose
+// columns go, one that is drained); they finish in order.
+module lf_exec
+  import lf_isa_pkg::*;
+#(
+  parameter int unsigned Lanes = 16,
+  parameter int unsigned BufferWords = 16384
+) (
+  input  logic                                clk_i,
+  input  logic                                rst_ni,
+  // One command: accepted when valid and ready are both high.
+  input  logic                                valid_i,
+  output logic                                ready_o,
+  input  computation_t                        descriptor_i,
+  input  logic [15:0]                         row_i,
+  input  logic [11:0]                         count_i,
+  output logic                                done_o,  // pulse: the oldest command not yet done is finished
+  output logic                                idle_o,
+  output logic                                error_o,  // level; every command before the one at fault is done
+  output error_e                              error_code_o,
+  // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias (one word).
+  output logic [2:0]                          rd_valid_o,
+  output logic [2:0][19:0]                    rd_word_o,
+  output logic [2:0][Window-1:0]              rd_mask_o,
+  input  logic [2:0]                          rd_grant_i,
+  input  logic [2:0][Window-1:0][Lanes*8-1:0] rd_data_i,
+  output logic                                wr_valid_o,
+  output logic [19:0]                         wr_word_o,
+  output logic [Window-1:0]                   wr_mask_o,
+  output logic [Window-1:0][Lanes*8-1:0]      wr_data_o,
+  input  logic                                wr_grant_i,
+  input  logic                                fault_i,
+  // Factors and tables, a word of Lanes bytes.
+  input  logic                                aux_valid_i,
+  input  space_e                              aux_space_i,
+  input  logic [19:0]                         aux_word_i,
+  input  logic [Lanes*8-1:0]                  aux_data_i,
+  // Events, one cycle each.
+  output logic                                busy_o,
+  output logic                                array_active_o,
+  output logic                                weight_stall_o,
+  output logic                                buffer_stall_o,
+  output logic                                drain_stall_o
+);
+  localparam int unsigned LaneBits = $clog2(Lanes);
+
+  logic   error_q;
+  error_e error_code_q;
+
+  // Set-up. The columns, the second operand and the weights take a command each when they are ready for it.
+  logic               set_valid, set_free, set_bad, set_ready, set_busy;
+  error_e             set_bad_code;
+  computation_t       set;
+  logic [11:0]        set_count, set_kernel_rows;
+  logic [9:0]         set_columns;
+  logic signed [22:0] set_a_row;
+  logic [31:0]        set_a_offset, set_a_row_step, set_a_kernel_step, set_a_limit;
+  logic [31:0]        set_b_offset, set_b_row_step, set_b_limit, set_o_offset, set_o_row_step, set_o_limit;
+  logic [39:0]        set_w_skip, set_w_bytes, set_w_tail_skip, set_w_tail_bytes;
+
+  lf_setup #(
+    .Lanes(Lanes)
+  ) u_setup (
+    .clk_i,
+    .rst_ni,
+    .valid_i        (valid_i && !error_q),
+    .ready_o        (set_ready),
+    .descriptor_i,
+    .row_i,
+    .count_i,
+    .valid_o        (set_valid),
+    .free_i         (set_free),
+    .bad_o          (set_bad),
+    .bad_code_o     (set_bad_code),
+    .busy_o         (set_busy),
+    .descriptor_o   (set),
+    .count_o        (set_count),
+    .columns_o      (set_columns),
+    .kernel_rows_o  (set_kernel_rows),
+    .a_row_o        (set_a_row),
+    .a_offset_o     (set_a_offset),
+    .a_row_step_o   (set_a_row_step),
+    .a_kernel_step_o(set_a_kernel_step),
+    .a_limit_o      (set_a_limit),
+    .b_offset_o     (set_b_offset),
+    .b_row_step_o   (set_b_row_step),
+    .b_limit_o      (set_b_limit),
+    .o_offset_o     (set_o_offset),
+    .o_row_step_o   (set_o_row_step),
+    .o_limit_o      (set_o_limit),
+    .w_skip_o       (set_w_skip),
+    .w_bytes_o      (set_w_bytes),
+    .w_tail_skip_o  (set_w_tail_skip),
+    .w_tail_bytes_o (set_w_tail_bytes)
+  );
+
+  // Who still has to take the command that is set up.
+  logic [2:0] taken_q, take;  // columns, second operand, weights
+  logic       columns_busy, second_busy, weights_busy, needs_second, needs_weights, stage_valid_q;
+  logic [2:0] set_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
+
+  always_comb begin
+    needs_second = !set.first || set.operation == 3'(DoAdd) || set.operation == 3'(DoMul);
+    needs_weights = (set.operation == 3'(DoConv) || set.operation == 3'(DoDepthwise)) && set_kernel_rows != '0;
+    take[0] = set_valid && !taken_q[0] && !columns_busy && !stage_valid_q;
+    take[1] = set_valid && !taken_q[1] && (!needs_second || !second_busy);
+    take[2] = set_valid && !taken_q[2] && (!needs_weights || !weights_busy);
+    set_free = set_valid && (taken_q | take) == '1;
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      taken_q <= '0;
+      set_number_q <= '0;
+      columns_number_q <= '0;
+      second_number_q <= '0;
+      weights_number_q <= '0;
+      done_number_q <= '0;
+    end else begin
+      taken_q <= set_free ? '0 : taken_q | take;
+      if (set_free) set_number_q <= set_number_q + 1'b1;
+      if (take[0]) columns_number_q <= set_number_q;
+      if (take[1] && needs_second) second_number_q <= set_number_q;
+      if (take[2] && needs_weights) weights_number_q <= set_number_q;
+      if (done_o) done_number_q <= done_number_q + 1'b1;
+    end
+  end
+
+  // Columns.
+  computation_t      work;
+  logic [9:0]        work_columns;
+  logic [31:0]       work_o_offset, work_o_row_step, work_o_limit, work_b_offset, work_b_row_step, work_b_limit;
+  logic              a_valid, b_valid, w_valid, c_valid, columns_fault, second_fault, weights_fault;
+  logic [1:0]        drain_fault;
+  logic [1:0][2:0]   drain_fault_number;
+  logic [19:0]       w_word, c_word;
+  logic              tile_full;
+  logic [1:0]        half_busy;
+  logic              second_ready, issue, first, final_pass, final_start, uses_second, second_end, uses_tile, pass_start, half;
+  logic [Window-1:0] taps, again;
+  logic [6:0]        lanes;
+  logic [8:0]        column;
+  logic              job_valid, job_ready, job_half, job_last;
+  logic [9:0]        job_block;
+
+  lf_columns #(
+    .BufferWords(BufferWords)
+  ) u_columns (
+    .clk_i,
+    .rst_ni,
+    .start_i        (take[0]),
+    .descriptor_i   (set),
+    .count_i        (set_count),
+    .columns_i      (set_columns),
+    .kernel_rows_i  (set_kernel_rows),
+    .a_row_i        (set_a_row),
+    .a_offset_i     (set_a_offset),
+    .a_row_step_i   (set_a_row_step),
+    .a_kernel_step_i(set_a_kernel_step),
+    .a_limit_i      (set_a_limit),
+    .o_offset_i     (set_o_offset),
+    .o_row_step_i   (set_o_row_step),
+    .o_limit_i      (set_o_limit),
+    .b_offset_i     (set_b_offset),
+    .b_row_step_i   (set_b_row_step),
+    .b_limit_i      (set_b_limit),
+    .busy_o         (columns_busy),
+    .descriptor_o   (work),
+    .columns_o      (work_columns),
+    .o_offset_o     (work_o_offset),
+    .o_row_step_o   (work_o_row_step),
+    .o_limit_o      (work_o_limit),
+    .b_offset_o     (work_b_offset),
+    .b_row_step_o   (work_b_row_step),
+    .b_limit_o      (work_b_limit),
+    .rd_valid_o     (a_valid),
+    .rd_word_o      (rd_word_o[0]),
+    .rd_mask_o      (rd_mask_o[0]),
+    .rd_grant_i     (rd_grant_i[0] && !error_q),
+    .fault_o        (columns_fault),
+    .tile_full_i    (tile_full),
+    .second_i       (second_ready),
+    .half_busy_i    (half_busy),
+    .issue_o        (issue),
+    .taps_o         (taps),
+    .again_o        (again),
+    .lanes_o        (lanes),
+    .first_o        (first),
+    .final_o        (final_pass),
+    .final_start_o  (final_start),
+    .uses_second_o  (uses_second),
+    .second_end_o   (second_end),
+    .uses_tile_o    (uses_tile),
+    .pass_start_o   (pass_start),
+    .half_o         (half),
+    .column_o       (column),
+    .job_valid_o    (job_valid),
+    .job_ready_i    (job_ready),
+    .job_block_o    (job_block),
+    .job_half_o     (job_half),
+    .job_last_o     (job_last),
+    .wait_weights_o (weight_stall_o),
+    .wait_buffer_o  (buffer_stall_o),
+    .wait_drain_o   (drain_stall_o)
+  );
+
+  // A column on its way: issued, its window here, its sum computed, its sum in the accumulator.
+  typedef struct packed {
+    logic              first;
+    logic              uses_second;
+    logic              final_pass;
+    logic              second_end;
+    logic              half;
+    logic [8:0]        column;
+  } column_t;
+  column_t           stage_q, compute_q;
+  logic [Window-1:0] stage_taps_q, stage_again_q;
+  logic [6:0]        stage_lanes_q;
+  logic              stage_start_q;  // of a pass with weights
+  logic    compute_valid_q, filled_q, filled_half_q;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      stage_q <= '0;
+      stage_taps_q <= '0;
+      stage_again_q <= '0;
+      stage_lanes_q <= '0;
+      stage_start_q <= 1'b0;
+      stage_valid_q <= 1'b0;
+      compute_q <= '0;
+      compute_valid_q <= 1'b0;
+      filled_q <= 1'b0;
+      filled_half_q <= 1'b0;
+    end else begin
+      stage_valid_q <= issue;
+      stage_taps_q <= taps;
+      stage_again_q <= again;
+      stage_lanes_q <= lanes;
+      stage_q.first <= first;
+      stage_q.uses_second <= uses_second;
+      stage_start_q <= pass_start && uses_tile;
+      stage_q.final_pass <= final_pass;
+      stage_q.second_end <= second_end;
+      stage_q.half <= half;
+      stage_q.column <= column;
+      compute_valid_q <= stage_valid_q;
+      compute_q <= stage_q;
+      filled_q <= compute_valid_q && compute_q.final_pass;
+      filled_half_q <= compute_q.half;
+    end
+  end
+
+  // Second operand.
+  logic [Window-1:0][Lanes*8-1:0] second_data;
+
+  lf_second #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_second (
+    .clk_i,
+    .rst_ni,
+    .start_i     (take[1] && needs_second),
+    .descriptor_i(set),
+    .count_i     (set_count),
+    .offset_i    (set_b_offset),
+    .row_step_i  (set_b_row_step),
+    .limit_i     (set_b_limit),
+    .busy_o      (second_busy),
+    .rd_valid_o  (b_valid),
+    .rd_word_o   (rd_word_o[1]),
+    .rd_mask_o   (rd_mask_o[1]),
+    .rd_grant_i  (rd_grant_i[1] && !error_q),
+    .rd_data_i   (rd_data_i[1]),
+    .fault_o     (second_fault),
+    .ready_o     (second_ready),
+    .use_i       (issue && uses_second && second_end),
+    .pop_i       (compute_valid_q && compute_q.uses_second && compute_q.second_end),
+    .data_o      (second_data)
+  );
+
+  // Weights; they share a read port with the drain's bias, which goes first.
+  logic                row_valid, weights_unsigned;
+  logic [LaneBits-1:0] row;
+  logic [Lanes*8-1:0]  row_data;
+  logic signed [8:0]   weights_zero;
+
+  lf_weights #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_weights (
+    .clk_i,
+    .rst_ni,
+    .start_i       (take[2] && needs_weights),
+    .descriptor_i  (set),
+    .kernel_rows_i (set_kernel_rows),
+    .skip_i        (set_w_skip << LaneBits),
+    .bytes_i       (set_w_bytes << LaneBits),
+    .tail_skip_i   (set_w_tail_skip),
+    .tail_bytes_i  (set_w_tail_bytes),
+    .busy_o        (weights_busy),
+    .rd_valid_o    (w_valid),
+    .rd_word_o     (w_word),
+    .rd_grant_i    (rd_grant_i[2] && !c_valid && !error_q),
+    .rd_data_i     (rd_data_i[2][0]),
+    .fault_o       (weights_fault),
+    .row_valid_o   (row_valid),
+    .row_o         (row),
+    .row_data_o    (row_data),
+    .zero_o        (weights_zero),
+    .unsigned_o    (weights_unsigned),
+    .full_o        (tile_full),
+    .take_i        (issue && pass_start && uses_tile),
+    .release_i     (stage_valid_q && stage_start_q)
+  );
+
+  int sum [Lanes];
+
+  lf_array #(
+    .Lanes(Lanes)
+  ) u_array (
+    .clk_i,
+    .rst_ni,
+    .descriptor_i (work),
+    .valid_i      (stage_valid_q),
+    .window_i     (rd_data_i[0]),
+    .taps_i       (stage_taps_q),
+    .again_i      (stage_again_q),
+    .lanes_i      (stage_lanes_q),
+    .pass_start_i (stage_start_q),
+    .first_i      (compute_q.first),
+    .second_used_i(compute_q.uses_second),
+    .second_i     (second_data),
+    .sum_o        (sum),
+    .row_valid_i  (row_valid),
+    .row_i        (row),
+    .row_data_i   (row_data),
+    .zero_i       (weights_zero),
+    .unsigned_i   (weights_unsigned)
+  );
+
+  logic                sum_read, sum_half, sum_grant;
+  logic [8:0]          sum_column;
+  logic [Lanes*32-1:0] sum_data;
+
+  lf_accumulators #(
+    .Lanes(Lanes)
+  ) u_accumulators (
+    .clk_i,
+    .rst_ni,
+    .valid_i      (compute_valid_q),
+    .first_i      (compute_q.first),
+    .max_i        (work.operation == 3'(DoMax)),
+    .half_i       (compute_q.half),
+    .column_i     (compute_q.column),
+    .sum_i        (sum),
+    .read_i       (sum_read),
+    .read_half_i  (sum_half),
+    .read_column_i(sum_column),
+    .read_grant_o (sum_grant),
+    .read_data_o  (sum_data)
+  );
+
+  logic drain_busy, drain_wr_valid;
+
+  lf_drain #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_drain (
+    .clk_i,
+    .rst_ni,
+    .job_valid_i   (job_valid),
+    .job_ready_o   (job_ready),
+    .job_block_i   (job_block),
+    .job_half_i    (job_half),
+    .job_last_i    (job_last),
+    .job_number_i  (columns_number_q),
+    .descriptor_i  (work),
+    .columns_i     (work_columns),
+    .o_offset_i    (work_o_offset),
+    .o_row_step_i  (work_o_row_step),
+    .o_limit_i     (work_o_limit),
+    .b_offset_i    (work_b_offset),
+    .b_row_step_i  (work_b_row_step),
+    .b_limit_i     (work_b_limit),
+    .busy_o        (drain_busy),
+    .done_o,
+    .final_start_i (issue && final_start),
+    .final_half_i  (half),
+    .filled_i      (filled_q),
+    .filled_half_i (filled_half_q),
+    .half_busy_o   (half_busy),
+    .sum_read_o    (sum_read),
+    .sum_half_o    (sum_half),
+    .sum_column_o  (sum_column),
+    .sum_grant_i   (sum_grant),
+    .sum_data_i    (sum_data),
+    .rd_valid_o    (c_valid),
+    .rd_word_o     (c_word),
+    .rd_grant_i    (rd_grant_i[2] && !error_q),
+    .rd_data_i     (rd_data_i[2][0]),
+    .wr_valid_o    (drain_wr_valid),
+    .wr_word_o,
+    .wr_mask_o,
+    .wr_data_o,
+    .wr_grant_i    (wr_grant_i && !error_q),
+    .fault_o       (drain_fault),
+    .fault_number_o(drain_fault_number),
+    .aux_valid_i,
+    .aux_space_i,
+    .aux_word_i,
+    .aux_data_i
+  );
+
+  assign rd_valid_o = error_q ? '0 : {w_valid || c_valid, b_valid, a_valid};
+  assign rd_word_o[2] = c_valid ? c_word : w_word;
+  assign rd_mask_o[2] = Window'(1);
+  assign wr_valid_o = drain_wr_valid && !error_q;
+
+  // An engine at fault stands still; the error is raised once every command before its own is done.
+  logic   raise;
+  error_e raise_code;
+  always_comb begin
+    raise = 1'b0;
+    raise_code = ErrBuffer;
+    if (fault_i) raise = 1'b1;
+    if (columns_fault && columns_number_q == done_number_q) raise = 1'b1;
+    if (second_fault && second_number_q == done_number_q) raise = 1'b1;
+    if (weights_fault && weights_number_q == done_number_q) raise = 1'b1;
+    for (int unsigned k = 0; k < 2; k++) if (drain_fault[k] && drain_fault_number[k] == done_number_q) raise = 1'b1;
+    if (set_bad && set_number_q == done_number_q) begin
+      raise = 1'b1;
+      raise_code = set_bad_code;
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      error_q <= 1'b0;
+      error_code_q <= ErrNone;
+    end else if (raise && !error_q) begin
+      error_q <= 1'b1;
+      error_code_q <= raise_code;
+    end
+  end
+
+  assign error_o = error_q;
+  assign error_code_o = error_code_q;
+  assign ready_o = set_ready && !error_q;
+  assign busy_o = !error_q && (set_busy || columns_busy || stage_valid_q || compute_valid_q || drain_busy);
+  assign idle_o = !busy_o;
+  assign array_active_o = issue && uses_tile;
+
+  logic unused;
+  assign unused = ^{rd_data_i[2][Window-1:1], work_columns};
+endmodule

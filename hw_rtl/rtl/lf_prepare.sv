@@ -1,0 +1,151 @@
+// Moves the descriptor at the head of the queue of computations by the numbers of its command, so that lf_exec sees plain addresses.
+//
+// One multiplier, one product a cycle; it works while the command before is computed.
+module lf_prepare
+  import lf_isa_pkg::*;
+  import lf_dma_pkg::*;
+#(
+  parameter int unsigned Lanes = 16
+) (
+  input  logic         clk_i,
+  input  logic         rst_ni,
+  // Head of the queue. It stays until take_i.
+  input  logic         valid_i,
+  input  computation_t computation_i,
+  input  entry_t       entry_i,
+  // The command as it is to run. valid_o stays high until take_i, which comes together with the end of the head.
+  output logic         valid_o,
+  output computation_t computation_o,
+  output logic         bad_o,    // level: the head cannot run
+  output error_e       error_o,
+  input  logic         take_i
+);
+  localparam int unsigned LaneBits = $clog2(Lanes);
+
+  typedef enum logic [3:0] {
+    Idle,
+    Ask,
+    Answer,
+    MoveA,
+    MoveB,
+    MoveO,
+    MoveWeights,
+    MoveBias,
+    Ready
+  } state_e;
+
+  state_e      state_d, state_q;
+  logic [11:0] slot_q;
+  logic [19:0] a_base_q;
+  logic [19:0] b_base_q;
+  logic [19:0] o_base_q;
+  logic [19:0] bias_q;
+  logic [27:0] w_base_q;
+  logic        over_q;  // an address does not fit its field
+
+  logic        weighted;  // takes weights
+  logic        paired;    // b is an operand, not held sums
+  logic        modulo_ready;
+  logic        modulo_valid;
+  logic [11:0] remainder;
+  logic [11:0] factor;    // of the multiplier
+  logic [19:0] words;
+  logic [31:0] product;
+  logic [19:0] base;      // what the product is added to
+  logic [32:0] sum;
+  logic [36+LaneBits:0] weight_sum;
+  logic [8:0]  factors;
+  logic        unused;
+
+  assign weighted = computation_i.operation == DoConv || computation_i.operation == DoDepthwise;
+  assign paired   = computation_i.operation == DoAdd || computation_i.operation == DoMul;
+  assign factors  = 9'(computation_i.factors) + 9'(entry_i.factor);
+  assign unused   = ^{entry_i.descriptor, entry_i.row, entry_i.count, entry_i.wait_valid, entry_i.target};
+
+  always_comb begin
+    state_d = state_q;
+    unique case (state_q)
+      Idle:        if (valid_i) state_d = entry_i.slot < 16'(computation_i.w_slots) || computation_i.w_slots == '0 ? MoveA : Ask;
+      Ask:         if (modulo_ready) state_d = Answer;
+      Answer:      if (modulo_valid) state_d = MoveA;
+      MoveA:       state_d = MoveB;
+      MoveB:       state_d = MoveO;
+      MoveO:       state_d = MoveWeights;
+      MoveWeights: state_d = MoveBias;
+      MoveBias:    state_d = Ready;
+      Ready:       if (take_i) state_d = Idle;
+      default:     state_d = Idle;
+    endcase
+  end
+
+  lf_modulo u_modulo (
+    .clk_i,
+    .rst_ni,
+    .valid_i    (state_q == Ask),
+    .value_i    (entry_i.slot),
+    .divisor_i  (computation_i.w_slots),
+    .ready_o    (modulo_ready),
+    .valid_o    (modulo_valid),
+    .remainder_o(remainder)
+  );
+
+  always_comb begin
+    unique case (state_q)
+      MoveA:       {factor, words, base} = {2'd0, entry_i.from_block, 4'd0, computation_i.a_block_words, computation_i.a_base};
+      MoveB:       {factor, words, base} = {2'd0, paired ? entry_i.from_block : entry_i.to_block, 4'd0, computation_i.b_block_words,
+                                            computation_i.b_base};
+      MoveO:       {factor, words, base} = {2'd0, entry_i.to_block, 4'd0, computation_i.o_block_words, computation_i.o_base};
+      MoveWeights: {factor, words, base} = {slot_q, computation_i.w_slot_words, 20'd0};
+      MoveBias:    {factor, words, base} = {slot_q, computation_i.bias_slot_words, computation_i.bias};
+      default:     {factor, words, base} = '0;
+    endcase
+  end
+
+  assign product    = 32'(factor) * 32'(words);
+  assign sum        = 33'(product) + 33'(base);
+  assign weight_sum = (37 + LaneBits)'(computation_i.w_base) + ((37 + LaneBits)'(product) << LaneBits);
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q  <= Idle;
+      slot_q   <= '0;
+      a_base_q <= '0;
+      b_base_q <= '0;
+      o_base_q <= '0;
+      bias_q   <= '0;
+      w_base_q <= '0;
+      over_q   <= 1'b0;
+    end else begin
+      state_q <= state_d;
+      unique case (state_q)
+        Idle: begin
+          slot_q <= computation_i.w_slots == '0 ? '0 : entry_i.slot[11:0];
+          over_q <= factors[8];
+        end
+        Answer:      slot_q <= remainder;
+        MoveA:       a_base_q <= sum[19:0];
+        MoveB:       b_base_q <= sum[19:0];
+        MoveO:       o_base_q <= sum[19:0];
+        MoveWeights: w_base_q <= weight_sum[27:0];
+        MoveBias:    bias_q <= sum[19:0];
+        default:     ;
+      endcase
+      if (state_q == MoveWeights && weight_sum[36+LaneBits:28] != '0) over_q <= 1'b1;
+      if ((state_q == MoveA || state_q == MoveB || state_q == MoveO || state_q == MoveBias) && sum[32:20] != '0) over_q <= 1'b1;
+    end
+  end
+
+  assign valid_o = state_q == Ready && !bad_o;
+  assign bad_o   = state_q == Ready && (over_q || error_o == ErrField);
+  assign error_o = weighted && computation_i.w_slots == '0 ? ErrField : ErrBuffer;
+
+  always_comb begin
+    computation_o         = computation_i;
+    computation_o.a_base  = a_base_q;
+    computation_o.b_base  = b_base_q;
+    computation_o.o_base  = o_base_q;
+    computation_o.bias    = bias_q;
+    computation_o.w_base  = w_base_q;
+    computation_o.factors = factors[7:0];
+  end
+endmodule

@@ -1,0 +1,136 @@
+// Fetches the second operand, or held sums, ahead of the columns that meet them: up to 4 columns wait here.
+module lf_second
+  import lf_isa_pkg::*;
+#(
+  parameter int unsigned Lanes = 16,
+  parameter int unsigned BufferWords = 16384
+) (
+  input  logic                           clk_i,
+  input  logic                           rst_ni,
+  input  logic                           start_i,
+  input  computation_t                   descriptor_i,
+  input  logic [11:0]                    count_i,
+  input  logic [31:0]                    offset_i,
+  input  logic [31:0]                    row_step_i,
+  input  logic [31:0]                    limit_i,
+  output logic                           busy_o,
+  output logic                           rd_valid_o,
+  output logic [19:0]                    rd_word_o,
+  output logic [Window-1:0]              rd_mask_o,
+  input  logic                           rd_grant_i,
+  input  logic [Window-1:0][Lanes*8-1:0] rd_data_i,
+  output logic                           fault_o,
+  output logic                           ready_o,  // the column after those used so far will be there two cycles from now
+  input  logic                           use_i,  // it is promised, for the last time, to a column of the first operand
+  input  logic                           pop_i,  // the oldest is read for the last time
+  output logic [Window-1:0][Lanes*8-1:0] data_o
+);
+  localparam int unsigned Depth = 4;
+
+  logic               busy_q, arriving_q;
+  logic [9:0]         blocks_left_q;
+  logic [11:0]        rows_q, rows_left_q, width_q, columns_left_q;
+  logic [31:0]        first_offset_q, offset_q, row_step_q, limit_q;
+  logic [35:0]        block_q, address;  // words
+  logic [19:0]        block_words_q;
+  logic [14:0]        x_q;  // words
+  logic [2:0]         step_q;
+  logic               held_q;
+  logic [2:0]         taken_q, promised_q;  // places that are filled or will be; those of them not yet promised
+  logic [1:0]         put_q, get_q;
+  logic [Window-1:0][Lanes*8-1:0] store_q [Depth];
+  logic [32:0]        next_offset;
+  logic               held, vector;
+
+  assign held = descriptor_i.operation != 3'(DoAdd) && descriptor_i.operation != 3'(DoMul);
+  assign vector = !held && descriptor_i.b_vector;  // one column of a row serves all
+
+  always_comb begin
+    address = block_q + 36'(offset_q) + 36'(x_q);
+    fault_o = busy_q && taken_q != 3'(Depth) && address + (held_q ? 36'd3 : 36'd0) >= 36'(BufferWords);
+    rd_valid_o = busy_q && taken_q != 3'(Depth) && !fault_o;
+    rd_word_o = address[19:0];
+    rd_mask_o = held_q ? '1 : Window'(1);
+    next_offset = 33'(offset_q) + 33'(row_step_q);
+    if (next_offset >= 33'(limit_q)) next_offset = next_offset - 33'(limit_q);
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      busy_q <= 1'b0;
+      blocks_left_q <= '0;
+      rows_q <= '0;
+      rows_left_q <= '0;
+      width_q <= '0;
+      columns_left_q <= '0;
+      first_offset_q <= '0;
+      offset_q <= '0;
+      row_step_q <= '0;
+      limit_q <= '0;
+      block_q <= '0;
+      block_words_q <= '0;
+      x_q <= '0;
+      step_q <= '0;
+      held_q <= 1'b0;
+    end else if (start_i) begin
+      busy_q <= 1'b1;
+      blocks_left_q <= descriptor_i.out_blocks;
+      rows_q <= count_i;
+      rows_left_q <= count_i;
+      width_q <= vector ? 12'd1 : descriptor_i.o_width;
+      columns_left_q <= vector ? 12'd1 : descriptor_i.o_width;
+      first_offset_q <= offset_i;
+      offset_q <= offset_i;
+      row_step_q <= row_step_i;
+      limit_q <= limit_i;
+      block_q <= 36'(descriptor_i.b_base);
+      block_words_q <= 20'(descriptor_i.b_block_words);
+      x_q <= '0;
+      held_q <= held;
+      step_q <= held ? 3'(Window) : 3'd1;
+    end else if (rd_valid_o && rd_grant_i) begin
+      x_q <= x_q + 15'(step_q);
+      columns_left_q <= columns_left_q - 1'b1;
+      if (columns_left_q == 12'd1) begin
+        columns_left_q <= width_q;
+        x_q <= '0;
+        offset_q <= next_offset[31:0];
+        rows_left_q <= rows_left_q - 1'b1;
+        if (rows_left_q == 12'd1) begin
+          rows_left_q <= rows_q;
+          offset_q <= first_offset_q;
+          block_q <= block_q + 36'(block_words_q);
+          blocks_left_q <= blocks_left_q - 1'b1;
+          busy_q <= blocks_left_q != 10'd1;
+        end
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      taken_q <= '0;
+      promised_q <= '0;
+      put_q <= '0;
+      get_q <= '0;
+      arriving_q <= 1'b0;
+    end else begin
+      arriving_q <= rd_valid_o && rd_grant_i;
+      taken_q <= taken_q + 3'(rd_valid_o && rd_grant_i) - 3'(pop_i);
+      promised_q <= promised_q + 3'(rd_valid_o && rd_grant_i) - 3'(use_i);
+      put_q <= put_q + 2'(arriving_q);
+      get_q <= get_q + 2'(pop_i);
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (arriving_q) store_q[put_q] <= rd_data_i;
+  end
+
+  assign busy_o = busy_q;
+  assign ready_o = promised_q != '0;
+  assign data_o = store_q[get_q];
+
+  logic unused;
+  assign unused = ^{descriptor_i, next_offset[32], address[35:20]};
+endmodule

@@ -1,0 +1,343 @@
+// Runs the words of the program in order: loops, the descriptor table, and commands, which it hands to three queues.
+//
+// One word a cycle, unless DESCRIBE waits for commands that name its entry. A command of a queue takes a cycle more for every loop around it, and one
+// to enter its queue.
+module lf_sequencer
+  import lf_isa_pkg::*;
+  import lf_dma_pkg::*;
+(
+  input  logic                   clk_i,
+  input  logic                   rst_ni,
+  input  logic                   run_i,
+  input  logic [31:0]            words_i,        // of the program
+  // Words of the program.
+  output logic [31:0]            keep_o,         // the first word that may be wanted again
+  output logic [31:0]            place_o,        // the word wanted in the next cycle
+  input  logic                   word_valid_i,
+  input  logic [127:0]           word_i,
+  // Queues: LOAD, STORE, EXEC. Accepted when valid and ready.
+  output logic [2:0]             push_valid_o,
+  input  logic [2:0]             push_ready_i,
+  output entry_t                 push_o,
+  // Descriptor table.
+  output logic                   write_o,
+  output logic [5:0]             write_descriptor_o,
+  output logic [PayloadBits-1:0] write_payload_o,
+  output logic [5:0]             match_o,
+  input  logic [2:0]             match_i,        // a queue has a command that names the entry match_o
+  // How it goes.
+  output logic                   halted_o,       // HALT has been run
+  output logic                   ran_o,          // a word has been run
+  output fault_t                 fault_o,        // level
+  output queue_e                 fault_queue_o,
+  output logic [31:0]            words_run_o
+);
+
+  localparam int unsigned RunBits = $bits(run_t);
+  localparam int unsigned RunWords = RunBits / WordBits;
+
+  typedef struct packed {
+    logic [31:0] first;  // the word after LOOP
+    logic [15:0] count;
+    logic [15:0] turn;
+  } loop_state_t;
+
+  logic [31:0]              place_d, place_q;
+  loop_state_t [2:0]        loops_d, loops_q;  // the innermost first
+  logic [1:0]               depth_d, depth_q;
+  logic [31:0]              outermost_d, outermost_q;  // word of its LOOP
+  logic                     halted_d, halted_q;
+  logic [31:0]              words_run_q;
+  logic [2:0][31:0]         pushed_q;    // commands handed out
+  // A command of a queue: its two words are put together, then its numbers are moved loop by loop, then it is pushed.
+  logic                     second_d, second_q;  // its second word is to come
+  logic                     moving_d, moving_q;
+  logic [1:0]               level_d, level_q;    // loops that are done
+  run_t                     run_d, run_q;
+  // DESCRIBE.
+  logic [2:0]               payload_d, payload_q;  // words of payload still to come
+  logic [5:0]               entry_q;
+  kind_e                    entry_kind_q;
+  logic [4*WordBits-1:0]    payload_words_q;
+  logic [Descriptors-1:0]   transfers_q;     // entries of that kind
+  logic [Descriptors-1:0]   computations_q;
+
+  logic [3:0]               opcode;
+  describe_t                describe;
+  loop_t                    loop;
+  plain_t                   plain;
+  logic                     ready;      // a word is there, and it is to be run
+  logic                     ran;
+  logic [2:0]               queue;      // one bit: the queue of the command
+  logic [1:0]               number;     // the same, as a number
+  logic                     known;      // the command's descriptor is there, and of the right kind
+  logic [31:0]              size;       // words of the command
+  logic                     too_long;   // the command does not end within the first LoopWords of its loop
+  logic                     takes_entry;
+  logic signed [11:0]       row_step;
+  logic signed [11:0]       slot_step;
+  logic signed [9:0]        from_step;
+  logic signed [9:0]        to_step;
+  logic signed [7:0]        factor_step;
+  logic [15:0]              turn;
+  error_e                   error;
+  logic                     at_queue;   // the error is one of the command's queue
+  logic [PayloadBits-1:0]   payload;
+  transfer_t                transfer;
+  computation_t             computation;
+  logic                     spare_set;
+  logic                     unused;
+
+  assign opcode   = plain.opcode;
+  assign describe = describe_t'(word_i);
+  assign loop     = loop_t'(word_i);
+  assign plain    = plain_t'(word_i);
+  assign ready    = run_i && !halted_q && !moving_q && word_valid_i && place_q < words_i;
+
+  assign payload     = {word_i, payload_words_q};
+  assign transfer    = transfer_t'(payload);
+  assign computation = computation_t'(payload);
+  assign unused      = ^{transfer, computation, describe, plain, loop};
+  assign spare_set = entry_kind_q == KindTransfer ? transfer.reserved != '0 : computation.reserved != '0;
+
+  // Words of the command.
+  always_comb begin
+    unique case (opcode_e'(opcode))
+      OpDescribe:              size = 32'(1 + PayloadWords);
+      OpLoad, OpStore, OpExec: size = 32'(RunWords);
+      default:                 size = 32'd1;
+    endcase
+  end
+
+  assign too_long = depth_q != '0 && place_q - outermost_q + size > 32'(LoopWords);
+
+  always_comb begin
+    unique case (opcode_e'(run_q.opcode))
+      OpLoad:  {queue, number} = {3'b001, 2'd0};
+      OpStore: {queue, number} = {3'b010, 2'd1};
+      OpExec:  {queue, number} = {3'b100, 2'd2};
+      default: {queue, number} = {3'b000, 2'd0};
+    endcase
+  end
+
+  assign known = queue[2] ? computations_q[run_q.descriptor] : transfers_q[run_q.descriptor];
+
+  // What is wrong with the word.
+  always_comb begin
+    error    = ErrNone;
+    at_queue = 1'b0;
+    if (payload_q != '0) begin
+      if (payload_q == 3'd1 && spare_set) error = ErrReserved;
+      else if (payload_q == 3'd1 && payload[1:0] != entry_kind_q) error = ErrField;
+    end else if (second_q) begin
+      if (!known) begin
+        error    = ErrDescriptor;
+        at_queue = 1'b1;
+      end
+    end else begin
+      unique case (opcode_e'(opcode))
+        OpDescribe: begin
+          if (describe.reserved != '0) error = ErrReserved;
+          else if (describe.kind != KindTransfer && describe.kind != KindComputation) error = ErrField;
+          else if (words_i - place_q < size) error = ErrProgram;
+          else if (too_long) error = ErrLoop;
+        end
+        OpLoad, OpStore, OpExec: begin
+          if (words_i - place_q < size) error = ErrProgram;
+          else if (too_long) error = ErrLoop;
+        end
+        OpLoop: begin
+          if (loop.reserved != '0) error = ErrReserved;
+          else if (too_long || loop.count == '0 || depth_q == 2'(LoopDepth)) error = ErrLoop;
+        end
+        OpEnd: begin
+          if (plain.reserved != '0) error = ErrReserved;
+          else if (too_long || depth_q == '0) error = ErrLoop;
+        end
+        OpHalt: begin
+          if (plain.reserved != '0) error = ErrReserved;
+          else if (depth_q != '0) error = ErrLoop;
+        end
+        default: error = ErrOpcode;
+      endcase
+    end
+  end
+
+  always_comb begin
+    fault_o       = '{valid: 1'b0, code: ErrNone, index: words_run_q};
+    fault_queue_o = QueueSequencer;
+    if (run_i && !halted_q && !moving_q && place_q == words_i) begin
+      fault_o.valid = 1'b1;
+      fault_o.code  = ErrProgram;
+    end else if (ready && error != ErrNone) begin
+      fault_o.valid = 1'b1;
+      fault_o.code  = error;
+      // Of DESCRIBE, the first word counts.
+      if (payload_q != '0) fault_o.index = words_run_q - 32'(PayloadWords);
+      if (at_queue) begin
+        fault_o.index = pushed_q[number];
+        fault_queue_o = queue_e'(number + 2'd1);
+      end
+    end
+  end
+
+  // The steps of the loop that is next, the innermost first.
+  always_comb begin
+    unique case (level_q)
+      2'd0: {row_step, slot_step, from_step, to_step, factor_step} = {
+        run_q.row_step0, run_q.slot_step0, run_q.from_block_step0, run_q.to_block_step0, run_q.factor_step0};
+      2'd1: {row_step, slot_step, from_step, to_step, factor_step} = {
+        run_q.row_step1, run_q.slot_step1, run_q.from_block_step1, run_q.to_block_step1, run_q.factor_step1};
+      default: {row_step, slot_step, from_step, to_step, factor_step} = {
+        run_q.row_step2, run_q.slot_step2, run_q.from_block_step2, run_q.to_block_step2, run_q.factor_step2};
+    endcase
+    turn = level_q == 2'd0 ? loops_q[0].turn : level_q == 2'd1 ? loops_q[1].turn : loops_q[2].turn;
+  end
+
+  // What the word does. Numbers move modulo their width.
+  always_comb begin
+    place_d      = place_q;
+    loops_d      = loops_q;
+    depth_d      = depth_q;
+    outermost_d  = outermost_q;
+    halted_d     = halted_q;
+    payload_d    = payload_q;
+    push_valid_o = '0;
+    write_o      = 1'b0;
+    takes_entry  = 1'b0;
+    ran          = 1'b0;
+    second_d     = second_q;
+    moving_d     = moving_q;
+    level_d      = level_q;
+    run_d        = run_q;
+    if (moving_q && run_i) begin
+      if (level_q != depth_q) begin
+        level_d          = level_q + 2'd1;
+        run_d.row        = run_q.row + 16'(row_step) * turn;
+        run_d.slot       = run_q.slot + 16'(slot_step) * turn;
+        run_d.from_block = run_q.from_block + 10'(from_step) * turn[9:0];
+        run_d.to_block   = run_q.to_block + 10'(to_step) * turn[9:0];
+        run_d.factor     = run_q.factor + 8'(factor_step) * turn[7:0];
+      end else begin
+        push_valid_o = queue;
+        if ((queue & push_ready_i) != '0) moving_d = 1'b0;
+      end
+    end
+    if (ready && error == ErrNone) begin
+      ran = 1'b1;
+      if (payload_q != '0) begin
+        payload_d = payload_q - 3'd1;
+        write_o   = payload_q == 3'd1;
+      end else if (second_q) begin
+        run_d[RunBits-1:WordBits] = word_i;
+        second_d                  = 1'b0;
+        moving_d                  = 1'b1;
+        level_d                   = '0;
+      end else begin
+        unique case (opcode_e'(opcode))
+          OpDescribe: begin
+            if (match_i != '0) ran = 1'b0;
+            else begin
+              takes_entry = 1'b1;
+              payload_d   = 3'(PayloadWords);
+            end
+          end
+          OpLoad, OpStore, OpExec: begin
+            run_d[WordBits-1:0] = word_i;
+            second_d            = 1'b1;
+          end
+          OpLoop: begin
+            loops_d = {loops_q[1:0], loop_state_t'{first: place_q + 32'd1, count: loop.count, turn: 16'd0}};
+            depth_d = depth_q + 2'd1;
+            if (depth_q == '0) outermost_d = place_q;
+          end
+          OpEnd: begin
+            if (loops_q[0].turn + 16'd1 != loops_q[0].count) begin
+              loops_d[0].turn = loops_q[0].turn + 16'd1;
+            end else begin
+              loops_d = {loop_state_t'('0), loops_q[2:1]};
+              depth_d = depth_q - 2'd1;
+            end
+          end
+          OpHalt:  halted_d = 1'b1;
+          default: ;
+        endcase
+      end
+      if (ran) begin
+        place_d = place_q + 32'd1;
+        if (payload_q == '0 && !second_q && opcode == OpEnd && loops_q[0].turn + 16'd1 != loops_q[0].count) place_d = loops_q[0].first;
+      end
+    end
+  end
+
+  assign keep_o             = depth_q != '0 ? outermost_q : place_q;
+  assign place_o            = place_d;
+  assign write_descriptor_o = entry_q;
+  assign write_payload_o    = payload;
+  assign match_o            = describe.descriptor;
+  assign halted_o           = halted_q;
+  assign ran_o              = ran;
+  assign words_run_o        = words_run_q;
+
+  // A distance of n commands: all but the last n that were handed out before must be finished.
+  always_comb begin
+    push_o = '0;
+    if (push_valid_o != '0) push_o = '{
+      descriptor: run_q.descriptor,
+      row:        run_q.row,
+      count:      run_q.count,
+      slot:       run_q.slot,
+      from_block: run_q.from_block,
+      to_block:   run_q.to_block,
+      factor:     run_q.factor,
+      wait_valid: {run_q.wait_exec != 6'(NoWait), run_q.wait_store != 6'(NoWait), run_q.wait_load != 6'(NoWait)},
+      target:     {pushed_q[2][15:0] - 16'(run_q.wait_exec), pushed_q[1][15:0] - 16'(run_q.wait_store), pushed_q[0][15:0] - 16'(run_q.wait_load)}
+    };
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      place_q         <= '0;
+      loops_q         <= '0;
+      depth_q         <= '0;
+      outermost_q     <= '0;
+      halted_q        <= 1'b0;
+      payload_q       <= '0;
+      second_q        <= 1'b0;
+      moving_q        <= 1'b0;
+      level_q         <= '0;
+      run_q           <= '0;
+      entry_q         <= '0;
+      entry_kind_q    <= KindTransfer;
+      payload_words_q <= '0;
+      transfers_q     <= '0;
+      computations_q  <= '0;
+      words_run_q     <= '0;
+      pushed_q        <= '0;
+    end else if (ran || moving_q) begin
+      place_q     <= place_d;
+      second_q    <= second_d;
+      moving_q    <= moving_d;
+      level_q     <= level_d;
+      run_q       <= run_d;
+      loops_q     <= loops_d;
+      depth_q     <= depth_d;
+      outermost_q <= outermost_d;
+      halted_q    <= halted_d;
+      payload_q   <= payload_d;
+      if (ran) words_run_q <= words_run_q + 32'd1;
+      if (takes_entry) begin
+        entry_q      <= describe.descriptor;
+        entry_kind_q <= kind_e'(describe.kind);
+      end
+      if (ran && payload_q != '0) payload_words_q <= {word_i, payload_words_q[4*WordBits-1:WordBits]};
+      if (write_o) begin
+        transfers_q[entry_q]    <= entry_kind_q == KindTransfer;
+        computations_q[entry_q] <= entry_kind_q == KindComputation;
+      end
+      for (int unsigned k = 0; k < 3; k++) begin
+        if (push_valid_o[k] && push_ready_i[k]) pushed_q[k] <= pushed_q[k] + 32'd1;
+      end
+    end
+  end
+endmodule

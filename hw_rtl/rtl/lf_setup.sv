@@ -1,0 +1,276 @@
+// Takes a command and finds what the engines need before its first column: whether its fields make sense, which kernel rows meet the operand at
+// all, where rows lie in their rings, and how many bytes of weights there are. The next command may be set up while the one before is at work.
+module lf_setup
+  import lf_isa_pkg::*;
+#(
+  parameter int unsigned Lanes = 16
+) (
+  input  logic               clk_i,
+  input  logic               rst_ni,
+  input  logic               valid_i,
+  output logic               ready_o,
+  input  computation_t       descriptor_i,
+  input  logic [15:0]        row_i,
+  input  logic [11:0]        count_i,
+  // The command that is ready; it goes when `free_i` says so.
+  output logic               valid_o,
+  input  logic               free_i,
+  output logic               bad_o,  // it cannot be done
+  output error_e             bad_code_o,
+  output logic               busy_o,
+  output computation_t       descriptor_o,
+  output logic [11:0]        count_o,  // rows
+  output logic [9:0]         columns_o,  // of all rows
+  output logic [11:0]        kernel_rows_o,  // that meet the operand; 0 or more
+  output logic signed [22:0] a_row_o,  // of the first row of the result and the first of these kernel rows
+  output logic [31:0]        a_offset_o,
+  output logic [31:0]        a_row_step_o,
+  output logic [31:0]        a_kernel_step_o,
+  output logic [31:0]        a_limit_o,
+  output logic [31:0]        b_offset_o,
+  output logic [31:0]        b_row_step_o,
+  output logic [31:0]        b_limit_o,
+  output logic [31:0]        o_offset_o,
+  output logic [31:0]        o_row_step_o,
+  output logic [31:0]        o_limit_o,
+  // Bytes of weights before, and in, these kernel rows: of a full block of output channels, and of the last one. All ones: too many.
+  output logic [39:0]        w_skip_o,
+  output logic [39:0]        w_bytes_o,
+  output logic [39:0]        w_tail_skip_o,
+  output logic [39:0]        w_tail_bytes_o
+);
+  typedef enum logic [2:0] {Idle, Sizes, Rows, Rings, Ready} state_e;
+  state_e             state_q;
+  computation_t       d_q;
+  logic [15:0]        row_q;
+  logic [11:0]        count_q;
+  logic signed [22:0] low_row_q;  // operand row of the first row of the result, at kernel row low_q
+  logic signed [22:0] high_row_q;  // the same, at kernel row high_q - 1
+  logic signed [22:0] span_q;  // operand rows from the first row of the result to the last
+  logic signed [22:0] o_row_q;
+  logic [11:0]        low_q, high_q;  // kernel rows low_q .. high_q - 1 remain
+  logic [17:0]        channels_q;  // bytes of weights of one kernel column and one output channel
+  logic [23:0]        columns;
+  logic               bad_q;
+  error_e             code_q;
+  logic               weighted, second, size_bad, enum_bad, low_moves, high_moves;
+  logic               rings_start, a_done, b_done, o_done;
+  logic [2:0]         step_q;
+  logic [39:0]        factor_a;
+  logic [11:0]        factor_b;
+  logic [51:0]        product;
+  logic [39:0]        capped;
+  logic [39:0]        kernel_row_q;  // bytes of weights of a kernel row and one output channel
+
+  always_comb begin
+    weighted = d_q.operation == 3'(DoConv) || d_q.operation == 3'(DoDepthwise);
+    second = !d_q.first || !d_q.last || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul);
+    columns = '0;
+    enum_bad = 1'b0;
+    size_bad = 1'b0;
+    if (state_q == Sizes) begin
+      columns = 24'(count_q) * 24'(d_q.o_width);
+      enum_bad = d_q.kind != 2'(KindComputation) || d_q.operation > 3'(DoMul) || d_q.scale > 2'(ScaleScalar);
+      size_bad = count_q == '0 || d_q.o_width == '0 || columns > 24'(Accumulators) || d_q.kernel_rows == '0 || d_q.kernel_columns == '0
+          || d_q.dilation == '0 || d_q.out_blocks == '0 || d_q.out_tail == '0 || 32'(d_q.out_tail) > Lanes || d_q.a_slots == '0
+          || d_q.a_height == '0 || d_q.a_width == '0 || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
+          || (weighted && d_q.w_slots == '0);
+      if (d_q.last && d_q.scale == 2'(ScaleScalar) && (d_q.shift == '0 || d_q.shift == '1)) size_bad = 1'b1;
+      if (d_q.operation == 3'(DoCopy) || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul)) begin
+        if (d_q.kernel_rows != 12'd1 || d_q.kernel_columns != 12'd1) size_bad = 1'b1;
+        if (d_q.operation != 3'(DoCopy) && !(d_q.first && d_q.last)) size_bad = 1'b1;
+      end
+      if (d_q.operation == 3'(DoConv)) begin
+        if (d_q.in_blocks == '0 || d_q.in_tail == '0 || 32'(d_q.in_tail) > Lanes) size_bad = 1'b1;
+        if (d_q.narrow && (d_q.in_blocks != 10'd1 || 32'(d_q.in_tail) > Lanes / Window)) size_bad = 1'b1;
+      end
+    end
+    low_moves = low_row_q + span_q < 0 && low_q != d_q.kernel_rows;
+    high_moves = high_row_q >= signed'(23'(d_q.a_height)) && high_q != '0;
+    rings_start = state_q == Rows && !low_moves && !high_moves;
+  end
+
+  // One multiplier for the bytes of weights.
+  always_comb begin
+    factor_a = '0;
+    factor_b = '0;
+    product = '0;
+    if (state_q == Rings) begin
+      unique case (step_q)
+        3'd0: begin
+          factor_a = 40'(channels_q);
+          factor_b = d_q.kernel_columns;
+        end
+        3'd1: begin
+          factor_a = kernel_row_q;
+          factor_b = low_q;
+        end
+        3'd2: begin
+          factor_a = kernel_row_q;
+          factor_b = kernel_rows_o;
+        end
+        3'd3: begin
+          factor_a = w_skip_o;
+          factor_b = 12'(d_q.out_tail);
+        end
+        default: begin
+          factor_a = w_bytes_o;
+          factor_b = 12'(d_q.out_tail);
+        end
+      endcase
+      product = 52'(factor_a) * 52'(factor_b);
+    end
+    capped = product[51:40] != '0 ? '1 : product[39:0];
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q <= Idle;
+      d_q <= '0;
+      row_q <= '0;
+      count_q <= '0;
+      low_row_q <= '0;
+      high_row_q <= '0;
+      span_q <= '0;
+      o_row_q <= '0;
+      low_q <= '0;
+      high_q <= '0;
+      channels_q <= '0;
+      bad_q <= 1'b0;
+      code_q <= ErrNone;
+      step_q <= '0;
+      kernel_row_q <= '0;
+      columns_o <= '0;
+      kernel_rows_o <= '0;
+      w_skip_o <= '0;
+      w_bytes_o <= '0;
+      w_tail_skip_o <= '0;
+      w_tail_bytes_o <= '0;
+    end else begin
+      unique case (state_q)
+        Idle: begin
+          if (valid_i) begin
+            d_q <= descriptor_i;
+            row_q <= row_i;
+            count_q <= count_i;
+            state_q <= Sizes;
+          end
+        end
+        Sizes: begin
+          low_row_q <= signed'(23'(row_q) * 23'(d_q.stride_rows)) - 23'(d_q.pad_rows);
+          high_row_q <= signed'(23'(row_q) * 23'(d_q.stride_rows) + 23'(d_q.kernel_rows - 12'd1) * 23'(d_q.dilation)) - 23'(d_q.pad_rows);
+          span_q <= 23'(count_q - 12'd1) * 23'(d_q.stride_rows);
+          o_row_q <= 23'(row_q) * 23'(d_q.o_row_step) + 23'(d_q.o_row);
+          low_q <= '0;
+          high_q <= d_q.kernel_rows;
+          channels_q <= 18'd1;
+          if (d_q.operation == 3'(DoConv)) begin
+            channels_q <= 18'(d_q.in_tail) + (d_q.narrow ? 18'd0 : 18'(d_q.in_blocks - 10'd1) << $clog2(Lanes));
+          end
+          columns_o <= columns[9:0];
+          step_q <= '0;
+          bad_q <= 1'b0;
+          state_q <= Rows;
+          if (enum_bad || size_bad) begin
+            bad_q <= 1'b1;
+            code_q <= ErrField;
+            state_q <= Ready;
+          end else if (d_q.last && d_q.scale == 2'(ScaleChannel) && 32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows) begin
+            bad_q <= 1'b1;
+            code_q <= ErrBuffer;
+            state_q <= Ready;
+          end
+        end
+        Rows: begin
+          if (low_moves) begin
+            low_q <= low_q + 1'b1;
+            low_row_q <= low_row_q + 23'(d_q.dilation);
+          end
+          if (high_moves) begin
+            high_q <= high_q - 1'b1;
+            high_row_q <= high_row_q - 23'(d_q.dilation);
+          end
+          if (rings_start) begin
+            kernel_rows_o <= high_q > low_q ? high_q - low_q : '0;
+            state_q <= Rings;
+          end
+        end
+        Rings: begin
+          if (step_q != 3'd5) step_q <= step_q + 1'b1;
+          unique case (step_q)
+            3'd0:    kernel_row_q <= capped;
+            3'd1:    w_skip_o <= capped;
+            3'd2:    w_bytes_o <= capped;
+            3'd3:    w_tail_skip_o <= capped;
+            3'd4:    w_tail_bytes_o <= capped;
+            default: ;
+          endcase
+          if (a_done && b_done && o_done && (!weighted || step_q >= 3'd4)) state_q <= Ready;
+        end
+        default: if (free_i) state_q <= Idle;  // Ready
+      endcase
+    end
+  end
+
+  lf_ring u_ring_a (
+    .clk_i,
+    .rst_ni,
+    .start_i      (rings_start),
+    .value_i      (low_row_q),
+    .row_step_i   (5'(d_q.stride_rows)),
+    .kernel_step_i(d_q.dilation),
+    .slots_i      (d_q.a_slots),
+    .slot_words_i (d_q.a_slot_words),
+    .done_o       (a_done),
+    .offset_o     (a_offset_o),
+    .row_step_o   (a_row_step_o),
+    .kernel_step_o(a_kernel_step_o),
+    .limit_o      (a_limit_o)
+  );
+
+  logic [31:0] b_kernel_step, o_kernel_step;
+
+  lf_ring u_ring_b (
+    .clk_i,
+    .rst_ni,
+    .start_i      (rings_start),
+    .value_i      (23'(row_q)),
+    .row_step_i   (5'd1),
+    .kernel_step_i('0),
+    .slots_i      (d_q.b_slots),
+    .slot_words_i (d_q.b_slot_words),
+    .done_o       (b_done),
+    .offset_o     (b_offset_o),
+    .row_step_o   (b_row_step_o),
+    .kernel_step_o(b_kernel_step),
+    .limit_o      (b_limit_o)
+  );
+
+  lf_ring u_ring_o (
+    .clk_i,
+    .rst_ni,
+    .start_i      (rings_start),
+    .value_i      (o_row_q),
+    .row_step_i   (5'(d_q.o_row_step)),
+    .kernel_step_i('0),
+    .slots_i      (d_q.o_slots),
+    .slot_words_i (d_q.o_slot_words),
+    .done_o       (o_done),
+    .offset_o     (o_offset_o),
+    .row_step_o   (o_row_step_o),
+    .kernel_step_o(o_kernel_step),
+    .limit_o      (o_limit_o)
+  );
+
+  assign ready_o = state_q == Idle;
+  assign busy_o = state_q != Idle;
+  assign valid_o = state_q == Ready && !bad_q;
+  assign bad_o = state_q == Ready && bad_q;
+  assign bad_code_o = code_q;
+  assign descriptor_o = d_q;
+  assign count_o = count_q;
+  assign a_row_o = low_row_q;
+
+  logic unused;
+  assign unused = ^{b_kernel_step, o_kernel_step, columns[23:10], d_q};
+endmodule

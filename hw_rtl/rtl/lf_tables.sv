@@ -1,0 +1,88 @@
+// Tables of 256 bytes: a memory of all, and two that are in use, which every lane may look into at once. `prepare` brings a table into one of the two
+// places; that takes 256 / Lanes + 1 cycles, or none if it is there already.
+module lf_tables
+  import lf_isa_pkg::*;
+#(
+  parameter int unsigned Lanes = 16,
+  localparam int unsigned Words = TableBytes / Lanes,
+  localparam int unsigned PartBits = $clog2(Words),
+  localparam int unsigned WordBitsOfAll = $clog2(Tables * Words)
+) (
+  input  logic                     clk_i,
+  input  logic                     rst_ni,
+  input  logic                     write_i,
+  input  logic [WordBitsOfAll-1:0] write_word_i,
+  input  logic [Lanes*8-1:0]       write_data_i,
+  // The table that place `place_i` is to hold: level, until it is ready.
+  input  logic                     prepare_i,
+  input  logic                     place_i,
+  input  logic [5:0]               table_i,
+  output logic                     ready_o,
+  // Bytes through a table, in the same cycle.
+  input  logic                     look_i,
+  input  logic                     look_place_i,
+  input  logic [Lanes*8-1:0]       look_bytes_i,
+  output logic [Lanes*8-1:0]       bytes_o
+);
+  logic [7:0]          entry_q [2][TableBytes];
+  logic [1:0]          valid_q;
+  logic [5:0]          table_q [2];
+  logic                reading_q, copying_q, place_q;
+  logic [PartBits-1:0] part_q, copied_q;
+  logic [Lanes*8-1:0]  word;
+
+  assign ready_o = valid_q[place_i] && table_q[place_i] == table_i && !reading_q && !copying_q;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      valid_q <= '0;
+      table_q <= '{default: '0};
+      reading_q <= 1'b0;
+      copying_q <= 1'b0;
+      place_q <= 1'b0;
+      part_q <= '0;
+      copied_q <= '0;
+    end else begin
+      copying_q <= reading_q;
+      copied_q <= part_q;
+      if (reading_q) begin
+        part_q <= part_q + 1'b1;
+        reading_q <= part_q != '1;
+      end else if (prepare_i && !ready_o && !copying_q) begin
+        reading_q <= 1'b1;
+        place_q <= place_i;
+        table_q[place_i] <= table_i;
+        valid_q[place_i] <= 1'b1;
+      end
+      if (write_i) begin
+        for (int unsigned p = 0; p < 2; p++) if (table_q[p] == write_word_i[WordBitsOfAll-1:PartBits]) valid_q[p] <= 1'b0;
+      end
+    end
+  end
+
+  lf_memory #(
+    .Width(Lanes * 8),
+    .Depth(Tables * Words)
+  ) u_words (
+    .clk_i,
+    .read_i         (reading_q),
+    .read_address_i ({table_q[place_q], part_q}),
+    .read_data_o    (word),
+    .write_i,
+    .write_address_i(write_word_i),
+    .write_data_i
+  );
+
+  always_ff @(posedge clk_i) begin
+    if (copying_q) begin
+      for (int unsigned k = 0; k < Lanes; k++) entry_q[place_q][{copied_q, ($clog2(Lanes))'(k)}] <= word[k*8 +: 8];
+    end
+  end
+
+  always_comb begin
+    bytes_o = look_bytes_i;
+    if (look_i) begin
+      for (int unsigned l = 0; l < Lanes; l++) bytes_o[l*8 +: 8] = entry_q[look_place_i][look_bytes_i[l*8 +: 8]];
+    end
+  end
+endmodule

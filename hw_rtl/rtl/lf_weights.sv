@@ -1,0 +1,246 @@
+// Brings weights from the buffer into a tile for the MAC array, in the order in which passes use them, and one ahead of them: words are fetched into a
+// small queue, a funnel cuts out the n bytes of one input lane (or kernel column), and a row of the tile is written each cycle.
+module lf_weights
+  import lf_isa_pkg::*;
+#(
+  parameter int unsigned Lanes = 16,
+  parameter int unsigned BufferWords = 16384,
+  localparam int unsigned LaneBits = $clog2(Lanes)
+) (
+  input  logic                    clk_i,
+  input  logic                    rst_ni,
+  input  logic                    start_i,
+  input  computation_t            descriptor_i,
+  input  logic [11:0]             kernel_rows_i,
+  input  logic [39:0]             skip_i,  // bytes; see lf_setup
+  input  logic [39:0]             bytes_i,
+  input  logic [39:0]             tail_skip_i,
+  input  logic [39:0]             tail_bytes_i,
+  output logic                    busy_o,
+  output logic                    rd_valid_o,
+  output logic [19:0]             rd_word_o,
+  input  logic                    rd_grant_i,
+  input  logic [Lanes*8-1:0]      rd_data_i,
+  output logic                    fault_o,
+  // Rows of the tile.
+  output logic                    row_valid_o,
+  output logic [LaneBits-1:0]     row_o,
+  output logic [Lanes*8-1:0]      row_data_o,
+  output logic signed [8:0]       zero_o,
+  output logic                    unsigned_o,
+  // The tile is full before its pass may start; it is promised to the pass as that starts, and free as the array takes it over.
+  output logic                    full_o,
+  input  logic                    take_i,
+  input  logic                    release_i
+);
+  localparam int unsigned Depth = 8;
+  localparam int unsigned NarrowLanes = Lanes / Window;
+
+  logic        busy_q, conv_q, narrow_q, windowed_q;
+  logic [9:0]  in_blocks_q;
+  logic [6:0]  in_tail_q, out_tail_q;
+  logic [11:0] kernel_rows_q, kernel_columns_q;
+  logic [39:0] skip_q, bytes_q, tail_skip_q, tail_bytes_q;
+  logic [23:0] block_bytes_q;
+
+  // Fetching: words from next_q to last_q of a block.
+  logic        fetch_block_q, fetch_q, arriving_q;  // blocks are left; words of the block are left
+  logic [9:0]  fetch_left_q;
+  logic [41:0] base_q;  // bytes; of the block that is next
+  logic [41:0] begin_byte, end_byte;
+  logic [41:0] next_q, last_q;  // words
+  logic [3:0]  taken_q, there_q;  // places of the queue that are filled or will be; that are filled
+  logic [2:0]  put_q, get_q;
+  logic [Lanes*8-1:0] queue_q [Depth];
+
+  always_comb begin
+    begin_byte = base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q);
+    end_byte = begin_byte + 42'(fetch_left_q == 10'd1 ? tail_bytes_q : bytes_q) - 42'd1;
+    fault_o = fetch_q && next_q >= 42'(BufferWords);
+    rd_valid_o = fetch_q && !fault_o && taken_q != 4'(Depth);
+    rd_word_o = next_q[19:0];
+  end
+
+  logic [1:0] pop;  // words that are used up
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      fetch_block_q <= 1'b0;
+      fetch_q <= 1'b0;
+      fetch_left_q <= '0;
+      base_q <= '0;
+      next_q <= '0;
+      last_q <= '0;
+      arriving_q <= 1'b0;
+      taken_q <= '0;
+      there_q <= '0;
+      put_q <= '0;
+      get_q <= '0;
+    end else begin
+      arriving_q <= rd_valid_o && rd_grant_i;
+      taken_q <= taken_q + 4'(rd_valid_o && rd_grant_i) - 4'(pop);
+      there_q <= there_q + 4'(arriving_q) - 4'(pop);
+      put_q <= put_q + 3'(arriving_q);
+      get_q <= get_q + 3'(pop);
+      if (start_i) begin
+        fetch_block_q <= 1'b1;
+        fetch_left_q <= descriptor_i.out_blocks;
+        base_q <= 42'(descriptor_i.w_base);
+      end else if (!fetch_q && fetch_block_q) begin
+        fetch_q <= 1'b1;
+        next_q <= begin_byte >> LaneBits;
+        last_q <= end_byte >> LaneBits;
+        base_q <= base_q + 42'(block_bytes_q);
+        fetch_left_q <= fetch_left_q - 1'b1;
+        fetch_block_q <= fetch_left_q != 10'd1;
+      end else if (rd_valid_o && rd_grant_i) begin
+        next_q <= next_q + 1'b1;
+        if (next_q == last_q) begin
+          fetch_q <= fetch_block_q;
+          if (fetch_block_q) begin
+            next_q <= begin_byte >> LaneBits;
+            last_q <= end_byte >> LaneBits;
+            base_q <= base_q + 42'(block_bytes_q);
+            fetch_left_q <= fetch_left_q - 1'b1;
+            fetch_block_q <= fetch_left_q != 10'd1;
+          end
+        end
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (arriving_q) queue_q[put_q] <= rd_data_i;
+  end
+
+  // Filling: the walk of lf_columns, but for columns.
+  logic               full_q, locked_q;  // locked: promised, and not yet taken over
+  logic [9:0]         blocks_left_q, in_block_q;
+  logic [11:0]        kernel_rows_left_q, columns_left_q;
+  logic [LaneBits-1:0] at_q;  // byte of the first word of the queue
+  logic [LaneBits-1:0] block_at_q;  // the same, where the weights of the block would begin had no row been skipped
+  logic [LaneBits-1:0] next_at;
+  logic [6:0]         n;  // bytes of a row
+  logic [6:0]         inner_q, inner_last;  // input channel
+  logic [2:0]         outer_q, outer_last;  // kernel column of the group
+  logic [LaneBits:0]  end_at;
+  logic               write, row_last, in_last, group_last, block_last, free;
+  logic [Lanes*16-1:0] pair;
+
+  always_comb begin
+    n = blocks_left_q == 10'd1 ? out_tail_q : 7'(Lanes);
+    in_last = !conv_q || narrow_q || in_block_q == in_blocks_q - 10'd1;
+    group_last = columns_left_q <= (windowed_q ? 12'(Window) : 12'd1);
+    inner_last = !conv_q ? 7'd0 : (in_last ? in_tail_q : 7'(Lanes)) - 7'd1;
+    outer_last = !windowed_q ? 3'd0 : columns_left_q >= 12'(Window) ? 3'(Window - 1) : 3'(columns_left_q - 12'd1);
+    row_last = inner_q == inner_last && outer_q == outer_last;
+    block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
+    end_at = (LaneBits+1)'(at_q) + (LaneBits+1)'(n);
+    free = !full_q && (!locked_q || release_i);
+    write = busy_q && free && (there_q > 4'd1 || (there_q == 4'd1 && end_at <= (LaneBits+1)'(Lanes)));
+    // The next block begins with a word of its own, even if it is the same.
+    pop = !write ? 2'd0 : 2'(end_at >= (LaneBits+1)'(Lanes) || block_last) + 2'(end_at > (LaneBits+1)'(Lanes) && block_last);
+    next_at = block_at_q + LaneBits'(blocks_left_q == 10'd2 ? tail_skip_q : skip_q) + LaneBits'(block_bytes_q);
+  end
+
+  logic [Lanes*8-1:0] second_word;
+  assign second_word = queue_q[get_q + 3'd1];
+  assign pair = {second_word, queue_q[get_q]} >> {at_q, 3'b000};
+  assign row_data_o = pair[Lanes*8-1:0];
+  assign row_valid_o = write;
+  assign row_o = LaneBits'(narrow_q ? 7'(outer_q) * 7'(NarrowLanes) + inner_q : conv_q ? inner_q : 7'(outer_q));
+
+  assign full_o = full_q || (write && row_last);
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      full_q <= 1'b0;
+      locked_q <= 1'b0;
+    end else begin
+      full_q <= full_o && !take_i;
+      locked_q <= take_i || (locked_q && !release_i);
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      busy_q <= 1'b0;
+      conv_q <= 1'b0;
+      narrow_q <= 1'b0;
+      windowed_q <= 1'b0;
+      blocks_left_q <= '0;
+      in_blocks_q <= '0;
+      in_tail_q <= '0;
+      out_tail_q <= '0;
+      kernel_rows_q <= '0;
+      kernel_columns_q <= '0;
+      skip_q <= '0;
+      bytes_q <= '0;
+      tail_skip_q <= '0;
+      tail_bytes_q <= '0;
+      block_bytes_q <= '0;
+      in_block_q <= '0;
+      kernel_rows_left_q <= '0;
+      columns_left_q <= '0;
+      at_q <= '0;
+      block_at_q <= '0;
+      inner_q <= '0;
+      outer_q <= '0;
+      zero_o <= '0;
+      unsigned_o <= 1'b0;
+    end else if (start_i) begin
+      busy_q <= 1'b1;
+      conv_q <= descriptor_i.operation == 3'(DoConv);
+      narrow_q <= descriptor_i.operation == 3'(DoConv) && descriptor_i.narrow;
+      windowed_q <= descriptor_i.dilation == 5'd1 && (descriptor_i.operation != 3'(DoConv) || descriptor_i.narrow);
+      blocks_left_q <= descriptor_i.out_blocks;
+      in_blocks_q <= descriptor_i.in_blocks;
+      in_tail_q <= descriptor_i.in_tail;
+      out_tail_q <= descriptor_i.out_tail;
+      kernel_rows_q <= kernel_rows_i;
+      kernel_columns_q <= descriptor_i.kernel_columns;
+      skip_q <= skip_i;
+      bytes_q <= bytes_i;
+      tail_skip_q <= tail_skip_i;
+      tail_bytes_q <= tail_bytes_i;
+      block_bytes_q <= descriptor_i.w_block_bytes;
+      in_block_q <= '0;
+      kernel_rows_left_q <= kernel_rows_i;
+      columns_left_q <= descriptor_i.kernel_columns;
+      block_at_q <= LaneBits'(descriptor_i.w_base);
+      at_q <= LaneBits'(descriptor_i.w_base) + LaneBits'(descriptor_i.out_blocks == 10'd1 ? tail_skip_i : skip_i);
+      inner_q <= '0;
+      outer_q <= '0;
+      zero_o <= descriptor_i.b_zero;
+      unsigned_o <= descriptor_i.b_unsigned;
+    end else if (write) begin
+      at_q <= LaneBits'(end_at);
+      inner_q <= inner_q + 1'b1;
+      if (inner_q == inner_last) begin
+        inner_q <= '0;
+        outer_q <= row_last ? '0 : outer_q + 1'b1;
+      end
+      if (row_last) begin
+        in_block_q <= in_last ? '0 : in_block_q + 1'b1;
+        if (in_last) begin
+          columns_left_q <= columns_left_q - (windowed_q ? 12'(Window) : 12'd1);
+          if (group_last) begin
+            columns_left_q <= kernel_columns_q;
+            kernel_rows_left_q <= kernel_rows_left_q - 1'b1;
+          end
+        end
+      end
+      if (block_last) begin
+        kernel_rows_left_q <= kernel_rows_q;
+        at_q <= next_at;
+        block_at_q <= block_at_q + LaneBits'(block_bytes_q);
+        blocks_left_q <= blocks_left_q - 1'b1;
+        busy_q <= blocks_left_q != 10'd1;
+      end
+    end
+  end
+
+  assign busy_o = busy_q;
+
+  logic unused;
+  assign unused = ^{descriptor_i, n, pair[Lanes*16-1:Lanes*8], begin_byte[LaneBits-1:0], end_byte[LaneBits-1:0]};
+endmodule

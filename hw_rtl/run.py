@@ -1,0 +1,140 @@
+"""Run a program on the simulated accelerator: what it did to DRAM, what it counted, how it ended."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hw_rtl.build import Model
+from lfopt.isa.tables import BEAT_BYTES, WORD_BYTES, Counter, Error, Queue
+
+WATCHDOG_CYCLES = 20_000  # far longer than anything that moves stands still
+MIN_ALIGNMENT = 4096  # bytes, of a program that is put behind the memory
+
+
+class SimulationFailed(RuntimeError):
+    """The simulation itself went wrong, not the program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the accelerator stopped before HALT."""
+
+    code: Error
+    queue: Queue  # who found it
+    index: int  # commands of that queue before the one at fault; of the sequencer: words that it ran before
+
+
+@dataclass(frozen=True, slots=True)
+class Dram:
+    """How the simulated memory behaves."""
+
+    latency_cycles: int = 40  # of every request
+    stall: int = 0  # cycles of 256, on average, in which each channel holds back
+    seed: int = 1  # of the stalls
+    fault: int | None = None  # address whose beat is answered with an error
+    silent: int | None = None  # beats read after which nothing moves any more
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a program has done."""
+
+    memory: np.ndarray  # DRAM afterwards, uint8; as long as the image
+    counters: Mapping[Counter, int]
+    failure: Failure | None  # None: it came to HALT
+    finished: bool  # False: the limit of cycles came first
+    cycles: int  # from start to done
+
+
+def run(
+    model: Model,
+    program: bytes,
+    memory: np.ndarray,
+    *,
+    program_address: int | None = None,
+    read_region: tuple[int, int] | None = None,
+    write_region: tuple[int, int] | None = None,
+    watchdog_cycles: int = WATCHDOG_CYCLES,
+    limit_cycles: int | None = None,
+    dram: Dram | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
+
+    The program lies at `program_address` of the memory; None puts it behind the image, where the result does not show it. Regions are (first byte,
+    first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. `progress` is told the
+    cycles that have passed, now and then. Raises SimulationFailed.
+    """
+    if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
+        raise ValueError(
+            f"found a memory {memory.dtype}{list(memory.shape)}, a program of {len(program)} bytes; accepted: uint8, words of {WORD_BYTES}"
+        )
+    dram = dram or Dram()
+    address = -(-memory.size // MIN_ALIGNMENT) * MIN_ALIGNMENT if program_address is None else program_address
+    image = np.zeros(-(-max(memory.size, address + len(program)) // BEAT_BYTES) * BEAT_BYTES, np.uint8)
+    if image.size > model.parameters.dram_beats * BEAT_BYTES:
+        raise ValueError(f"found {image.size} bytes of memory; accepted: up to {model.parameters.dram_beats * BEAT_BYTES}, see Parameters.dram_beats")
+    image[: memory.size] = memory
+    image[address : address + len(program)] = np.frombuffer(program, np.uint8)
+    read_first, read_limit = read_region or (0, image.size)
+    write_first, write_limit = write_region or (0, memory.size)
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "before.bin", Path(folder) / "after.bin"
+        image.tofile(before)
+        arguments = [
+            f"program_address={address}",
+            f"program_words={len(program) // WORD_BYTES}",
+            f"read_base={read_first}",
+            f"read_limit={read_limit}",
+            f"write_base={write_first}",
+            f"write_limit={write_limit}",
+            f"watchdog={watchdog_cycles}",
+            *([] if limit_cycles is None else [f"limit={limit_cycles}"]),
+            f"+dram={before}",
+            f"+dump={after}",
+            f"+bytes={image.size}",
+            f"+latency={dram.latency_cycles}",
+            f"+stall={dram.stall}",
+            f"+seed={dram.seed}",
+            *([] if dram.fault is None else [f"+fault={dram.fault}"]),
+            *([] if dram.silent is None else [f"+silent={dram.silent}"]),
+        ]
+        output = _simulated([str(model.program), *arguments], progress)
+        if not after.exists():
+            raise SimulationFailed(f"{model.program} wrote no memory: {output[-1000:]}")
+        left = np.fromfile(after, np.uint8)[: memory.size]
+    return _result(output, left)
+
+
+def _simulated(command: list[str], progress: Callable[[int], None] | None) -> str:
+    """What the harness prints on stdout; its stderr has lines `cycle N`, and whatever went wrong."""
+    said: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 (our own program)
+        assert running.stdout is not None
+        assert running.stderr is not None
+        for line in running.stderr:
+            word, _, cycles = line.strip().partition(" ")
+            if word != "cycle":
+                said.append(line)
+            elif progress is not None:
+                progress(int(cycles))
+        output = running.stdout.read()  # one line: it fits the pipe
+    if running.returncode:
+        raise SimulationFailed(f"{command[0]} ends with {running.returncode}: {''.join(said)[-1000:]}{output[-1000:]}")
+    return output
+
+
+def _result(output: str, memory: np.ndarray) -> RunResult:
+    """What the harness printed, by name."""
+    found = json.loads(output.strip().splitlines()[-1])
+    status, error = found["status"], found["error"]
+    counters = {counter: found["counters"][counter] for counter in Counter}
+    failure = Failure(Error(error & 255), Queue(error >> 8 & 3), found["error_index"]) if status & 4 else None
+    return RunResult(memory, counters, failure, bool(status & 2), counters[Counter.CYCLES])

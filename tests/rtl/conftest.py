@@ -1,0 +1,17 @@
+"""One model of the accelerator for all tests of a session, and of the sessions after it: it is kept by the content of its sources."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hw_rtl.build import Model, Parameters, available, build
+
+
+@pytest.fixture(scope="session")
+def model(request: pytest.FixtureRequest) -> Model:
+    if missing := available():
+        pytest.skip(f"not found: {missing}")
+    assert request.config.cache is not None
+    return build(Path(request.config.cache.mkdir("rtl")), Parameters(dram_beats=1 << 21, assertions=True))

@@ -1,0 +1,332 @@
+"""Control and memory side of the accelerator: sequencer, queues, DMA, registers; the emulator says what is right."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hw_rtl.build import Model, Parameters, available, build, lint
+from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
+from hw_rtl.run import Dram, Failure, RunResult, run
+from lfopt.isa.program import Command, assemble, encode
+from lfopt.isa.tables import NO_WAIT, Class, Counter, Error, Kind, Opcode, Queue
+
+pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
+
+MEMORY_BYTES = 1 << 18
+WRITABLE = (1 << 17, MEMORY_BYTES - 4096)  # guards before and behind
+CHIP_WORDS = 2048  # that random programs use
+LIMIT_CYCLES = 400_000
+WATCHDOG_CYCLES = 2000
+
+
+@pytest.fixture(scope="session")
+def model(request: pytest.FixtureRequest) -> Model:
+    assert request.config.cache is not None
+    return build(Path(request.config.cache.mkdir("rtl")), Parameters(dram_beats=1 << 16, optimization="-O1", assertions=True))
+
+
+@pytest.fixture(scope="module")
+def memory() -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
+
+
+def text(lines: str) -> bytes:
+    return encode(assemble(lines.splitlines()))
+
+
+def ran(model: Model, program: bytes, memory: np.ndarray, dram: Dram | None = None, **more: int) -> RunResult:
+    return run(
+        model, program, memory, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, **{"limit_cycles": LIMIT_CYCLES, **more}, dram=dram
+    )  # fmt: skip
+
+
+def agrees(result: RunResult, wanted: Emulation) -> None:
+    assert result.failure is None
+    assert result.finished
+    different = np.flatnonzero(result.memory != wanted.memory)
+    assert not different.size, f"{different.size} bytes differ, the first at {different[0]:#x}"
+    for of in Class:
+        assert result.counters[Counter[f"READ_{of.name}"]] == wanted.read[of], of
+        assert result.counters[Counter[f"WRITTEN_{of.name}"]] == wanted.written[of], of
+    assert result.counters[Counter.LOADS] == wanted.commands[Opcode.LOAD]
+    assert result.counters[Counter.STORES] == wanted.commands[Opcode.STORE]
+    assert result.counters[Counter.EXECS] == wanted.commands[Opcode.EXEC]
+
+
+# Random programs
+
+
+def transfer(rng: np.random.Generator, store: bool, loops: Sequence[int], lanes: int = 16) -> tuple[Mapping[str, int], Mapping[str, int]] | None:
+    """A descriptor and a command inside loops of so many turns (the innermost first), or None if the shapes do not fit."""
+    columns, blocks, tail = int(rng.integers(1, 41)), int(rng.integers(1, 5)), int(rng.choice([rng.integers(1, lanes + 1), lanes]))
+    count, slots = int(rng.integers(1, 6)), int(rng.integers(1, 6))
+    command: dict[str, int] = {"count": count}
+    highest: dict[str, int] = {}
+    for name, most in (("row", 4), ("slot", 3), ("from_block", 1), ("to_block", 1)):
+        steps = [int(rng.integers(-most, most + 1)) if rng.random() < 0.6 else 0 for _ in loops]
+        lowest = sum(min(0, step * (turns - 1)) for step, turns in zip(steps, loops, strict=True))
+        command[name] = int(rng.integers(0, 3)) - lowest
+        highest[name] = command[name] + sum(max(0, step * (turns - 1)) for step, turns in zip(steps, loops, strict=True))
+        command |= {f"{name}_step{k}": step for k, step in enumerate(steps)}
+    dram_block, chip_block = (highest["to_block"], highest["from_block"]) if store else (highest["from_block"], highest["to_block"])
+    full, last = columns * lanes // 16, -(-columns * tail // 16)
+    block_beats = full if rng.random() < 0.7 else full + int(rng.integers(0, 9))
+    line = (blocks - 1) * block_beats + last
+    row_beats = line if rng.random() < 0.5 else line + int(rng.integers(0, 20))
+    beats = (highest["row"] + count - 1) * row_beats + dram_block * block_beats + line
+    block_words = columns + int(rng.integers(0, 3))
+    slot_words = (blocks + chip_block) * block_words + int(rng.integers(0, 3))
+    first, limit = WRITABLE if store or rng.random() < 0.3 else (0, MEMORY_BYTES)
+    spare_beats, spare_words = (limit - first) // 16 - beats, CHIP_WORDS - slots * slot_words
+    if spare_beats < 0 or spare_words < 0:
+        return None
+    descriptor = {
+        "class_": int(rng.integers(0, 5)), "dram": first + 16 * int(rng.integers(0, spare_beats + 1)), "row_beats": row_beats,
+        "block_beats": block_beats, "columns": columns, "blocks": blocks, "tail": tail, "base": int(rng.integers(0, spare_words + 1)),
+        "slots": slots, "slot_words": slot_words, "block_words": block_words,
+    }  # fmt: skip
+    return descriptor, command
+
+
+def body(rng: np.random.Generator, loops: Sequence[int], lanes: int) -> Iterator[Command]:
+    for _ in range(int(rng.integers(1, 5))):
+        if len(loops) < 3 and rng.random() < 0.4:
+            turns = int(rng.integers(1, 4))
+            yield Command(Opcode.LOOP, {"count": turns})
+            yield from body(rng, (turns, *loops), lanes)
+            yield Command(Opcode.END)
+            continue
+        store = bool(rng.random() < 0.5)
+        if (found := transfer(rng, store, loops, lanes)) is not None:
+            entry = int(rng.integers(0, 4))
+            yield Command(Opcode.DESCRIBE, found[0], entry, Kind.TRANSFER)
+            waits = {name: int(rng.choice([0, 1, 2, NO_WAIT])) for name in ("wait_load", "wait_store", "wait_exec")}
+            yield Command(Opcode.STORE if store else Opcode.LOAD, {"descriptor": entry, **found[1], **waits})
+
+
+def random_program(seed: int, memory: np.ndarray, lanes: int = 16) -> tuple[list[Command], Emulation]:
+    """A program whose waits order what must be ordered, and what it does."""
+    rng = np.random.default_rng(seed)
+    everything = {"columns": CHIP_WORDS, "blocks": 1, "tail": lanes, "slots": 1, "class_": Class.INPUT}
+    strict = {"wait_load": 0, "wait_store": 0, "wait_exec": NO_WAIT}
+    commands = [
+        Command(Opcode.DESCRIBE, everything, 9, Kind.TRANSFER),
+        Command(Opcode.LOAD, {"descriptor": 9, "count": 1, **strict}),
+        *body(rng, (), lanes),
+        Command(Opcode.HALT),
+    ]
+    for _ in range(2):
+        try:
+            return commands, emulate(encode(commands), memory, lanes=lanes, write_region=WRITABLE, check=True)
+        except Hazard:
+            commands = [replace(command, values={**command.values, **strict}) if "wait_load" in command.values else command for command in commands]
+    raise AssertionError("a program that waits for everything has no hazard")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_transfers_do_what_the_emulator_does(model: Model, memory: np.ndarray, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for k in range(15):
+        commands, wanted = random_program(100 * seed + k, memory)
+        dram = (Dram(), Dram(latency_cycles=1), Dram(latency_cycles=int(rng.integers(2, 200)), stall=int(rng.integers(0, 230)), seed=k + 1))[k % 3]
+        agrees(ran(model, encode(commands), memory, dram), wanted)
+
+
+# Corrupted programs
+
+
+def stopped(result: RunResult, memory: np.ndarray) -> None:
+    """Nothing outside the region has changed, and the accelerator has stopped, or is still at work."""
+    assert np.array_equal(result.memory[: WRITABLE[0]], memory[: WRITABLE[0]])
+    assert np.array_equal(result.memory[WRITABLE[1] :], memory[WRITABLE[1] :])
+    # A watchdog counts standstill, so what has not finished has moved: corrupted counts make programs long.
+    assert result.finished or result.cycles > LIMIT_CYCLES // 2
+    assert result.failure is None or result.failure.code is not Error.TIMEOUT
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_corrupted_programs_stop_and_write_nowhere_else(model: Model, memory: np.ndarray, seed: int) -> None:
+    rng = np.random.default_rng(1000 + seed)
+    failures = 0
+    for k in range(40):
+        commands, _ = random_program(1000 * seed + k % 4, memory)
+        words = bytearray(encode(commands))
+        if k % 4 == 3:
+            at = 16 * int(rng.integers(0, len(words) // 16))
+            words[at : at + 16] = rng.bytes(16)
+            words[at] = words[at] & 0xF0 | int(rng.integers(0, 8))
+        else:
+            for _ in range(int(rng.integers(1, 4))):
+                at = int(rng.integers(0, len(words)))
+                words[at] ^= 1 << int(rng.integers(0, 8))
+        result = ran(model, bytes(words), memory, Dram(stall=60 * (k & 1), seed=k + 1), limit_cycles=60_000)
+        stopped(replace(result, cycles=LIMIT_CYCLES) if not result.finished and result.cycles > 50_000 else result, memory)
+        failures += result.failure is not None
+    assert failures > 10
+
+
+COMPUTED = """
+describe 0 transfer class=input columns=9 blocks=2 tail=5 row_beats=12 block_beats=9 slots=4 slot_words=18 block_words=9
+describe 1 transfer class=weight dram=0x4000 columns=500 blocks=1 tail=16 base=1024 slots=1
+describe 2 transfer class=parameter dram=0x6000 columns=8 blocks=1 tail=16 base=900 slots=1
+describe 3 transfer class=parameter space=factors dram=0x7000 columns=10 blocks=1 tail=16 slots=1
+describe 4 transfer class=output dram=0x21000 columns=9 blocks=2 tail=7 row_beats=13 block_beats=9 base=200 slots=2 slot_words=18 block_words=9
+describe 5 computation operation=conv first=1 last=1 a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 a_zero=3 kernel_rows=3 \
+kernel_columns=3 stride_rows=1 stride_columns=1 dilation=1 pad_rows=1 pad_columns=1 in_blocks=2 in_tail=5 out_blocks=2 out_tail=7 o_base=300 \
+o_slots=2 o_slot_words=18 o_block_words=9 o_width=9 o_step=1 o_row_step=1 low=-128 high=127 scale=channel has_bias=1 bias=900 w_base=0x4000 \
+w_block_bytes=3024 w_slots=1
+describe 6 computation operation=copy first=1 last=1 a_base=300 a_slots=2 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 a_zero=3 \
+kernel_rows=1 kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=2 out_tail=7 o_base=200 o_slots=2 o_slot_words=18 \
+o_block_words=9 o_width=9 o_step=1 o_row_step=1 low=-100 high=100
+load 1 count=1
+load 2 count=1
+load 3 count=1
+load 0 count=2
+loop 10
+load 0 count=1 row=2 slot=2 row_step0=1 slot_step0=1 wait_exec=1
+exec 5 count=1 row_step0=1 wait_load=0
+exec 6 count=1 row_step0=1 wait_exec=0 wait_store=1
+store 4 count=1 row_step0=1 slot_step0=1 wait_exec=0
+end
+exec 5 count=2 row=10
+exec 6 count=2 row=10 wait_exec=0 wait_store=0
+store 4 count=2 row=10 slot=10 wait_exec=0
+halt
+""".replace("\\\n", "")
+
+
+@pytest.fixture(scope="module")
+def filled(memory: np.ndarray) -> np.ndarray:
+    """Memory with factors that scale sums to bytes."""
+    found = memory.copy()
+    shifts = np.arange(32, dtype=np.uint64) % 3 + 40
+    factors = (shifts << np.uint64(32) | np.uint64(1 << 30)).view(np.uint8).reshape(32, 8)[:, :5]
+    found[0x7000 : 0x7000 + factors.size] = factors.reshape(-1)
+    return found
+
+
+@pytest.mark.parametrize("dram", [Dram(), Dram(latency_cycles=3, stall=120), Dram(latency_cycles=300)])
+def test_loads_computations_and_stores_work_together(model: Model, filled: np.ndarray, dram: Dram) -> None:
+    program = text(COMPUTED)
+    agrees(ran(model, program, filled, dram), emulate(program, filled, write_region=WRITABLE, check=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int) -> None:
+    rng = np.random.default_rng(2000 + seed)
+    clean = text(COMPUTED)
+    failures = 0
+    for k in range(60):
+        words = bytearray(clean)
+        for _ in range(int(rng.integers(1, 3))):
+            words[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
+        result = ran(model, bytes(words), filled, Dram(stall=60 * (k & 1), seed=k + 1), limit_cycles=60_000)
+        stopped(replace(result, cycles=LIMIT_CYCLES) if not result.finished and result.cycles > 50_000 else result, filled)
+        failures += result.failure is not None
+    assert failures > 10
+
+
+# Errors, one by one
+
+TRANSFER = "transfer class=input dram=0x100 columns=20 blocks=1 tail=16 slots=1 row_beats=20"
+
+FAILURES = {
+    "load 1 count=1": (Error.DESCRIPTOR, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER}\nload 1 count=1\nexec 1 count=1": (Error.DESCRIPTOR, Queue.EXEC, 0),
+    f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1": (Error.FIELD, Queue.LOAD, 1),
+    f"describe 1 {TRANSFER} space=tables\nstore 1 count=1": (Error.FIELD, Queue.STORE, 0),
+    f"describe 1 {TRANSFER} class=6\nload 1 count=1": (Error.FIELD, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=16370\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=253 space=factors\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=63 space=tables\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=16370 dram=0x20000\nstore 1 count=1": (Error.BUFFER, Queue.STORE, 0),
+    f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1 count=1 row=65535": (Error.REGION, Queue.LOAD, 1),
+    f"describe 1 {TRANSFER}\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
+    f"describe 1 {TRANSFER} dram=0x1fff0\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
+    "loop 0\nend": (Error.LOOP, Queue.SEQUENCER, 0),
+    "end": (Error.LOOP, Queue.SEQUENCER, 0),
+    "loop 1\nloop 1\nloop 1\nloop 1": (Error.LOOP, Queue.SEQUENCER, 3),
+    "loop 2\nhalt": (Error.LOOP, Queue.SEQUENCER, 1),
+    "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (Error.LOOP, Queue.SEQUENCER, 511),
+}
+
+
+@pytest.mark.parametrize("lines", FAILURES)
+def test_errors_name_code_queue_and_place(model: Model, memory: np.ndarray, lines: str) -> None:
+    program = text(lines + "\nhalt")
+    with pytest.raises(ProgramError) as wanted:
+        emulate(program, memory, write_region=WRITABLE)
+    assert (wanted.value.code, wanted.value.queue, wanted.value.index) == FAILURES[lines]
+    result = ran(model, program, memory)
+    assert result.failure == Failure(*FAILURES[lines])
+    stopped(result, memory)
+    assert result.finished
+
+
+@pytest.mark.parametrize(("change", "code"), [
+    ((0, 0), Error.OPCODE), ((0, 15), Error.OPCODE), ((1, 0x20), Error.RESERVED), ((1, 0x0C), Error.FIELD),
+    ((95, 1), Error.RESERVED), ((16, 2), Error.FIELD), ((16, 3), Error.FIELD),
+])  # fmt: skip
+def test_bad_words_are_found(model: Model, memory: np.ndarray, change: tuple[int, int], code: Error) -> None:
+    words = bytearray(text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt"))
+    words[change[0]] = change[1]
+    result = ran(model, bytes(words), memory)
+    assert result.failure == Failure(code, Queue.SEQUENCER, 0)
+
+
+@pytest.mark.parametrize("words", [0, 3, 6, 7, 8])
+def test_programs_that_end_without_halt_are_found(model: Model, memory: np.ndarray, words: int) -> None:
+    program = text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt")[: 16 * words]
+    with pytest.raises(ProgramError) as wanted:
+        emulate(program, memory, write_region=WRITABLE)
+    assert ran(model, program, memory).failure == Failure(Error.PROGRAM, Queue.SEQUENCER, wanted.value.index)
+
+
+def test_errors_on_the_bus_stop_the_accelerator(model: Model, memory: np.ndarray) -> None:
+    program = text(
+        f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} columns=600 dram=0x20000\nload 1 count=1\nstore 2 count=1 wait_load=0\nhalt"
+    )
+    assert ran(model, program, memory, Dram(fault=0x2100)).failure == Failure(Error.BUS, Queue.LOAD, 0)
+    assert ran(model, program, memory, Dram(fault=0x22000, stall=100)).failure == Failure(Error.BUS, Queue.STORE, 0)
+    assert ran(model, program, memory, Dram(fault=MEMORY_BYTES)).failure == Failure(Error.BUS, Queue.SEQUENCER, 0)
+
+
+@pytest.mark.parametrize("silent", [0, 5, 17, 200])
+def test_silence_is_found(model: Model, memory: np.ndarray, silent: int) -> None:
+    program = text(f"describe 1 {TRANSFER} columns=600\nload 1 count=1\nhalt")
+    result = ran(model, program, memory, Dram(silent=silent))
+    assert result.failure is not None
+    assert result.failure.code is Error.TIMEOUT
+    assert result.failure.queue is (Queue.LOAD if silent > 8 else Queue.SEQUENCER)
+    assert result.cycles < WATCHDOG_CYCLES + 1000
+
+
+def test_loops_that_do_nothing_are_silence(model: Model, memory: np.ndarray) -> None:
+    result = ran(model, text("loop 65535\nloop 65535\nend\nend\nhalt"), memory)
+    assert result.failure is not None
+    assert result.failure.code is Error.TIMEOUT
+
+
+def test_memory_latency_is_hidden(model: Model, memory: np.ndarray) -> None:
+    """Rows of 50 beats, apart in DRAM: the port hardly rests."""
+    lines = "\n".join((
+        f"describe 1 {TRANSFER} columns=50 row_beats=60 slots=8 slot_words=50",
+        "loop 40", "load 1 count=1 row_step0=1 slot_step0=1", "end", "halt",
+    ))  # fmt: skip
+    result = ran(model, text(lines), memory)
+    assert result.finished
+    assert result.counters[Counter.READ_INPUT] == 40 * 50 * 16
+    assert result.counters[Counter.LOAD_BUSY] < 40 * 50 * 1.1 + 60
+
+
+@pytest.mark.parametrize("lanes", [16, 32])
+@pytest.mark.parametrize("top", ["lf_core", "lf_sim", "lf_axi"])
+def test_lint_is_clean(lanes: int, top: str) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        lint(Path(scratch), top, Parameters(lanes=lanes))
