@@ -31,8 +31,9 @@ COMMANDS = {
     "train": "Train the predictor of validity and its explainers from labelled groups.",
     "zoo": "List and export the networks that lfopt builds itself.",
     "hw": "Describe this machine, to plan and compile for it.",
+    "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
 }
-GROUPS = ("zoo", "hw")  # of commands
+GROUPS = ("zoo", "hw", "rtl")  # of commands
 for _name, _help in COMMANDS.items():
     app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
 

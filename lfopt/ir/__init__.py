@@ -1,6 +1,7 @@
 """The data that everything else passes around: networks, chips, schemes, plans."""
 
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
+from lfopt.ir.commands import CommandStream, StoredMap
 from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, RingNeed
 from lfopt.ir.errors import (
     CannotWrite,
@@ -14,7 +15,7 @@ from lfopt.ir.errors import (
 )
 from lfopt.ir.graph import Attribute, Graph, Operator
 from lfopt.ir.hardware import Energy, Hardware, round_up
-from lfopt.ir.plan import SCHEMA, DramTensor, FusionScheme, ModelReference, Plan, PlannedGroup, Scheme, SearchRecord, Totals, Verdict
+from lfopt.ir.plan import SCHEMA, DramTensor, FusionScheme, ModelReference, Plan, PlannedGroup, Scheme, SearchRecord, Totals, Verdict, parameters_of
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
 from lfopt.ir.schedule import Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, step_count, unfold
@@ -25,6 +26,7 @@ __all__ = [
     "Attribute",
     "Box",
     "CannotWrite",
+    "CommandStream",
     "Compute",
     "Cost",
     "Cycles",
@@ -58,6 +60,7 @@ __all__ = [
     "SearchRecord",
     "Span",
     "Step",
+    "StoredMap",
     "Tensor",
     "TensorMove",
     "TensorTraffic",
@@ -71,6 +74,7 @@ __all__ = [
     "cut",
     "dram_bytes",
     "fold",
+    "parameters_of",
     "round_up",
     "row_axis",
     "row_count",

@@ -1,4 +1,4 @@
-"""lfopt codegen: a plan as C, and as binaries."""
+"""lfopt codegen: a plan as C and as binaries, or as a command stream of the accelerator."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 import codegen as back_end
+from codegen.accel import encode
 from codegen.build import build as compile_c
 from codegen.build import find_compiler, write_source
 from codegen.source import CSource
@@ -19,14 +20,17 @@ from lfopt.app.arrays import with_values
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import load_planned
 from lfopt.app.screen import note, out, progress_line, table
-from lfopt.ir import InvalidConfig, Plan
+from lfopt.app.streams import write_stream
+from lfopt.ir import Graph, InvalidConfig, Plan
+from lfopt.isa.tables import WORD_BYTES
+from lfopt.planning import total_dram
 
 
 def codegen(
     plan: Path,
     *,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
-    target: Target = "native",
+    target: Target | Literal["accel"] = "native",
     threads: int = 1,
     embed: bool = False,
     count: bool = False,
@@ -35,9 +39,10 @@ def codegen(
     fill: bool = False,
     seed: int = 0,
 ) -> None:
-    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API.
+    """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API; or as a command stream.
 
-    The plan must be for elements of 4 bytes, or 1 where the network is quantised. What cannot be written is refused by name before any file is made.
+    As C, the plan must be for elements of 4 bytes, or 1 where the network is quantised. With --target accel, it must be for the accelerator (see
+    configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is refused by name before any file is made.
 
     Parameters
     ----------
@@ -46,7 +51,7 @@ def codegen(
     out_dir
         Folder of the C files.
     target
-        Instructions that the code may use; native: those of this machine.
+        Instructions that the code may use; native: those of this machine; accel: a program of the accelerator, instead of C.
     threads
         Of the compiled code.
     embed
@@ -62,12 +67,19 @@ def codegen(
     seed
         Seed of such weights.
     """
-    check_options(target, threads)
+    if target == "accel":
+        if threads != 1 or embed or count or build or winograd != 4:
+            raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
+    else:
+        check_options(target, threads)
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     found, graph = load_planned(plan)
     note(graph)
     graph = with_values(graph, plan, np.random.default_rng(seed) if fill else None)
+    if target == "accel":
+        _stream(found, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
+        return
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
@@ -76,18 +88,34 @@ def codegen(
         if build:
             report("compiling", 0.5)
             compile_c(source, out_dir, compiler, os.cpu_count() or 1)
-    _print(found, source, files)
+    _print_files(files)
+    _print(found, source)
     out.print(f"[dim]wrote[/] {escape(str(out_dir))}", soft_wrap=True)
     if not build:
         out.print("[dim]`make` in it, or --build, compiles it[/]")
 
 
-def _print(plan: Plan, source: CSource, files: tuple[Path, ...]) -> None:
-    """Files and memory."""
+def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
+    """Write the command stream, and say how large it is."""
+    stream = encode(plan, graph)
+    _print_files(write_stream(stream, path, out_dir))
+    words = len(stream.program) // WORD_BYTES
+    out.print(f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in {words:,} words", soft_wrap=True)
+    share = len(stream.program) / max(total_dram(plan.groups).total, 1)
+    out.print(f"instructions {len(stream.program):,} B, {share:.1%} of what the plan moves; memory {stream.memory_bytes:,} B")
+    out.print(f"[dim]wrote[/] {escape(str(out_dir))}", soft_wrap=True)
+    out.print(f"[dim]lfopt rtl run {escape(str(out_dir))} runs it[/]", soft_wrap=True)
+
+
+def _print_files(files: tuple[Path, ...]) -> None:
     rows = table("file", "bytes")
     for path in files:
         rows.add_row(escape(path.name), f"{path.stat().st_size:,}")
     out.print(rows)
+
+
+def _print(plan: Plan, source: CSource) -> None:
+    """Operators and memory."""
     out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True)
     if source.loops:
         reasons = [re.sub(r"node '[^']*' ", "", reason) for reason in source.loops.values()]

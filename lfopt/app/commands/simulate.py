@@ -22,7 +22,7 @@ from simulator.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
 NAMED = 4  # groups named for one tensor
-ROLES = {"input": "graph inputs", "weight": "weights", "map": "maps between groups", "output": "graph outputs"}
+ROLES = {"input": "graph inputs", "weight": "weights", "parameter": "parameters", "map": "maps between groups", "output": "graph outputs"}
 PARTS = {"DRAM": "dram_pj", "buffer": "buffer_pj", "partial sums": "accumulator_pj", "MACs": "mac_pj", "vector": "vector_pj", "total": "total_pj"}
 
 
@@ -119,6 +119,8 @@ def _roles(report: Report) -> Table:
     whole = max(report.dram.total, 1)
     for role, name in ROLES.items():
         found = [t for t in report.tensors if t.role == role]
+        if role == "parameter" and not found:
+            continue
         loaded, stored = sum(t.loaded_bytes for t in found), sum(t.stored_bytes for t in found)
         times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in found)) else ""
         rows.add_row(name, str(len(found)), f"{loaded:,}", f"{stored:,}", f"{100 * (loaded + stored) / whole:.1f} %", times)

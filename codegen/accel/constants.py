@@ -1,0 +1,106 @@
+"""Weights, biases, factors and tables as the accelerator reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from codegen.accel.maps import blocks
+from codegen.source import Unsupported
+from lfopt.ir import Box, MissingValues, Span
+from lfopt.isa.tables import WINDOW
+from lfopt.ops import Call
+from lfopt.ops.integer import bias
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The weights of a span of input channels, inside a block that is loaded."""
+
+    inputs: Span
+    offset: int  # bytes from the start of the block
+    block_bytes: int  # of one block of output channels
+
+
+def matrix(call: Call) -> np.ndarray:
+    """Weights of a contraction as [output channel, input channel, kernel row, kernel column], stored integers. Raises MissingValues."""
+    values = call.values[1]
+    if values is None:
+        raise MissingValues(f"constant {call.operator.inputs[1]!r}: its values are absent from the model; give a model with weights")
+    if call.operator.kind == "Conv":
+        return values
+    transposed = call.operator.kind == "Gemm" and bool(call.attribute("transB", 0))
+    return (values if transposed else values.T)[:, :, None, None]
+
+
+def spans_of(call: Call, box: Box) -> tuple[Span, Span]:
+    """(output channels, input channels) of a box of a contraction's weights."""
+    if call.operator.kind == "Conv" or (call.operator.kind == "Gemm" and call.attribute("transB", 0)):
+        return box[0], box[1]
+    return box[1], box[0]
+
+
+def is_depthwise(call: Call) -> bool:
+    """Whether every channel is convolved by itself."""
+    return call.operator.kind == "Conv" and call.attribute("group", 1) > 1
+
+
+def is_narrow(call: Call, lanes: int) -> bool:
+    """Whether several kernel columns of all input channels fit the lanes side by side."""
+    inner, columns = matrix_shape(call)[1], matrix_shape(call)[3]
+    dilation = call.operator.attributes.get("dilations", (1, 1))
+    return not is_depthwise(call) and columns > 1 and inner <= lanes // WINDOW and tuple(dilation) == (1, 1)  # type: ignore[arg-type]
+
+
+def matrix_shape(call: Call) -> tuple[int, int, int, int]:
+    """Output channels, input channels, kernel rows, kernel columns of a contraction."""
+    shape = call.shape(1)
+    if call.operator.kind == "Conv":
+        return shape[0], shape[1], shape[2], shape[3]
+    outputs, inputs = shape if call.operator.kind == "Gemm" and call.attribute("transB", 0) else shape[::-1]
+    return outputs, inputs, 1, 1
+
+
+def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple[bytes, list[Chunk]]:
+    """A loaded block of weights in the order in which the MAC array takes it; and where the weights of each span of input channels are in it.
+
+    `spans`: what single computations fold; all of the box if they fold everything.
+    """
+    (first, stop), (low, high) = spans_of(call, box)
+    weights = matrix(call)[first:stop].view(np.uint8)
+    if is_depthwise(call):
+        made = [weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)]
+        kernel = weights.shape[2] * weights.shape[3]
+        return b"".join(made), [Chunk((0, 1), 0, kernel * lanes)]
+    chunks: list[Chunk] = []
+    pieces: list[bytes] = []
+    inside = sorted({(max(a, low), min(b, high)) for a, b in spans if max(a, low) < min(b, high)}) or [(low, high)]
+    if any(a[1] > b[0] for a, b in pairwise(inside)):
+        raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): its steps fold spans of input channels that overlap: {inside}")
+    offset = 0
+    for a, b in inside:
+        part = weights[:, a:b]  # [o, i, ky, kx] of the whole input axis
+        kernel = part.shape[2] * part.shape[3]
+        chunks.append(Chunk((a, b), offset, kernel * (b - a) * lanes))
+        for o in range(0, len(part), lanes):
+            block = part[o : o + lanes].transpose(2, 3, 1, 0)  # [ky, kx, i, o]: narrow or not, input channels follow each other
+            pieces.append(block.tobytes())
+            offset += block.size
+    return b"".join(pieces), chunks
+
+
+def bias_bytes(call: Call, span: Span) -> bytes:
+    """The bias of some output channels, int32 in units of the sums."""
+    channels = matrix_shape(call)[0]
+    values = bias(call)
+    axis = 1 if call.operator.kind == "Conv" else -1
+    flat = np.broadcast_to(values.reshape(-1) if axis == 1 and values.ndim else values, channels if axis == 1 else (*values.shape[:-1], channels))
+    return flat.reshape(-1)[span[0] : span[1]].astype("<i4").tobytes()
+
+
+def blocks_of(span: Span, lanes: int) -> tuple[int, int]:
+    """Blocks of a span of channels, and channels of the last."""
+    return blocks(span[1] - span[0], lanes)

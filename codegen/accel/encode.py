@@ -1,0 +1,376 @@
+"""From a plan to a command stream: every step becomes commands, which wait for each other where they must, folded into loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from codegen.accel.chip import Block, Chip
+from codegen.accel.computations import Parameters, Site, Weights, refused, runs_of
+from codegen.accel.constants import Chunk, arranged, bias_bytes, is_depthwise, spans_of
+from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.maps import blocks, dimensions, extent, row_bytes
+from codegen.accel.runs import Payload, Run, numbers, payload
+from codegen.accel.waits import Waits
+from codegen.source import Unsupported
+from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, Span, StoredMap, Transfer, round_up, unfold
+from lfopt.isa import program
+from lfopt.isa.program import Command
+from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, MOVING, TABLE_BYTES, TABLES, Class, Kind, Opcode, Space
+from lfopt.ops import Call, Dataflow
+from lfopt.ops.footprint import footprints
+from lfopt.ops.integer import SUMS, arithmetic
+from lfopt.ops.parameter_data import parameter_blocks
+
+STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
+ALIGN = 64  # bytes: where a map begins
+
+
+def encode(plan: Plan, graph: Graph) -> CommandStream:
+    """The commands that carry out a plan, with the constants that they read.
+
+    Raises Unsupported for operators, shapes and chips that the accelerator is not made for; MissingValues for weights without values.
+    """
+    _check(plan, graph)
+    return _Encoder(plan, graph).stream()
+
+
+def _check(plan: Plan, graph: Graph) -> None:
+    hardware = plan.hardware
+    lanes = hardware.mac_columns
+    wanted = {
+        "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4, "dram_row_align": BEAT_BYTES, "channel_align": lanes,
+        "constant_align": lanes, "mac_rows": lanes,
+    }  # fmt: skip
+    for name, value in wanted.items():
+        found = getattr(hardware, name)
+        found = hardware.element_bytes if found is None else found
+        if found != value:
+            raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
+    if not hardware.parameter_store_bytes:
+        raise Unsupported("hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with the size of its stores")
+    if not graph.quantized:
+        raise Unsupported("the network is not quantised; the accelerator computes in int8: see `lfopt quantize`")
+    for group in plan.groups:
+        if not group.steps:
+            raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
+
+
+class _Constants:
+    """The image of everything that does not change."""
+
+    def __init__(self) -> None:
+        self._streams: dict[object, list[bytes]] = {}
+        self._numbers: dict[object, dict[object, int]] = {}
+
+    def add(self, stream: object, key: object, data: bytes) -> int:
+        """Number of a block in a stream of blocks of one size; a block that is known is not stored twice."""
+        numbers_ = self._numbers.setdefault(stream, {})
+        if key not in numbers_:
+            numbers_[key] = len(numbers_)
+            self._streams.setdefault(stream, []).append(data)
+        return numbers_[key]
+
+    def lay_out(self, address: int) -> tuple[dict[object, int], bytes]:
+        """Where every stream begins, from `address` on; and the bytes of all of them."""
+        found: dict[object, int] = {}
+        image: list[bytes] = []
+        for stream, data in self._streams.items():
+            found[stream] = address
+            image += data
+            address += sum(map(len, data))
+        return found, b"".join(image)
+
+
+class _Encoder:
+    """One plan, group by group."""
+
+    def __init__(self, plan: Plan, graph: Graph) -> None:
+        self.plan, self.graph = plan, graph
+        self.flow = Dataflow.of(graph)
+        self.calls = {call.operator.name: call for call in self.flow.calls}
+        self.lanes = plan.hardware.mac_columns
+        self.words = plan.hardware.buffer_bytes // self.lanes
+        self.waits = Waits(self.words + FACTOR_ROWS + TABLES)
+        self.constants = _Constants()
+        self.maps = self._maps()
+        self.streams: list[object] = []
+        self.stream_numbers: dict[object, int] = {}
+        self.next_free = dict.fromkeys(STORES, 0)
+        self.commands = 0
+
+    def _maps(self) -> dict[str, StoredMap]:
+        """Maps in DRAM, with addresses from the first of them on: inputs, then everything that is stored."""
+        stored = dict.fromkeys(name for group in self.plan.groups for name in group.outputs)
+        found: dict[str, StoredMap] = {}
+        address = 0
+        for name in [*self.graph.inputs, *stored]:
+            tensor = self.graph.tensors[name]
+            size = row_bytes(tensor, BEAT_BYTES)
+            found[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
+            address = round_up(address + size * dimensions(tensor)[1], ALIGN)
+        self.maps_bytes = address
+        return found
+
+    def stream(self) -> CommandStream:
+        """All of it."""
+        entries = [entry for group in self.plan.groups for entry in folded(list(self._group(group)))]
+        described = list(_described(entries))
+        at = round_up(sum(command.bits for command in described) // 8, ALIGN)
+        streams, image = self.constants.lay_out(at)
+        maps_at = round_up(at + len(image), ALIGN)
+        placed = [self._placed(command, streams, maps_at) for command in described]
+        stored = {name: StoredMap(m.name, m.shape, m.dtype, m.address + maps_at, m.row_bytes) for name, m in self.maps.items()}
+        outputs = [stored[self.flow.behind.get(name, name)] for name in self.graph.outputs]
+        return CommandStream(
+            name=self.plan.model.name,
+            lanes=self.lanes,
+            buffer_bytes=self.plan.hardware.buffer_bytes,
+            program=program.encode(placed),
+            constants=image,
+            constants_address=at,
+            maps_address=maps_at,
+            memory_bytes=maps_at + self.maps_bytes,
+            maps=tuple(stored.values()),
+            inputs=tuple(stored[name] for name in self.graph.inputs),
+            outputs=tuple(outputs),
+            commands=self.commands,
+        )
+
+    def _placed(self, command: Command, streams: dict[object, int], maps_at: int) -> Command:
+        """A command with addresses in place of what they stand for."""
+        if command.kind is not Kind.TRANSFER:
+            return command
+        values = dict(command.values)
+        key = values.pop("stream")
+        values["dram"] = values.get("dram", 0) + (streams[self.streams[key - 1]] if key else maps_at)
+        return Command(command.opcode, values, command.descriptor, command.kind)
+
+    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+
+    def _group(self, group: PlannedGroup) -> Iterator[Run]:
+        chip = Chip(group.places, self.lanes)
+        self.spans = _folded_spans(group)
+        self.chunks: dict[tuple[str, object], list[Chunk]] = {}
+        self.readers = {
+            name: call for node in group.nodes if (call := self.calls[node]) for name in call.operator.inputs if name in self.graph.constants
+        }
+        self.parameters: dict[str, Parameters] = {}
+        self._make_room(group)
+        self.chip = chip
+        site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
+        for step in unfold(group.steps):
+            for run in runs_of(site, self.calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
+                self.waits.add(run)
+                self.commands += 1
+                yield run
+
+    def _transfer(self, group: PlannedGroup, step: Transfer) -> Iterator[Run]:
+        if step.gather:
+            raise refused(self.calls[step.gather], "the accelerator does not gather")
+        if step.kind == "parameter":
+            yield from self._load_parameters(step)
+        elif step.tensor in self.graph.constants:
+            yield self._load_constant(group, step)
+        else:
+            yield self._move_rows(step)
+
+    def _make_room(self, group: PlannedGroup) -> None:
+        """See to it that the parameters of a group find room one after the other: behind those of the group before, or from the start again."""
+        needed = dict.fromkeys(STORES, 0)
+        for node in group.nodes:
+            call = self.calls[node]
+            if call.result_tensors[0].quantization is not None:
+                needed[Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES] += len(parameter_blocks(call, self.lanes))
+        for space, room in STORES.items():
+            if needed[space] > room:
+                accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"
+                raise Unsupported(f"group {group.id}: its operators need {needed[space]} {space.name.lower()}; the accelerator has {accepted}")
+            if self.next_free[space] + needed[space] > room:
+                self.next_free[space] = 0
+
+    def _load_parameters(self, step: Transfer) -> Iterator[Run]:
+        """Factors, or tables, of an operator; they go behind those of the operator before."""
+        call = self.calls[step.tensor]
+        found = parameter_blocks(call, self.lanes)
+        factors = arithmetic(call) is SUMS
+        space, size = (Space.FACTORS, self.lanes * FACTOR_BYTES) if factors else (Space.TABLES, TABLE_BYTES)
+        first = self.next_free[space]
+        self.next_free[space] = first + len(found)
+        places = range(first, first + len(found))
+        self.parameters[step.tensor] = Parameters(factors=first) if factors else Parameters(tables=tuple(places))
+        data = b"".join(block.tobytes() for block in found)
+        values = {
+            "class_": Class.PARAMETER, "space": space, "columns": len(found) * size // self.lanes, "blocks": 1, "tail": self.lanes,
+            "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
+        }  # fmt: skip
+        run = self._from_image(values, (step.tensor, "parameters"), 0, data)
+        word = self.words + (0 if factors else FACTOR_ROWS) + first
+        run.writes = [(word, len(found))]
+        yield run
+
+    def _from_image(self, values: dict[str, int], stream: object, key: object, data: bytes, slot: int = 0) -> Run:
+        """A load of a block of the image of constants."""
+        data += bytes(-len(data) % BEAT_BYTES)
+        row = self.constants.add((stream, len(data)), key, data)
+        values["stream"] = self._key((stream, len(data)))
+        return Run(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
+
+    def _key(self, stream: object) -> int:
+        """A number for a stream, until its address is known; 0 stands for maps."""
+        if stream not in self.stream_numbers:
+            self.streams.append(stream)
+            self.stream_numbers[stream] = len(self.streams)
+        return self.stream_numbers[stream]
+
+    def _load_constant(self, group: PlannedGroup, step: Transfer) -> Run:
+        call, place = self.readers[step.tensor], group.places[step.place]
+        index = call.operator.inputs.index(step.tensor)
+        if arithmetic(call) is not SUMS:
+            raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
+        if index == 1:
+            data, self.chunks[step.tensor, step.box] = arranged(call, step.box, self.spans.get(call.operator.name, ()), self.lanes)
+        else:
+            data = bias_bytes(call, step.box[-1] if step.box else (0, 1))
+        self.chip.load(step.tensor, Block(step.box, step.place, step.slot, step.offset))
+        words = -(-len(data) // self.lanes)
+        base = place.address + step.offset
+        if base % self.lanes:
+            raise Unsupported(f"constant {step.tensor!r}: found byte {base} of the buffer; accepted: multiples of {self.lanes}")
+        values = {
+            "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes, "base": base // self.lanes,
+            "slots": place.slots, "slot_words": place.slot_bytes // self.lanes, "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
+        }  # fmt: skip
+        run = self._from_image(values, (step.tensor, index), step.box, data, step.slot)
+        run.writes = [(base // self.lanes + step.slot % place.slots * (place.slot_bytes // self.lanes), words)]
+        return run
+
+    def _move_rows(self, step: Transfer) -> Run:
+        """A box of a map, in or out."""
+        root = self.flow.behind.get(step.tensor, step.tensor)
+        stored, tensor = self.maps[root], self.graph.tensors[step.tensor]
+        if dimensions(tensor) != dimensions(self.graph.tensors[root]):
+            raise Unsupported(f"map {step.tensor!r}: it is a view of {root!r} in another shape; the accelerator moves maps as they are made")
+        part = extent(tensor, step.box)
+        channels, _, width = dimensions(tensor)
+        count, tail = blocks(part.depth, self.lanes)
+        if part.channels[0] % self.lanes or (part.channels[1] % self.lanes and part.channels[1] != channels):
+            raise Unsupported(f"map {root!r}: found channels {part.channels}; the accelerator moves blocks of {self.lanes}")
+        if part.width < width and tail < self.lanes:
+            raise Unsupported(
+                f"map {root!r}: found part of a row of {channels} channels; the accelerator moves such parts of multiples of {self.lanes}"
+            )
+        ring = (
+            self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
+            if step.store
+            else self.chip.write(step.tensor, tensor, part, step.place, step.slot)
+        )
+        values = {
+            "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER, "dram": stored.address + part.columns[0] * self.lanes,
+            "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width, "blocks": count,
+            "tail": tail, "base": ring.base + ring.column, "slots": ring.slots, "slot_words": ring.slot_words, "block_words": ring.block_words,
+        }  # fmt: skip
+        touched = [ring.words(row, count) for row in range(*part.rows)]
+        first = part.channels[0] // self.lanes
+        moving = {"from_block": ring.block, "to_block": first} if step.store else {"from_block": first, "to_block": ring.block}
+        slot = (part.rows[0] + ring.shift) if step.store else step.slot
+        run = Run(Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving))
+        run.map = root
+        if step.store:
+            run.reads = touched
+        else:
+            run.writes = touched
+        return run
+
+    # -- weights -----------------------------------------------------------------------------------------------------------------------------
+
+    def _weights(self, call: Call, step: Compute) -> Weights:
+        """Where the weights of a computation lie, and its bias."""
+        chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
+        box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
+        block = chip.constant(name, box)
+        (first, stop), inputs = spans_of(call, box)
+        (start, _), _ = spans_of(call, block.box)
+        chunk = next((c for c in self.chunks[name, block.box] if c.inputs == inputs), None)
+        if chunk is None or (first - start) % lanes:
+            raise refused(call, f"reads {box} of weights that were loaded as {block.box}")
+        place = chip.places[block.place]
+        base = place.address + block.offset + chunk.offset
+        ahead = (first - start) // lanes  # blocks of output channels before those that are computed
+        values = {"w_base": base, "w_block_bytes": chunk.block_bytes, "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes}
+        number = block.number
+        values["w_base"] += ahead * chunk.block_bytes
+        touched = place.address + block.number % place.slots * place.slot_bytes + block.offset
+        size = -(-(chunk.offset + (stop - start) * chunk.block_bytes // lanes) // lanes) + 1
+        reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
+        if step.last and call.has(2):
+            values |= self._bias(call, (first, stop), block, reads)
+        return Weights(values, number, reads)
+
+    def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
+        chip, lanes = self.chip, self.lanes
+        block = chip.constant(call.operator.inputs[2], (span,))
+        place, (start, _) = chip.places[block.place], block.box[-1]
+        words = place.slot_bytes // lanes
+        base = (place.address + block.offset + (span[0] - start) * 4) // lanes
+        together = block.place == weights.place and block.number == weights.number
+        if not together:
+            base += block.number % place.slots * words
+        reads.append((base + (block.number % place.slots * words if together else 0), -(-(span[1] - span[0]) * 4 // lanes)))
+        return {"has_bias": 1, "bias": base, "bias_slot_words": words if together else 0}
+
+
+def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
+    """The spans of input channels that single steps of an operator fold."""
+    found: dict[str, set[Span]] = {}
+    for step in unfold(group.steps):
+        if isinstance(step, Compute) and step.inputs is not None:
+            found.setdefault(step.operator, set()).add(step.inputs)
+    return found
+
+
+# -- descriptors ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _described(entries: Sequence[Entry]) -> Iterator[Command]:
+    """Commands, with every descriptor described before its first use, outside of loops; the one not used for longest makes room."""
+    table: dict[Payload, int] = {}  # in order of last use
+    free = list(range(DESCRIPTORS))
+    for entry in entries:
+        needed = _payloads(entry)
+        if len(needed) > DESCRIPTORS:
+            raise Unsupported(f"a loop needs {len(needed)} descriptors; the accelerator has {DESCRIPTORS}")
+        for found, kind in needed.items():
+            if found not in table:
+                if not free:
+                    oldest = next(known for known in table if known not in needed)
+                    free.append(table.pop(oldest))
+                table[found] = free.pop(0)
+                yield Command(Opcode.DESCRIBE, {"stream": 0, **dict(found)} if kind is Kind.TRANSFER else dict(found), table[found], kind)
+            else:
+                table[found] = table.pop(found)
+        yield from _commands(entry, table)
+    yield Command(Opcode.HALT)
+
+
+def _payloads(entry: Entry) -> dict[Payload, Kind]:
+    if isinstance(entry, Item):
+        return {entry.payload: Kind.COMPUTATION if entry.opcode is Opcode.EXEC else Kind.TRANSFER}
+    return {found: kind for inner in entry.body for found, kind in _payloads(inner).items()}
+
+
+def _commands(entry: Entry, table: dict[Payload, int]) -> Iterator[Command]:
+    if isinstance(entry, Turns):
+        yield Command(Opcode.LOOP, {"count": entry.count})
+        for inner in entry.body:
+            yield from _commands(inner, table)
+        yield Command(Opcode.END)
+        return
+    values = {
+        "descriptor": table[entry.payload],
+        "count": entry.count,
+        **dict(zip(("wait_load", "wait_store", "wait_exec"), entry.waits, strict=True)),
+    }
+    values |= dict(zip(MOVING, entry.numbers, strict=True))
+    for level, steps in enumerate(reversed(entry.steps)):
+        values |= {f"{name}_step{level}": step for name, step in zip(MOVING, steps, strict=True)}
+    yield Command(entry.opcode, values)

@@ -1,0 +1,92 @@
+"""Feature maps as the accelerator has them: channels in blocks of lanes, packed in DRAM, padded on chip."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from codegen.source import Unsupported
+from lfopt.ir import Box, Span, StoredMap, Tensor, round_up
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """A box of a map: channels, rows, columns."""
+
+    channels: Span
+    rows: Span
+    columns: Span
+
+    @property
+    def width(self) -> int:
+        """Columns."""
+        return self.columns[1] - self.columns[0]
+
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return self.rows[1] - self.rows[0]
+
+    @property
+    def depth(self) -> int:
+        """Channels."""
+        return self.channels[1] - self.channels[0]
+
+
+def extent(tensor: Tensor, box: Box) -> Extent:
+    """A box of a map in channels, rows and columns. Raises Unsupported for maps that are neither [1, c, h, w] nor [1, c]."""
+    shape = tensor.shape
+    if len(shape) == 4 and shape[0] == 1:
+        return Extent(box[1], box[2], box[3])
+    if len(shape) == 2 and shape[0] == 1:
+        return Extent(box[1], (0, 1), (0, 1))
+    raise Unsupported(f"tensor {tensor.name!r}: found shape {list(shape)}; the accelerator accepts [1, C, H, W] and [1, C]")
+
+
+def dimensions(tensor: Tensor) -> tuple[int, int, int]:
+    """Channels, rows and columns of a map."""
+    whole = extent(tensor, tuple((0, size) for size in tensor.shape))
+    return whole.depth, whole.height, whole.width
+
+
+def blocks(channels: int, lanes: int) -> tuple[int, int]:
+    """Blocks of channels, and how many there are in the last.
+
+    >>> blocks(40, 16)
+    (3, 8)
+    """
+    count = -(-channels // lanes)
+    return count, channels - (count - 1) * lanes
+
+
+def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
+    """A map, as it lies in DRAM."""
+    rows = values.reshape(_three(stored.shape)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
+    pieces = [rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1) for c in range(0, rows.shape[1], lanes)]
+    dense = np.concatenate(pieces, axis=1)
+    return np.pad(dense, ((0, 0), (0, stored.row_bytes - dense.shape[1]))).tobytes()
+
+
+def unpacked(data: bytes | np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
+    """The map whose bytes in DRAM these are."""
+    c, h, w = _three(stored.shape)
+    rows = np.frombuffer(data, np.uint8).reshape(h, stored.row_bytes)
+    found = np.empty((c, h, w), np.uint8)
+    at = 0
+    for first in range(0, c, lanes):
+        n = min(lanes, c - first)
+        found[first : first + n] = rows[:, at : at + w * n].reshape(h, w, n).transpose(2, 0, 1)
+        at += w * n
+    return found.view(stored.dtype).reshape(stored.shape)
+
+
+def row_bytes(tensor: Tensor, align: int) -> int:
+    """Bytes of a row of a map in DRAM."""
+    channels, _, columns = dimensions(tensor)
+    return round_up(channels * columns, align)
+
+
+def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    return (shape[1], shape[2], shape[3]) if len(shape) == 4 else (prod(shape), 1, 1)

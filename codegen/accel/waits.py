@@ -1,0 +1,62 @@
+"""What every command must wait for: found from the words on chip, and the maps in DRAM, that commands read and write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from codegen.accel.runs import Run, Words
+from lfopt.isa.tables import NO_WAIT, Opcode
+
+LOAD, STORE, EXEC = Opcode.LOAD, Opcode.STORE, Opcode.EXEC
+QUEUES: tuple[Opcode, ...] = (LOAD, STORE, EXEC)
+
+
+class Waits:
+    """The last command of every queue that read or wrote each word. Commands are given in the order of the program."""
+
+    def __init__(self, words: int) -> None:
+        """`words`: of the buffer, the factors and the tables together."""
+        self._wrote: dict[Opcode, np.ndarray] = {LOAD: np.full(words, -1, np.int64), EXEC: np.full(words, -1, np.int64)}
+        self._read: dict[Opcode, np.ndarray] = {STORE: np.full(words, -1, np.int64), EXEC: np.full(words, -1, np.int64)}
+        self._stored: dict[str, int] = {}  # map in DRAM -> last store to it
+        self._loaded: dict[str, int] = {}
+        self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
+
+    def add(self, run: Run) -> None:
+        """Note a command, and set the distances that it may keep."""
+        needed: dict[Opcode, int] = dict.fromkeys(QUEUES, -1)  # index of the last command that must be finished
+
+        def after(queue: Opcode, last: np.ndarray, touched: Iterable[Words]) -> None:
+            for first, size in touched:
+                needed[queue] = max(needed[queue], int(last[first : first + size].max()))
+
+        if run.opcode is LOAD:
+            after(EXEC, self._read[EXEC], run.writes)
+            after(EXEC, self._wrote[EXEC], run.writes)
+            after(STORE, self._read[STORE], run.writes)
+            needed[STORE] = max(needed[STORE], self._stored.get(run.map, -1)) if run.map else needed[STORE]
+        elif run.opcode is STORE:
+            after(EXEC, self._wrote[EXEC], run.reads)
+            after(LOAD, self._wrote[LOAD], run.reads)
+            needed[LOAD] = max(needed[LOAD], self._loaded.get(run.map, -1))
+        else:
+            after(LOAD, self._wrote[LOAD], run.reads)
+            after(EXEC, self._wrote[EXEC], run.reads)
+            after(LOAD, self._wrote[LOAD], run.writes)
+            after(STORE, self._read[STORE], run.writes)
+        run.waits = {queue: NO_WAIT if index < 0 else min(self.dispatched[queue] - 1 - index, NO_WAIT - 1) for queue, index in needed.items()}
+        self._note(run)
+
+    def _note(self, run: Run) -> None:
+        index = self.dispatched[run.opcode]
+        if run.opcode in self._wrote:
+            for first, size in run.writes:
+                self._wrote[run.opcode][first : first + size] = index
+        if run.opcode in self._read:
+            for first, size in run.reads:
+                self._read[run.opcode][first : first + size] = index
+        if run.map:
+            (self._loaded if run.opcode is LOAD else self._stored)[run.map] = index
+        self.dispatched[run.opcode] = index + 1

@@ -1,0 +1,165 @@
+"""Small random networks of what the accelerator does, on chips that it could be."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from lfopt.frontend import from_model
+from lfopt.ir import Graph, Hardware, Plan, Scheme
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from tests.test_one_truth import SCHEMES, in_integers, planned, random_inputs, random_scheme
+
+LANES = 16
+
+
+class _Net:
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.read: set[str] = set()
+
+    def one_of(self, *choices: int) -> int:
+        return int(self.rng.choice(choices))
+
+    def weight(self, *shape: int) -> str:
+        name = f"w{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(self.rng.standard_normal(shape).astype(np.float32), name))
+        return name
+
+    def ints(self, *values: int) -> str:
+        name = f"i{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
+
+    def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes: object) -> str:
+        name = f"{kind}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], name, **attributes))
+        self.read |= set(inputs)
+        self.shapes[name] = shape
+        return name
+
+    def conv(self, x: str, *, depthwise: bool = False) -> str:
+        _, c, h, w = self.shapes[x]
+        kernel, stride = self.one_of(1, 1, 3, 3, 3, 5, 7), self.one_of(1, 1, 1, 2, 3)
+        dilation = self.one_of(1, 1, 1, 2) if kernel > 1 else 1
+        reach = (kernel - 1) * dilation + 1
+        pads = [int(self.rng.integers(0, min(kernel, 4))) for _ in range(4)]
+        if self.rng.random() < 0.6:
+            pads = [(reach - 1) // 2] * 4
+        if min(h + pads[0] + pads[2], w + pads[1] + pads[3]) < reach:
+            kernel, dilation, reach, pads = 1, 1, 1, [0] * 4
+        m = c if depthwise else self.one_of(4, 8, 16, 16, 24, 32, 40, 48)
+        shape = (1, m, (h + pads[0] + pads[2] - reach) // stride + 1, (w + pads[1] + pads[3] - reach) // stride + 1)
+        inputs = [x, self.weight(m, 1 if depthwise else c, kernel, kernel)] + ([self.weight(m)] if self.rng.random() < 0.8 else [])
+        return self.add(
+            "Conv", inputs, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, dilations=[dilation] * 2, group=c if depthwise else 1
+        )
+
+    def pool(self, x: str, kind: str) -> str:
+        _, c, h, w = self.shapes[x]
+        kernel, stride = self.one_of(2, 3, 3, 4), self.one_of(1, 2, 2)
+        if min(h, w) < kernel:
+            return self.add("Sigmoid", [x], self.shapes[x])
+        pad = self.one_of(0, kernel // 2)
+        shape = (1, c, (h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1)
+        more = {"count_include_pad": self.one_of(0, 1)} if kind == "AveragePool" else {}
+        return self.add(kind, [x], shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4, **more)
+
+    def squeeze(self, x: str) -> str:
+        """Squeeze and excite."""
+        _, c, _h, _w = self.shapes[x]
+        kind = ("GlobalAveragePool", "ReduceMean")[self.one_of(0, 1)]
+        inputs, more = ([x], {}) if kind == "GlobalAveragePool" else ([x, self.ints(2, 3)], {"keepdims": 1})
+        mean = self.add(kind, inputs, (1, c, 1, 1), **more)
+        small = self.add("Conv", [mean, self.weight(8, c, 1, 1), self.weight(8)], (1, 8, 1, 1))
+        small = self.add("Relu", [small], (1, 8, 1, 1))
+        gate = self.add("Conv", [small, self.weight(c, 8, 1, 1), self.weight(c)], (1, c, 1, 1))
+        gate = self.add("Sigmoid", [gate], (1, c, 1, 1))
+        pair = [x, gate] if self.rng.random() < 0.5 else [gate, x]
+        return self.add("Mul", pair, self.shapes[x])
+
+    def grow(self) -> None:
+        names = [name for name, shape in self.shapes.items() if len(shape) == 4 and shape[2:] != (1, 1)]
+        x = names[-1] if self.rng.random() < 0.7 else names[int(self.rng.integers(len(names)))]
+        shape = self.shapes[x]
+        alike = [name for name in names if self.shapes[name] == shape]
+        beside = [name for name in names if self.shapes[name][2:] == shape[2:] and self.shapes[name][1] % LANES == 0]
+        pick = self.rng.random()
+        if pick < 0.3:
+            self.conv(x)
+        elif pick < 0.45:
+            self.conv(x, depthwise=True)
+        elif pick < 0.55:
+            self.add(("Add", "Mul")[self.one_of(0, 0, 1)], [x, alike[int(self.rng.integers(len(alike)))]], shape)
+        elif pick < 0.65:
+            self.add(("Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip")[self.one_of(0, 1, 2, 3)], [x], shape)
+        elif pick < 0.75:
+            self.pool(x, ("MaxPool", "AveragePool")[self.one_of(0, 1)])
+        elif pick < 0.85 and beside:
+            others = [beside[int(self.rng.integers(len(beside)))] for _ in range(self.one_of(1, 2))]
+            self.add("Concat", [*others, x], (1, sum(self.shapes[n][1] for n in [*others, x]), *shape[2:]), axis=1)
+        elif pick < 0.95:
+            self.squeeze(x)
+        else:
+            self.upsample(x)
+
+    def upsample(self, x: str) -> None:
+        _, c, h, w = self.shapes[x]
+        if max(h, w) > 12:
+            return
+        down, right = self.one_of(1, 2, 3), self.one_of(1, 2, 2)
+        scales = numpy_helper.from_array(np.array([1, 1, down, right], np.float32), f"s{len(self.constants)}")
+        self.constants.append(scales)
+        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        self.add("Resize", [x, "", scales.name], (1, c, h * down, w * right), **how)
+
+    def head(self) -> None:
+        """Global pooling and a fully connected layer."""
+        name = [name for name, shape in self.shapes.items() if len(shape) == 4][-1]
+        c = self.shapes[name][1]
+        pooled = self.add("GlobalAveragePool", [name], (1, c, 1, 1))
+        flat = self.add("Flatten", [pooled], (1, c))
+        n = self.one_of(5, 16, 37)
+        self.add("Gemm", [flat, self.weight(n, c), self.weight(n)], (1, n), transB=1)
+
+    def finish(self) -> Graph:
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.shapes["x"])]
+        ends = [name for name in self.shapes if name not in self.read and name != "x"]
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, self.shapes[name]) for name in ends]
+        graph = helper.make_graph(self.nodes, "random", inputs, outputs, self.constants)
+        return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
+
+
+def accelerator_graph(rng: np.random.Generator, operators: int) -> Graph:
+    """A random network of float32 of about so many operators."""
+    net = _Net(rng)
+    net.shapes["x"] = (1, net.one_of(3, 3, 8, 16, 24), int(rng.integers(4, 20)), int(rng.integers(4, 20)))
+    while len(net.nodes) < operators:
+        net.grow()
+    if rng.random() < 0.4:
+        net.head()
+    return net.finish()
+
+
+def accelerator_hardware(buffer_bytes: int) -> Hardware:
+    """The accelerator with another buffer."""
+    return Hardware(
+        buffer_bytes // 64 * 64, element_bytes=1, weight_bytes=1, bias_bytes=4, accumulator_bytes=4, dram_row_align=16, channel_align=LANES,
+        constant_align=LANES, parameter_store_bytes=20 * 1024, weight_port_bytes=16,
+    )  # fmt: skip
+
+
+def random_plan(seed: int) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+    """A random network in int8, planned in a random scheme for a random buffer; and its inputs."""
+    rng = np.random.default_rng(seed)
+    graph = accelerator_graph(rng, int(rng.integers(1, 10)))
+    graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
+    scheme: Scheme = SCHEMES[seed % len(SCHEMES)]
+    hardware = accelerator_hardware(int(2 ** rng.uniform(11, 16)))
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
+    return planned(costs, random_scheme(costs, seed)), graph, inputs

@@ -1,0 +1,88 @@
+"""Plans as command streams: the bytes that were planned move, and every bit of the outputs is right, in whatever order the waits allow."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from codegen import Unsupported
+from codegen.accel import encode
+from hw_rtl.emulator import Emulation, Order, emulate
+from lfopt.app.streams import memory, outputs
+from lfopt.ir import CommandStream, Graph, Plan
+from lfopt.isa.program import assemble, decode, listing
+from lfopt.isa.program import encode as to_words
+from lfopt.isa.tables import Class
+from lfopt.ops.reference import reference
+from lfopt.planning import total_dram
+from tests.rtl.networks import random_plan
+
+MODES = ("lbdf", "brr", "resident", "tiled")
+
+
+def emulated(stream: CommandStream, inputs: dict[str, np.ndarray], order: Order, seed: int) -> Emulation:
+    """The stream on a chip full of garbage; every pair of accesses that no wait orders is an error."""
+    found = memory(stream, inputs)
+    return emulate(
+        stream.program, found, lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, order=order, rng=np.random.default_rng(seed), check=True
+    )
+
+
+def disagreement(plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], seed: int) -> list[str]:
+    """Where the stream differs from the plan's bytes and the network's outputs."""
+    stream = encode(plan, graph)
+    done = emulated(stream, inputs, list(Order)[seed % len(Order)], seed)
+    planned, found = total_dram(plan.groups), list[str]()
+    counted = (done.read[Class.INPUT], done.read[Class.WEIGHT], done.read[Class.PARAMETER], done.written[Class.OUTPUT])
+    if counted != (planned.input, planned.weight, planned.parameter, planned.output):
+        found.append(f"counted {counted}, planned {planned}")
+    if done.read[Class.INSTRUCTION] != len(stream.program):
+        found.append(f"instructions: {done.read[Class.INSTRUCTION]} bytes read, the program has {len(stream.program)}")
+    wanted, made = reference(graph, inputs), outputs(stream, graph, done.memory)
+    differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
+    return found + [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
+
+
+def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
+    """(groups that ran, by mode; plans that were refused, by reason)."""
+    ran, refused, wrong = Counter[str](), Counter[str](), list[str]()
+    for seed in seeds:
+        plan, graph, inputs = random_plan(seed)
+        if any(group.unexecutable for group in plan.groups):
+            refused["no steps"] += 1
+            continue
+        try:
+            wrong += [f"seed {seed}: {line}" for line in disagreement(plan, graph, inputs, seed)]
+            ran.update(group.mode for group in plan.groups)
+        except Unsupported as reason:
+            refused[re.sub(r"'[^']*'|\d+", "_", str(reason))] += 1
+    assert not wrong, "\n".join(wrong)
+    return ran, refused
+
+
+def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
+    ran, refused = run_random(range(80))
+    assert all(ran[mode] for mode in MODES), ran
+    assert refused.total() < 20, refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 2000, 200))
+def test_many_more_random_plans(first: int) -> None:
+    ran, refused = run_random(range(first, first + 200))
+    print(ran, refused)
+    assert all(ran[mode] for mode in MODES), ran
+
+
+def test_a_listing_can_be_assembled_again() -> None:
+    for seed in range(12):
+        plan, graph, _ = random_plan(seed)
+        if not any(group.unexecutable for group in plan.groups):
+            try:
+                program = encode(plan, graph).program
+            except Unsupported:
+                continue
+            assert to_words(assemble(listing(decode(program)))) == program
