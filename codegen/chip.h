@@ -19,7 +19,7 @@ typedef struct {
     int size;     /* bytes of an element */
     int on_chip;  /* bytes that the plan reckons for it in the buffer */
     int in_dram;  /* and in DRAM */
-    int align;    /* bytes in DRAM that a row is padded to */
+    int align;    /* bytes in DRAM that a row is padded to; a block of a constant, on chip too */
     int rows;     /* index of its first row among all rows */
     int constant; /* whether it lies among the weights */
     size_t dram;  /* bytes from the start of the maps, or of the weights */
@@ -48,6 +48,10 @@ struct chip {
     piece pieces[PIECES];
     piece *rows[ROWS];
     char spare[SPARE]; /* for a row that is laid out anew */
+    size_t picked;     /* elements of a constant that a Gather has taken */
+    size_t stored;     /* bytes taken in the store for parameters */
+    size_t held[TENSORS]; /* of them, by name of the parameters */
+    unsigned char parameters[PARAMETERS]; /* the store, beside the buffer */
 };
 
 static const tensor tensors[TENSORS];
@@ -66,6 +70,8 @@ static inline void forget(const context *m)
 {
     for (int k = 0; k < PIECES; k++) m->chip->pieces[k].name = -1;
     memset(m->chip->rows, 0, sizeof m->chip->rows);
+    memset(m->chip->held, 0, sizeof m->chip->held);
+    m->chip->stored = 0;
 }
 
 static inline int extent(const box *b, int axis) { return b->stop[axis] - b->first[axis]; }
@@ -255,6 +261,35 @@ static void load_block(const context *m, int name, int kind, const box *b, const
     p->start = (char *)m->arena + (where->address + (size_t)slot * where->slot_bytes + offset) * SCALE;
     set_frame(t, p, b);
     const size_t count = copied(m, t, b, p, 0);
-    if (offset + count * (size_t)t->on_chip > where->slot_bytes) m->chip->overrun = name + 1;
-    m->chip->bytes[kind] += count * (size_t)t->in_dram;
+    if (offset + padded(count * (size_t)t->on_chip, t->align) > where->slot_bytes) m->chip->overrun = name + 1;
+    m->chip->bytes[kind] += padded(count * (size_t)t->in_dram, t->align);
+}
+
+/* Count what a Gather has picked, in runs of so many elements that lie side by side. */
+static void count_picked(const context *m, int name, int kind, size_t run)
+{
+    const tensor *t = &tensors[name];
+    const size_t picked = m->chip->picked;
+    m->chip->bytes[kind] += picked / run * padded(run * (size_t)t->in_dram, t->align) + padded(picked % run * (size_t)t->in_dram, t->align);
+    m->chip->picked = 0;
+}
+
+/* Load bytes `first` up to `stop` of an operator's parameters into their store. */
+static void load_parameters(const context *m, int name, int kind, size_t first, size_t stop)
+{
+    const size_t bytes = stop - first;
+    if (m->chip->stored + bytes > sizeof m->chip->parameters) {
+        m->chip->overrun = name + 1;
+        return;
+    }
+    dram_load(m, m->chip->parameters + m->chip->stored, dram(m, &tensors[name]) + first, bytes);
+    m->chip->stored += bytes;
+    m->chip->held[name] += bytes;
+    m->chip->bytes[kind] += bytes;
+}
+
+/* An operator can compute only while all its parameters are in their store. */
+static inline void needs_parameters(const context *m, int name)
+{
+    if (m->chip->held[name] < (size_t)tensors[name].shape[0]) missing(m, name);
 }

@@ -23,6 +23,7 @@ from codegen.writer import Writer
 from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, row_axis
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
+from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 
 RANK = 8  # of a tensor, at most
 
@@ -117,12 +118,15 @@ class Counted:
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
         self.found: dict[str, list[tuple[int, int]]] = {}  # constant -> the pieces that its blocks may be in: (first, how many)
         self.places: list[str] = []
+        self.parameters: dict[str, int] = {}  # operator -> number of its parameters in the table
+        self.store = 1  # bytes of parameters that any group holds at once
         self.pieces = 0
         self.rows = 0
         self.operators: dict[tuple[int, str], str] = {}  # (group, operator) -> its C function
         self.functions, self.groups = Writer(), Writer()
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
+        self.needy: set[str] = set()  # operators of the group at hand that have parameters
         for group in plan.groups:
             self._group(group)
         self.run.append("SHOW(m->maps, MAPS);")
@@ -135,6 +139,7 @@ class Counted:
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1), "ROWS": max(self.rows, 1),
             "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes, "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
+            "PARAMETERS": self.store,
         }  # fmt: skip
         before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
         tables = Writer()
@@ -145,14 +150,14 @@ class Counted:
     @property
     def chip_bytes(self) -> int:
         """Memory for `struct chip`, at the most."""
-        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + len(self.tensors)
+        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + 9 * len(self.tensors) + self.store
 
     @property
     def scale(self) -> int:
         """Bytes of the buffer here for each that the plan has: the largest elements are larger than those that the plan reckons with."""
         sizes = [np.dtype(self.graph.tensors[name].dtype).itemsize for name in self.numbers if name in self.graph.tensors]
         hardware = self.plan.hardware
-        least = min(hardware.element_bytes, hardware.constant_bytes(1, bias=False), hardware.constant_bytes(1, bias=True))
+        least = min(hardware.element_bytes, *(hardware.constant_element_bytes(bias=bias) for bias in (False, True)))
         return -(-max(sizes, default=4) // least)
 
     def _accessors(self) -> str:
@@ -181,7 +186,7 @@ class Counted:
                 flat = " + ".join(f"(size_t){i} * {step}" for i, step in zip(index, steps, strict=True)) or "0"
                 with out.block(f"static inline {kind} *gathered_{k}({parameters})"):
                     out(f"const tensor *t = &tensors[{k}];", f"{kind} *found = ({kind} *)(void *)dram(m, t) + {flat};")
-                    out("m->chip->bytes[WEIGHT] += (uint64_t)t->in_dram;", "SHOW(found, sizeof *found);", "return found;")
+                    out("m->chip->picked++;", "SHOW(found, sizeof *found);", "return found;")
                 out("")
         return out.text()
 
@@ -211,8 +216,8 @@ class Counted:
             value = self.graph.constants[name]
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
-            bytes_, place = hardware.constant_bytes(1, bias=name in self.biases), self.blob.place(value, value.dtype.name)
-            figures = (-1, -1, bytes_, bytes_, 1, 0, 1, place)
+            bytes_, place = hardware.constant_element_bytes(bias=name in self.biases), self.blob.place(value, value.dtype.name)
+            figures = (-1, -1, bytes_, bytes_, hardware.constant_align, 0, 1, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")
             element = hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes
@@ -251,22 +256,51 @@ class Counted:
                 if isinstance(node, Loop):
                     with self.groups.block(f"for (int l{depth} = 0; l{depth} < {node.count}; l{depth}++)"):
                         walk(node.body, depth + 1)
+                elif isinstance(node, Transfer) and node.kind == "parameter":
+                    self._load_parameters(node)
                 elif isinstance(node, Transfer):
                     self._transfer(group, node, first_place, base(node.tensor, node.place))
                 else:
                     self._compute(group, node, first_place, base)
 
+        self.needy = {op for op in group.nodes if self._parameters(op)}
+        self.store = max(self.store, sum(self._parameters(op) for op in self.needy))
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
             walk(group.steps, 0)
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
+
+    def _parameters(self, operator: str) -> int:
+        """Bytes of an operator's parameters, which then have a number."""
+        _, call = self.calls[operator]
+        hardware = self.plan.hardware
+        if not hardware.parameter_store_bytes or not parameter_bytes(call, hardware.parameter_channels):
+            return 0
+        found = np.concatenate(parameter_blocks(call, hardware.parameter_channels))
+        if operator not in self.parameters:
+            self.parameters[operator] = len(self.tensors)
+            place = self.blob.place(np.append(found, found[-1:]), "uint8")  # a byte more: else a table that a kernel reads might be these very bytes
+            self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 1, 1, 1, 0, 1, {place}}}")
+        return found.size
+
+    def _load_parameters(self, node: Transfer) -> None:
+        if node.tensor not in self.needy:
+            raise Unsupported(f"parameters of {node.tensor!r}: the group has no such operator, or it has none")
+        ((first, stop),) = node.box
+        self.groups(f"load_parameters(m, {self.parameters[node.tensor]}, {node.kind.upper()}, {first}, {stop});")
 
     def _transfer(self, group: PlannedGroup, node: Transfer, first_place: int, base: int) -> None:
         k, where, slot = self._number(node.tensor), f"&places[{first_place + node.place}]", _moved(node, len(node.box), node.slot)
         box, kind = _box(node, node.box, 0), node.kind.upper()
         if node.gather:
             name = self._function(group, node.gather, gathers=True)
+            self._need(node.gather)
+            _, call = self.calls[node.gather]
+            source = call.operator.inputs[0]
+            picked_axis = call.attribute("axis", 0) % len(call.shape(0))
+            run = max(node.box[-1][1] - node.box[-1][0], 1) if picked_axis < len(call.shape(0)) - 1 else 1  # elements side by side in DRAM
             self.groups(f"claim(m, {k}, {box}, {where}, {slot}, {base});", f"{name}(m, {box});")
+            self.groups(f"count_picked(m, {self._number(source)}, {kind}, {run});")
         elif node.tensor in self.graph.constants:
             self.groups(f"load_block(m, {k}, {kind}, {box}, {where}, {slot}, {node.offset}, {base});")
         else:
@@ -289,11 +323,16 @@ class Counted:
                 self.groups(f"unwanted(m, {self._number(held)});")
             used += len(box)
         part: tuple[str, ...] = ()
+        self._need(node.operator)
         if node.operator in self.summing:
             first, stop = node.inputs or (0, 1 << 30)
             span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
             part = (*span, str(int(node.first)), str(int(node.last)))
         self.groups(f"{self._function(group, node.operator)}({', '.join(('m', *boxes, *part))});")
+
+    def _need(self, operator: str) -> None:
+        if operator in self.needy:
+            self.groups(f"needs_parameters(m, {self.parameters[operator]});")
 
     def _function(self, group: PlannedGroup, operator: str, *, gathers: bool = False) -> str:
         """The C function of an operator in a group."""

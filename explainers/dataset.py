@@ -36,6 +36,7 @@ SCHEMA = "lfopt.dataset/1"
 MANIFEST = "dataset.json"
 CHECKED = 16  # groups of a shard whose labels are computed afresh before it is used
 
+NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16}  # they too, and named where they are not this: as in older shards
 CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
 
 LabelScheme = Literal["lbdf", "brr"]
@@ -110,6 +111,7 @@ class Order:
     def settings(self) -> str:
         """Everything that the shard follows from, as JSON; where a file lies does not matter."""
         hardware = {key: getattr(self.hardware, key) for key in CHIP}
+        hardware |= {key: found for key, usual in NEWER.items() if (found := getattr(self.hardware, key)) != usual}
         network = {key: value for key, value in asdict(self.network).items() if key != "source" or self.network.sha256 is None}
         found = {"schema": SCHEMA, "scheme": self.scheme, "groups": self.groups, "seed": self.seed, "betas": BETAS}
         return json.dumps({**found, "hardware": hardware, "network": network})

@@ -27,6 +27,7 @@ from lfopt.ir import (
     box_elements,
     box_shape,
     cut,
+    parameters_of,
     round_up,
     row_axis,
     slices,
@@ -36,6 +37,7 @@ from lfopt.ir import (
 from lfopt.ops import Call, Dataflow, keeps_rows
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
+from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
 Progress = Callable[[int, int], None]  # groups done, of how many
@@ -118,6 +120,7 @@ class Machine:
             self.written[name] = np.ones(tensor.shape, bool)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
+        self.store: dict[str, np.ndarray] = {}  # per operator: its parameters, bytes, in the store beside the buffer
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class Machine:
                 raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
-        self.counted = {}
+        self.counted, self.store = {}, {}
         try:
             self.buffer = Buffer(self.hardware, group.places)
         except Overrun as error:
@@ -207,6 +210,9 @@ class Machine:
                     raise IndexError(f"there are no {what} {step.inputs[0]}:{step.inputs[1]}")
             self._compute(step)
             return
+        if step.kind == "parameter":
+            self._load_parameters(step, inside)
+            return
         if step.tensor not in self.graph.constants and step.tensor not in self.root:
             raise IndexError(f"{step.tensor!r} is no tensor of the network")
         self._check(step.tensor, step.box)
@@ -220,6 +226,28 @@ class Machine:
             self._load_constant(step)
         else:
             self._load(step)
+
+    def _load_parameters(self, step: Transfer, inside: frozenset[str]) -> None:
+        """Copy what an operator needs beside its operands into the store."""
+        if step.tensor not in inside or step.store or step.gather or step.place >= 0:
+            raise NotOnChip(f"these are no parameters of a node of the group, on their way to their store: {step.tensor!r}")
+        known = np.concatenate([np.empty(0, np.uint8), *parameter_blocks(self.calls[step.tensor], self.hardware.parameter_channels)])
+        ((start, stop),) = step.box if len(step.box) == 1 else ((-1, -1),)
+        if not 0 <= start <= stop <= known.size:
+            raise IndexError(f"box {_text(step.box)} is not in {known.size} bytes of parameters")
+        copied = known[start:stop].copy()
+        self.store[step.tensor] = copied
+        taken = sum(held.size for held in self.store.values())
+        if not self.hardware.parameter_store_bytes or (taken > self.hardware.parameter_store_bytes and len(inside) > 1):
+            raise Overrun(f"{taken} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}")
+        self._count(step, copied.size, parameters_of(step.tensor))
+
+    def _check_parameters(self, call: Call) -> None:
+        """Raise NotOnChip unless the operator's parameters are all in the store, or need not be."""
+        if self.hardware.parameter_store_bytes and call.result_tensors[0].quantization is not None:
+            held = self.store.get(call.operator.name)
+            if (size := parameter_bytes(call, self.hardware.parameter_channels)) != (0 if held is None else held.size):
+                raise NotOnChip(f"{call.operator.name!r} has {size} bytes of parameters, {0 if held is None else held.size} are in their store")
 
     def _gathers(self, step: Transfer) -> bool:
         operator = self.calls[step.gather].operator
@@ -263,8 +291,11 @@ class Machine:
         call = self.calls[step.gather]
         indices = self._operand(call, 1, call.operator.inputs[1], (step.box,), None)
         data = Part(self._constant(call.operator.inputs[0]), whole(call.shape(0)))
+        self._check_parameters(call)
         (values,) = compute(call, [data, indices], (step.box,), self.graph.opset)
-        self._count(step, self.hardware.constant_bytes(values.size, bias=False), call.operator.inputs[0])
+        side_by_side = call.attribute("axis", 0) % data.values.ndim < data.values.ndim - 1  # along the last axis; else each element is picked alone
+        pieces = values.size // max(values.shape[-1], 1) if side_by_side else values.size
+        self._count(step, self.hardware.constant_bytes(values.size, bias=False, pieces=pieces), call.operator.inputs[0])
         self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
 
     def _store(self, step: Transfer) -> None:
@@ -277,6 +308,7 @@ class Machine:
 
     def _compute(self, step: Compute) -> None:
         call = self.calls[step.operator]
+        self._check_parameters(call)
         operator = call.operator
         names = self.results[step.operator]
         boxes = step.boxes

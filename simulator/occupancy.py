@@ -182,7 +182,9 @@ class _Walk:
         return np.cumsum(changes, axis=1)[:, :steps]
 
     def transfer(self, step: Transfer, by: Move, now: int) -> None:
-        """Load or store."""
+        """Load or store; what goes to the store for parameters takes no room here."""
+        if step.kind == "parameter":
+            return
         m, slot = self.map_of.get(step.tensor), step.slot + (by[-1] if by else 0)
         axis = row_axis(tuple(stop for _, stop in step.box)) if m is not None else None
         numbers = range(slot, slot + (1 if axis is None else step.box[axis][1] - step.box[axis][0]))

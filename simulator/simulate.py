@@ -33,11 +33,13 @@ from lfopt.ir import (
     Timing,
     Transfer,
     dram_bytes,
+    parameters_of,
     step_count,
     whole,
 )
 from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
+from lfopt.ops.parameter_data import parameter_bytes
 from simulator.timing import Accelerator, leaves
 
 MAX_DEPTH = 16  # loops within loops
@@ -100,10 +102,14 @@ class _Network:
         self.constants: list[dict[tuple[str, bool], int]] = []  # per operator: (constant, whether it is gathered from) -> bytes of one load
         self.weights: dict[str, int] = {}
         for weights in flow.weights:
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias and w.name not in data) for w in weights}
+            bias = {w.name for w in weights if w.bias} - data
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.name in bias, pieces=w.pieces) for w in weights}
             self.constants.append(sizes)
             for (name, _), size in sizes.items():
                 self.weights[name] = max(self.weights.get(name, 0), size)
+        self.parameters: dict[str, int] = {}  # by `parameters_of` an operator
+        if hardware.parameter_store_bytes:
+            self.parameters = {parameters_of(call.operator.name): parameter_bytes(call, hardware.parameter_channels) for call in flow.calls}
         self.outputs = {tensor.name for tensor, is_output in zip(flow.maps, flow.is_output, strict=True) if is_output}
 
     def root(self, name: str) -> str:
@@ -112,6 +118,8 @@ class _Network:
 
     def role(self, name: str) -> Role:
         """What a map or constant is to the network."""
+        if name in self.parameters:
+            return "parameter"
         if name in self.flow.graph.constants:
             return "weight"
         if name in self.flow.graph.inputs:
@@ -122,7 +130,8 @@ class _Network:
         """DRAM bytes of one operator by itself, every tensor once."""
         flow = self.flow
         moved = {o.map for o in flow.operands[op]} | {m for m in flow.results[op] if flow.is_output[m] or flow.readers[m]}
-        return sum(self.maps[flow.maps[m].name] for m in moved) + sum(self.constants[op].values())
+        loaded = sum(self.constants[op].values()) + self.parameters.get(parameters_of(flow.operators[op].name), 0)
+        return sum(self.maps[flow.maps[m].name] for m in moved) + loaded
 
 
 # -- groups ----------------------------------------------------------------------------------------------------------------------------------
@@ -192,6 +201,7 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) 
             tally.compute(accelerator, step, times)
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
+            source = parameters_of(step.tensor) if step.kind == "parameter" else source
             tally.transfer(source, times * step.bytes, store=step.store)
     return tally
 
@@ -215,6 +225,9 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     weights = {key: size for i in members for key, size in network.constants[i].items()}
     for (name, _), size in weights.items():
         tally.transfer(name, size, store=False)
+    for name in map(parameters_of, group.nodes):
+        if size := network.parameters.get(name, 0):
+            tally.transfer(name, size, store=False)
     again = group.dram.input - sum(network.maps[name] for name in group.inputs)
     if again > 0 and flow.operands[first]:
         tally.transfer(flow.maps[flow.operands[first][0].map].name, again, store=False)
@@ -228,8 +241,8 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
         step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))
         tally.compute(accelerator, step, 1)
         compute += accelerator.cycles(step)
-    sizes = [size for moves in tally.moved.values() for size in moves if size]
-    dma = sum(hardware.port_latency - (-size // hardware.port_bytes) for size in sizes)
+    loads, stores = (sum(-(-moves[k] // hardware.port_bytes) for moves in tally.moved.values()) for k in (0, 1))
+    dma = hardware.port_latency + max(loads, stores)
     tally.cycles = Cycles(dma, compute, max(dma, compute) if hardware.overlap else dma + compute, "formula")
     return tally
 
@@ -268,7 +281,7 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
         TensorTraffic(
             name=name,
             role=network.role(name),
-            size_bytes=network.maps.get(name) or network.weights.get(name, 0),
+            size_bytes=network.maps.get(name) or network.weights.get(name) or network.parameters.get(name, 0),
             loaded_bytes=sum(move.loaded_bytes for _, move in of),
             stored_bytes=sum(move.stored_bytes for _, move in of),
             loaded_by=tuple(group for group, move in of if move.loaded_bytes),
@@ -373,6 +386,11 @@ class _CheckedGroup:
             raise self._wrong(f"{self._name(step)}: place {place}; the group has {len(self.group.places)}")
 
     def _check_transfer(self, step: Transfer, counts: tuple[int, ...]) -> None:
+        if step.kind == "parameter":
+            if step.tensor not in self.members or step.store or step.gather or step.moves or step.place != -1 or step.slot or len(step.box) != 1:
+                raise self._wrong(f"{self._name(step)}: found place {step.place}; accepted: parameters of a node of the group, to place -1, slot 0")
+            _check_counts(f"groups.{self.group.id}: {self._name(step)}: rows, row_bytes", step.rows, step.row_bytes)
+            return
         if step.tensor not in self.flow.graph.tensors:
             raise self._wrong(f"{self._name(step)}: the network has no such tensor")
         self._check_place(step, step.place)

@@ -1,32 +1,54 @@
 """Cycles of a schedule on the accelerator that a Hardware describes: a model, step by step.
 
-Every parameter is a field of `Hardware`. The accelerator has one DMA engine, which serves a queue of loads and a queue of stores over one port, and
-one compute engine with a MAC array and vector lanes. What a step takes:
+Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the accelerator in hw_rtl. Steps become commands,
+which wait in three queues: loads, stores, computations. What they take, in cycles:
 
-    transfer         port_latency + ceil(bytes / port_bytes)
-    contraction      per tile of mac_columns output channels: tiles of mac_rows input channels x kernel elements x pixels, or the cycles in which
-                     the weights of a tile arrive where there are fewer pixels; and start_cycles. Finished pixels are requantised one per cycle,
-                     which with two accumulator banks overlaps with the next tile
-    depthwise        the same with one row of the kernel per cycle: kernel columns take the place of input channels
-    everything else  ceil(channels / vector_lanes) x pixels x elements read for each; and start_cycles. A reduction that reads some of its rows counts
-                     just those: the first element is added to the sums so far, or begins them
-
-Source: the row formula is that of a trial implementation of such an array in RTL. Rows of padding count like any other,
-and what an accelerator can fold into the requantisation of a convolution (clipping, a table look-up) counts as a step of its own.
+    transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes. It ends port_latency later than it would
+                     without latency; of those behind it in its queue, some are asked for meanwhile (transfers_in_flight). Loads and stores have a
+                     channel each
+    computation      is split into commands of whole rows, of at most accumulator_columns pixels. A command is a pass over its pixels for every tile of
+                     output channels, of input channels and every kernel element; kernel rows that lie in the padding for all rows of the command fall out
+      contraction    a pass takes one cycle for each pixel, or those in which its weights arrive if they are more. Where the input channels are so
+                     few that window_columns kernel columns of them fit mac_rows, these are one pass
+      depthwise      a pass is window_columns columns of a row of the kernel. The same for pools and reductions over a map
+      everything else  passes over vector_lanes channels, one cycle for each element read
+    a command        is set up (start_cycles) while the one before computes, and the weights of its first pass arrive during the last pass of that one. If it
+                     waits for something, both come after that. What it makes is there drain_cycles after its last pixel
+    queues           a command enters its queue dispatch_cycles after the one before it in the program, and when less than queue_depth of the same queue
+                     are unfinished
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, prod
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Cycles, Hardware, Loop, Node, Place, Span, Step, Transfer, box_elements, box_shape, row_axis, step_count, unfold
+from lfopt.ir import (
+    Box,
+    Compute,
+    Cycles,
+    Hardware,
+    Loop,
+    Node,
+    Place,
+    Span,
+    Step,
+    Transfer,
+    box_elements,
+    box_shape,
+    round_up,
+    row_axis,
+    step_count,
+    unfold,
+)
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, RowReads, Tiling, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
+from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.windows import windows
 
 WALKED = 200_000  # steps of a group that are timed one by one
 NORMALISATION_PASSES = 3  # over the elements: a maximum or a sum, a sum of exponentials or squares, the scaling
@@ -34,12 +56,15 @@ NORMALISATIONS = frozenset(
     "Softmax LogSoftmax LayerNormalization RMSNormalization LpNormalization LRN InstanceNormalization GroupNormalization "
     "MeanVarianceNormalization".split()
 )
+SLIDING = frozenset("Conv AveragePool MaxPool LpPool".split())
+POOLS = SLIDING - {"Conv"}
+COMMAND_CYCLES = 2  # of a command, between its last pixel and the first of the next
+DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
 
 
 class Work(NamedTuple):
-    """What one Compute asks of the accelerator."""
+    """What one Compute asks of the accelerator, time aside."""
 
-    cycles: int = 0
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
     width: int = 1  # bytes of one factor times bytes of the other
     vector_bytes: int = 0  # through the vector lanes
@@ -47,21 +72,46 @@ class Work(NamedTuple):
     accumulator_bytes: int = 0  # into and out of the partial sums beside the MAC array
 
 
+class Command(NamedTuple):
+    """How one command goes through the compute engine."""
+
+    cycles: int  # from its first pixel to its last
+    fill: int = 0  # in which the weights of its first pass arrive
+    final: int = 0  # of its last pass: before that, the weights of the next command find no room
+
+
 class Contraction(NamedTuple):
-    """`groups` times: at each pixel, each of `outer` channels sums over `taps` x `inner` products."""
+    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
 
     groups: int
     outer: int
-    inner: int  # side by side on the rows of the MAC array
-    taps: int  # one after the other
+    inner: int  # 1 in a depthwise convolution, where each channel has elements of its own to read
+    rows: int  # of the kernel
+    columns: int
     pixels: int
     macs: Fraction
-    shared: bool = True  # whether all channels of a tile read the same elements; each its own in a depthwise convolution
+    depthwise: bool = False
+    side_by_side: bool = True  # whether the columns of the kernel are neighbours
+
+    def passes(self, hardware: Hardware) -> tuple[tuple[int, int], ...]:
+        """(passes, rows of weights of each) for one row of the kernel and a tile of output channels."""
+        window = hardware.window_columns if self.side_by_side else 1
+        if self.depthwise or (1 < self.columns and self.inner * window <= hardware.mac_rows):
+            full, rest = divmod(self.columns, window)
+            found = (full, window * self.inner), (int(rest > 0), rest * self.inner)
+        else:
+            full, rest = divmod(self.inner, hardware.mac_rows)
+            found = (full * self.columns, hardware.mac_rows), ((rest > 0) * self.columns, rest)
+        return tuple((count, size) for count, size in found if count)
 
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
-    """Cycles that a transfer holds the port."""
-    return hardware.port_latency + -(-transfer.bytes // hardware.port_bytes)
+    """Cycles that a transfer holds its channel, the latency aside."""
+    size, axis = transfer.bytes, CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
+    if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill"):
+        channels = transfer.box[axis][1] - transfer.box[axis][0]
+        size = max(size, box_elements(transfer.box) // max(channels, 1) * round_up(channels, hardware.channel_align) * hardware.element_bytes)
+    return -(-size // hardware.port_bytes)
 
 
 @dataclass(eq=False)
@@ -72,6 +122,8 @@ class Accelerator:
     hardware: Hardware
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
+    _commands: dict[object, Command] = field(default_factory=dict[object, Command])
+    _kept: dict[tuple[int, Span], int] = field(default_factory=dict[tuple[int, Span], int])
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
@@ -79,7 +131,7 @@ class Accelerator:
     # -- single steps ------------------------------------------------------------------------------------------------------------------------
 
     def work(self, step: Compute) -> Work:
-        """What a Compute asks; it depends on the sizes of its boxes alone, and of what it folds, not on where they are."""
+        """What a Compute asks beside time; it depends on the sizes of its boxes alone, and of what it folds, not on where they are."""
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
         key = (step.operator, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last)
         found = self._works.get(key)
@@ -90,52 +142,117 @@ class Accelerator:
         return found
 
     def cycles(self, step: Step) -> int:
-        """Cycles that a step holds its engine."""
-        return transfer_cycles(step, self.hardware) if isinstance(step, Transfer) else self.work(step).cycles
+        """Cycles that a step holds its engine, once it is set up and what it needs is there."""
+        if isinstance(step, Transfer):
+            return transfer_cycles(step, self.hardware)
+        return sum(self.command(part).cycles for part in self.split(step))
+
+    def split(self, step: Compute) -> Sequence[Compute]:
+        """The commands of a step, each of as many rows as the accumulators hold."""
+        if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
+            return (step,)
+        images, channels, (top, bottom), (left, right) = step.boxes[0]
+        room = self.hardware.accumulator_columns
+        if (images[1] - images[0]) * (bottom - top) * (right - left) <= room:
+            return (step,)
+        high = max(room // (right - left), 1)
+        return [
+            replace(step, boxes=((images, channels, (y, min(y + high, bottom)), (x, min(x + room, right))),))
+            for x in range(left, right, room)
+            for y in range(top, bottom, high)
+        ]
+
+    def command(self, step: Compute) -> Command:
+        """One of the commands of a step; what it takes depends on where it is only by the kernel rows that lie in the padding."""
+        i = self._index[step.operator]
+        inner = step.inputs[1] - step.inputs[0] if step.inputs else None
+        kept = self._kernel_rows(i, step.boxes[0])
+        key = (i, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last, kept)
+        found = self._commands.get(key)
+        if found is None:
+            contracts = self.flow.specs[i].tiling is Tiling.CONTRACT
+            found = self._commands[key] = self._contraction(i, step, inner, kept) if contracts else self._passes(i, step, inner, kept)
+        return found
+
+    def _kernel_rows(self, op: int, out: Box) -> int | None:
+        """Rows of a sliding window that meet the map in some row of the result; None where there is no such window."""
+        call = self.flow.calls[op]
+        if len(out) != 4 or call.operator.kind not in SLIDING:
+            return None
+        key = (op, out[2])
+        if key not in self._kept:
+            self._kept[key] = windows(call)[0].trimmed(out[2]).kernel
+        return self._kept[key]
+
+    def _contraction(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
+        hardware, call = self.hardware, self.flow.calls[op]
+        c = contraction(call, step.boxes[0], inner)
+        blocks = c.groups * ceil(c.outer / hardware.mac_columns)
+        if not c.pixels or not blocks:
+            return Command(COMMAND_CYCLES)
+        weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
+        row = ceil(min(c.outer, hardware.mac_columns) * weight / hardware.weight_port_bytes)
+        passes, rows = c.passes(hardware), c.rows if kept is None else kept
+        busy = rows * sum(count * max(_pixels(c.pixels), size * row) for count, size in passes)
+        busy = self._block(busy, c.pixels, rows * sum(count for count, _ in passes), step)
+        return Command(blocks * busy + COMMAND_CYCLES, passes[0][1] * row + hardware.weight_latency, c.pixels)
+
+    def _passes(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
+        """A command of what is no contraction."""
+        hardware, cycles = self.hardware, COMMAND_CYCLES
+        rows, columns, sums = _window(self.flow, op)
+        if kept is not None:
+            rows = kept
+        if inner is not None:
+            rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
+        passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)
+        for box in step.boxes:
+            size, channel = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
+            if size and channel is not None and not sums:
+                channels = box[channel][1] - box[channel][0]
+                pixels = size // channels
+                cycles += ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, passes, step)
+            else:
+                cycles += ceil(size * passes / hardware.vector_lanes)
+        return Command(cycles)
+
+    def _block(self, busy: int, pixels: int, passes: int, step: Compute) -> int:
+        """Cycles of all passes of a block of output channels, with what comes in the way."""
+        if not step.first:
+            busy += pixels  # held sums take all banks of the buffer
+        if self.hardware.accumulator_banks == 1:
+            return busy + pixels
+        return max(busy, pixels + DRAIN_GAP) if passes == 1 else busy
 
     def _contract(self, op: int, step: Compute, inner: int | None) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], inner)
         weight = hardware.weight_bytes or hardware.element_bytes
         second = weight if call.constant[1] else hardware.element_bytes
-        tiles = ceil(c.outer / hardware.mac_columns)
-        passes = ceil(c.inner / hardware.mac_rows) * c.taps  # of the pixels, per tile
-        arriving = ceil(min(c.inner, hardware.mac_rows) * min(c.outer, hardware.mac_columns) * second / hardware.weight_port_bytes)
-        results, blocks = box_elements(step.boxes[0]), c.groups * tiles
-        busy = passes * max(c.pixels, arriving)
-        drain = ceil(results / max(c.groups * c.outer, 1)) * (1 if step.first else 2)
-        together = max(blocks * busy + drain, busy + blocks * drain) if hardware.accumulator_banks > 1 else blocks * (busy + drain)
-        reads = c.groups * tiles * c.taps * c.pixels * c.inner if c.shared else c.outer * c.taps * c.pixels
+        tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
+        passes = c.rows * sum(count for count, _ in c.passes(hardware))  # of the pixels, per tile
+        results = box_elements(step.boxes[0])
+        reads = c.groups * c.outer * c.rows * c.pixels if c.depthwise else c.groups * tiles * taps * c.pixels * c.inner
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         return Work(
-            cycles=together + blocks * hardware.start_cycles if results else hardware.start_cycles,
             macs=c.macs,
             width=hardware.element_bytes * second,
             buffer_bytes=reads * hardware.element_bytes
-            + c.groups * c.outer * c.inner * c.taps * second
+            + c.groups * c.outer * c.inner * taps * second
             + results * (sums + step.last * hardware.element_bytes),
             accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )
 
     def _vector(self, op: int, step: Compute, inner: int | None) -> Work:
         hardware = self.hardware
-        reads, sums = _reads_per_element(self.flow, op)
+        rows, columns, _ = _window(self.flow, op)
+        reads = rows * columns
         if inner is not None:
             reads = reads * inner // self.flow.calls[op].rows_in(0)
         held = hardware.accumulator_bytes * ((not step.first) + (not step.last))
         operands = len(self.flow.operands[op])
-        cycles, elements = hardware.start_cycles, 0
-        for box in step.boxes:
-            size = box_elements(box)
-            elements += size
-            channel = CHANNEL_AXIS_OF_RANK.get(len(box))
-            if size and channel is not None and not sums:
-                extent = box[channel][1] - box[channel][0]
-                cycles += ceil(extent / hardware.vector_lanes) * (size // extent) * reads
-            else:
-                cycles += ceil(size * reads / hardware.vector_lanes)
+        elements = sum(map(box_elements, step.boxes))
         return Work(
-            cycles,
             vector_bytes=elements * reads * hardware.element_bytes,
             buffer_bytes=elements * ((max(reads, operands) + step.last) * hardware.element_bytes + held),
         )
@@ -148,36 +265,37 @@ class Accelerator:
         Up to `walked` steps are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes beyond
         the shorter one, against what its steps take one after the other, holds for all further turns.
         """
-        dma = compute = 0
-        for times, step in leaves(nodes):
-            if isinstance(step, Transfer):
-                dma += times * self.cycles(step)
-            else:
-                compute += times * self.cycles(step)
-        if not self.hardware.overlap:
-            return Cycles(dma, compute, dma + compute)
         if step_count(nodes) <= walked:
-            return Cycles(dma, compute, self.timeline(nodes, places).end)
+            return self.timeline(nodes, places).cycles
         turns = 4
         while step_count(shortened(nodes, 2 * turns)) <= walked:
             turns *= 2
         some, more = shortened(nodes, turns // 2), shortened(nodes, turns)
+        dma, compute = self._busy(nodes)
         if step_count(more) > 4 * walked:
-            return Cycles(dma, compute, max(dma, compute), "formula")
+            return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
         first, second = self.timeline(some, places).end, self.timeline(more, places).end
-        work_first, work_second = self._serial(some), self._serial(more)
+        work_first, work_second = sum(self._busy(some)), sum(self._busy(more))
         rest = (dma + compute - work_second) * Fraction(second - first, max(work_second - work_first, 1))
-        return Cycles(dma, compute, min(max(second + round(rest), dma, compute), dma + compute), "extrapolated")
+        return Cycles(dma, compute, max(second + round(rest), dma, compute), "extrapolated")
 
     def timeline(self, nodes: Sequence[Node], places: Sequence[Place]) -> Timeline:
-        """When every step of a schedule runs, with transfers and computation overlapped."""
-        queues = Queues(self.flow, places, self._index)
+        """When every command of a schedule runs."""
+        queues = Queues(self.flow, places, self._index, self.hardware)
         for step in unfold(nodes):
-            queues.add(step, self.cycles(step))
-        return queues.run()
+            if isinstance(step, Transfer):
+                queues.transfer(step, transfer_cycles(step, self.hardware))
+            else:
+                for part in self.split(step):
+                    queues.compute(part, self.command(part))
+        return queues.line
 
-    def _serial(self, nodes: Sequence[Node]) -> int:
-        return sum(times * self.cycles(step) for times, step in leaves(nodes))
+    def _busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
+        """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
+        busy = [0, 0, 0]
+        for times, step in leaves(nodes):
+            busy[2 if isinstance(step, Compute) else step.store] += times * self.cycles(step)
+        return max(busy[:2]), busy[2]
 
 
 def leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
@@ -217,7 +335,7 @@ def contraction(call: Call, out: Box, inner: int | None) -> Contraction:
         pixels = prod(matrix) if shared else prod(matrix[-1:]) if len(first) > 1 else 1
         groups = 1 if shared else prod(matrix) // max(pixels, 1)
     summed = summed if inner is None else inner
-    return Contraction(groups, outer, summed, 1, pixels, Fraction(groups * outer * summed * pixels))
+    return Contraction(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
 
 
 def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
@@ -231,42 +349,54 @@ def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contr
         share = Fraction(prod(call.shape(0)[2:]), max(prod(call.result[2:]), 1))
     macs = Fraction(channels * pixels * taps * (summed if inner is None else inner)) * share
     pixels = ceil(pixels * share)
-    if groups > 1 and summed == 1:  # depthwise
-        rows = taps // kernel[-1]
-        return Contraction(1, channels, kernel[-1], rows, pixels, macs, shared=False)
+    rows, columns = taps // kernel[-1], kernel[-1]
+    neighbours = set(call.attribute("dilations", (1,))) == {1}
+    if groups > 1 and summed == 1:
+        return Contraction(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
     summed = summed if inner is None else inner
     count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
-    return Contraction(count, outer, summed, taps, pixels, macs)
+    return Contraction(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)
 
 
-def _reads_per_element(flow: Dataflow, op: int) -> tuple[int, bool]:
-    """(elements that the vector lanes read for one of the result, whether lanes may all work on one sum) of an operator that is not a contraction."""
+def _window(flow: Dataflow, op: int) -> tuple[int, int, bool]:
+    """(rows, columns) that the vector lanes read for one element of the result, and whether lanes may all work on one sum; of an operator that is no
+    contraction.
+    """
     call, row = flow.calls[op], flow.specs[op]
     kind = call.operator.kind
-    if kind in ("AveragePool", "MaxPool", "LpPool"):
-        return prod(min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)), False
+    if kind in POOLS:
+        kernel = [min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)]
+        return prod(kernel[:-1]), kernel[-1], False
     if kind.startswith(("Global", "Reduce", "Arg")):
-        return max(ceil(prod(call.shape(0)) / max(prod(call.result), 1)), 1), True
+        shape = call.shape(0)
+        if len(shape) == 4 and reduced_axes(call) == {2, 3}:
+            return shape[2], shape[3], False
+        return 1, max(ceil(prod(shape) / max(prod(call.result), 1)), 1), True
     if kind in NORMALISATIONS:
-        return NORMALISATION_PASSES, False
-    return max(len(flow.operands[op]) - 1, 1) if row.elementwise else 1, False
+        return NORMALISATION_PASSES, 1, False
+    return (max(len(flow.operands[op]) - 1, 1) if row.elementwise else 1), 1, False
+
+
+def _pixels(count: int) -> int:
+    """Cycles of a pass: a sum must be back before it is touched again."""
+    return max(count, 2)
 
 
 # -- queues ----------------------------------------------------------------------------------------------------------------------------------
 
 
 class Users:
-    """Of every slot of a place: the last step of each queue that used it; -1 for none."""
+    """Of every slot of a place: when the last command of each queue that used it is done; 0 for none."""
 
     def __init__(self, place: Place, others: tuple[int, ...]) -> None:
         self.rows = place.purpose == "map"  # a number per row; else one per block
         self.slots = place.slots
         self.others = others  # places that share bytes with this one
-        self.made = [-1] * place.slots  # computes that wrote
-        self.used = [-1] * place.slots  # computes that wrote or read
-        self.loaded = [-1] * place.slots
-        self.stored = [-1] * place.slots
-        self.latest = [-1, -1, -1]  # of computes, loads, stores, on any slot
+        self.made = [0] * place.slots  # computes that wrote
+        self.used = [0] * place.slots  # computes that wrote or read
+        self.loaded = [0] * place.slots
+        self.stored = [0] * place.slots
+        self.latest = [0, 0, 0]  # of computes, loads, stores, on any slot
 
     def spans(self, number: int, count: int) -> Sequence[Span]:
         """Slots of so many numbers from the given one on."""
@@ -279,12 +409,12 @@ class Users:
 
 
 def _last(of: list[int], spans: Sequence[Span]) -> int:
-    return max((max(of[low:high]) for low, high in spans if low < high), default=-1)
+    return max((max(of[low:high]) for low, high in spans if low < high), default=0)
 
 
-def _mark(of: list[int], spans: Sequence[Span], step: int) -> None:
+def _mark(of: list[int], spans: Sequence[Span], time: int) -> None:
     for low, high in spans:
-        of[low:high] = [step] * (high - low)
+        of[low:high] = [time] * (high - low)
 
 
 class Piece(NamedTuple):
@@ -298,63 +428,106 @@ class Piece(NamedTuple):
     end: int
 
 
-class Moved(NamedTuple):
-    """A transfer, waiting for the port."""
-
-    after: int  # compute that must be done before it, or before one that is ahead of it in its queue; -1 for none
-    order: int  # in the program
-    store: bool
-    cycles: int
-
-
 class Queues:
-    """Steps in their queues, and when they run.
+    """Commands in their queues, and when they run.
 
-    A compute waits for the loads of what it reads, a store for what it stores, and whatever writes a slot for all who used what the slot held. A
-    compute finds its operands where the last steps before it have put them. The port serves whichever transfer has waited the longest; of those that
-    wait for the same compute, the one that is first in the program. Which transfer goes first thus depends on the order of the computes alone, never
-    on how long anything takes: so nothing that gets faster makes a schedule slower.
+    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held, and a
+    compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue keeps its
+    order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
     """
 
-    def __init__(self, flow: Dataflow, places: Sequence[Place], index: dict[str, int]) -> None:
-        self.flow, self.index = flow, index
+    def __init__(self, flow: Dataflow, places: Sequence[Place], index: dict[str, int], hardware: Hardware) -> None:
+        self.flow, self.index, self.hardware = flow, index, hardware
         shared = [tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other)) for place in places]
         self.users = [Users(place, others) for place, others in zip(places, shared, strict=True)]
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
         self.pieces: dict[str, list[Piece]] = {}
         self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
-        self.loads: list[Moved] = []
-        self.stores: list[Moved] = []
-        self.computes: list[tuple[int, int, int]] = []  # (cycles, last load, last store that it waits for)
+        self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
+        self.line = Timeline([], [], [], [0, 0, 0])
+        self.entered = 0  # when the last command entered its queue
+        self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
-    def add(self, step: Step, cycles: int) -> None:
-        """The next step of the program."""
-        if isinstance(step, Compute):
-            self._compute(step, cycles)
-        elif step.store:
-            self._store(step, cycles)
-        else:
-            self._load(step, cycles)
+    def _enter(self, queue: int) -> int:
+        """When the next command enters a queue: 0 loads, 1 stores, 2 computes."""
+        self.entered += self.hardware.dispatch_cycles
+        before = self.line[queue]
+        if len(before) >= self.hardware.queue_depth:
+            self.entered = max(self.entered, before[-self.hardware.queue_depth][1])
+        return self.entered if self.hardware.overlap else max(self.entered, self.line.end)
+
+    def transfer(self, transfer: Transfer, cycles: int) -> None:
+        """The next command of the program, a transfer of so many cycles."""
+        wait = self._store(transfer) if transfer.store else self._load(transfer)
+        queue, ahead, before = int(transfer.store), self.hardware.transfers_in_flight, self.line[transfer.store]
+        start = max(self._enter(queue), wait, before[-ahead][1] if len(before) >= ahead else 0)
+        done = max(start + self.hardware.port_latency, before[-1][1] if before else 0) + cycles
+        before.append((start, done))
+        self.line.busy[queue] += cycles
+        if transfer.kind == "parameter":
+            self.parameters[self.index[transfer.tensor]] = done
+            return
+        users = self.users[transfer.place]
+        _mark(users.stored if transfer.store else users.loaded, self._numbers(transfer), done)
+        users.latest[1 + queue] = done
+
+    def compute(self, step: Compute, command: Command) -> None:
+        """The next command of the program, part of a computation."""
+        op, hardware = self.index[step.operator], self.hardware
+        reads, writes = list(self._operands(op, step)), list(self._results(op, step))
+        wait = max(self._enter(2), self.parameters.get(op, 0))
+        for place, spans in reads:
+            users = self.users[place]
+            wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
+        for place, spans in writes:
+            users = self.users[place]
+            wait = max(wait, _last(users.loaded, spans), _last(users.stored, spans))
+            for k in users.others:
+                wait = max(wait, *self.users[k].latest[1:])
+        if step.sums >= 0:
+            users = self.users[step.sums]
+            if not step.first:
+                wait = max(wait, users.latest[0])
+            for k in users.others:
+                wait = max(wait, *self.users[k].latest[1:])
+        ready = max(wait, self.begun) + hardware.start_cycles
+        self.begun = max(ready, self.ended)
+        first = max(self.begun, max(ready, self.room) + command.fill)
+        self.ended = first + command.cycles
+        self.room = self.ended - command.final
+        done = self.ended + hardware.drain_cycles
+        self.line.computes.append((self.begun, done))
+        self.line.busy[2] += command.cycles
+        for place, spans in reads:
+            _mark(self.users[place].used, spans, done)
+            self.users[place].latest[0] = done
+        for place, spans in writes:
+            users = self.users[place]
+            _mark(users.made, spans, done)
+            _mark(users.used, spans, done)
+            users.latest[0] = done
+        if step.sums >= 0:
+            self.users[step.sums].latest[0] = done
 
     def _numbers(self, transfer: Transfer) -> Sequence[Span]:
         users = self.users[transfer.place]
         return users.spans(transfer.slot, transfer.rows if users.rows else 1)
 
-    def _load(self, load: Transfer, cycles: int) -> None:
-        users, spans, number = self.users[load.place], self._numbers(load), len(self.loads)
-        compute, store = _last(users.used, spans), _last(users.stored, spans)
+    def _load(self, load: Transfer) -> int:
+        """When the slots of a load are free; note what comes there."""
+        if load.kind == "parameter":
+            return 0
+        users, spans = self.users[load.place], self._numbers(load)
+        wait = max(_last(users.used, spans), _last(users.stored, spans))
         for k in users.others:
-            compute, store = max(compute, self.users[k].latest[0]), max(store, self.users[k].latest[2])
-        after = max(compute, self.stores[store].after if store >= 0 else -1, self.loads[-1].after if self.loads else -1)
-        self.loads.append(Moved(after, len(self.loads) + len(self.stores), store=False, cycles=cycles))
-        _mark(users.loaded, spans, number)
-        users.latest[1] = number
+            wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
         if users.rows:
             axis = row_axis(box_shape(load.box))
             self.homes[load.tensor] = (load.place, load.slot - (load.box[axis][0] if axis is not None else 0))
         else:
             self._put(Piece(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
+        return wait
 
     def _put(self, new: Piece, slot: int) -> None:
         """Note where a piece is, and forget what it overwrites."""
@@ -366,41 +539,19 @@ class Queues:
         there.append(new)
         self.pieces.setdefault(new.tensor, []).append(new)
 
-    def _store(self, store: Transfer, cycles: int) -> None:
-        users, spans, number = self.users[store.place], self._numbers(store), len(self.stores)
-        compute, load = _last(users.made, spans), _last(users.loaded, spans)
-        after = max(compute, self.loads[load].after if load >= 0 else -1, self.stores[-1].after if self.stores else -1)
-        self.stores.append(Moved(after, len(self.loads) + len(self.stores), store=True, cycles=cycles))
-        _mark(users.stored, spans, number)
-        users.latest[2] = number
+    def _store(self, store: Transfer) -> int:
+        """When the slots of a store are made."""
+        users, spans = self.users[store.place], self._numbers(store)
+        return max(_last(users.made, spans), _last(users.loaded, spans))
 
-    def _compute(self, step: Compute, cycles: int) -> None:
-        op, number = self.index[step.operator], len(self.computes)
-        load = store = -1
-        for place, spans in self._operands(op, step):
-            users = self.users[place]
-            load = max(load, _last(users.loaded, spans))
-            _mark(users.used, spans, number)
-            users.latest[0] = number
+    def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
+        """(place, slots) of everything that a step makes; note what comes there."""
         for name, box, place in zip(self.flow.results[op], step.boxes, step.places, strict=False):
-            if place < 0:
-                continue
-            users, axis = self.users[place], row_axis(box_shape(box))
-            first, stop = box[axis] if axis is not None else (0, 1)
-            spans = users.spans(first, stop - first)
-            load, store = max(load, _last(users.loaded, spans)), max(store, _last(users.stored, spans))
-            for k in users.others:
-                load, store = max(load, self.users[k].latest[1]), max(store, self.users[k].latest[2])
-            _mark(users.made, spans, number)
-            _mark(users.used, spans, number)
-            users.latest[0] = number
-            self.homes[self.flow.maps[name].name] = (place, 0)
-        if step.sums >= 0:
-            users = self.users[step.sums]
-            users.latest[0] = number
-            for k in users.others:
-                load, store = max(load, self.users[k].latest[1]), max(store, self.users[k].latest[2])
-        self.computes.append((cycles, load, store))
+            if place >= 0:
+                axis = row_axis(box_shape(box))
+                first, stop = box[axis] if axis is not None else (0, 1)
+                yield place, self.users[place].spans(first, stop - first)
+                self.homes[self.flow.maps[name].name] = (place, 0)
 
     def _operands(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
         """(place, slots) of everything that a step reads, and that the steps before it have put somewhere."""
@@ -444,41 +595,24 @@ class Queues:
             if needed is None or len(needed) != len(piece.box) or _meet(needed, piece.box):
                 yield piece.place, self.users[piece.place].spans(piece.number, 1)
 
-    def run(self) -> Timeline:
-        """When every step runs."""
-        waiting = sorted((*self.loads, *self.stores))
-        line = Timeline([], [], [])
-        port = engine = at = 0
-
-        def serve(until: int) -> None:
-            nonlocal port, at
-            while at < len(waiting) and waiting[at].after < until:
-                after, _, store, cycles = waiting[at]
-                start = max(port, line.computes[after][1] if after >= 0 else 0)
-                port = start + cycles
-                (line.stores if store else line.loads).append((start, port))
-                at += 1
-
-        for number, (cycles, load, store) in enumerate(self.computes):
-            serve(number)
-            start = max(engine, line.loads[load][1] if load >= 0 else 0, line.stores[store][1] if store >= 0 else 0)
-            engine = start + cycles
-            line.computes.append((start, engine))
-        serve(len(self.computes))
-        return line
-
 
 class Timeline(NamedTuple):
-    """From when until when every step holds its engine, in cycles; per queue, in the order of the program."""
+    """From when until when every command runs, in cycles; per queue, in the order of the program. Commands of one queue may overlap."""
 
     loads: list[Span]
     stores: list[Span]
     computes: list[Span]
+    busy: list[int]  # cycles of each of the three
 
     @property
     def end(self) -> int:
         """Cycles until everything is done."""
-        return max((queue[-1][1] for queue in self if queue), default=0)
+        return max((queue[-1][1] for queue in self[:3] if queue), default=0)
+
+    @property
+    def cycles(self) -> Cycles:
+        """All of it."""
+        return Cycles(max(self.busy[:2]), self.busy[2], self.end)
 
 
 def _overlap(one: Place, other: Place) -> bool:

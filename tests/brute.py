@@ -105,16 +105,18 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
             return once
         if any(traffic is Traffic.PAPER and weight_bytes(net, [name], hardware)[1] >= beta for name in names):
             return 0 if len(names) == 1 else None
+        if len(names) > 1 and counted.dram.parameter > hardware.parameter_store_bytes:
+            return None
         found: list[int] = []
         if scheme in ("lbdf", "auto") and counted.buffer_bytes < beta:
             found.append(once)
         if scheme in ("resident", "auto") and resident.need(mask) < beta:
-            found.append(once)
+            found.append(once + resident.padding(mask))
         if scheme in ("brr", "auto") and (banded := bands.cheapest(mask, beta)):
-            found.append(once + (banded.weight_passes - 1) * counted.dram.weight)
+            found.append(once - counted.dram.weight + banded.weight_bytes)
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found
-            found.append(tiles.tile(mask).dram.total if tiled else once)
+            found.append(tiles.tile(mask).dram.total + counted.dram.parameter if tiled else once)
         return min(found, default=None)
 
     return price

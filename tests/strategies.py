@@ -71,7 +71,10 @@ def random_reduction(rng: np.random.Generator) -> Graph:
 
 
 def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
-    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes."""
+    """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes.
+
+    If there is a store for parameters, it holds everything, or those of a few operators.
+    """
     elements = sum(tensor.elements for tensor in graph.tensors.values())
     size = int(rng.choice([1, 2])) if element_bytes is None else element_bytes
     aligned = rng.random() < 0.25
@@ -82,6 +85,8 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         bias_bytes=4 if rng.random() < 0.2 else None,
         dram_row_align=int(rng.choice([4, 16])) if aligned else 1,
         channel_align=int(rng.choice([2, 4])) if aligned else 1,
+        constant_align=int(rng.choice([1, 1, 4, 16])),
+        parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
 
 

@@ -288,8 +288,10 @@ def verify(costs: GroupCosts, bands: Bands, mask: int, banded: Banded, what: str
     places, steps = bands.schedule(mask, banded)
     what = f"{what} {banded} on {hardware}"
     once = costs.dram(mask)
-    planned = DramBytes(once.input, once.output, once.weight * banded.weight_passes)
+    whole, _ = costs.weight_bytes(mask)
+    planned = DramBytes(once.input, once.output, banded.pass_bytes * banded.weight_passes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
+    assert banded.pass_bytes == whole or (banded.pass_bytes > whole and hardware.constant_align > 1 and not banded.resident), what
     assert max(place.end for place in places) == banded.buffer_bytes, what
     if step_count(steps) > MOST_STEPS:
         return False
@@ -523,7 +525,7 @@ def test_groups_of_convolutions_give_the_values_of_the_reference() -> None:
 
 
 def check_bounds(found: Iterator[Group]) -> int:
-    """Whatever part of a group it is grown from promised no more than the group takes; more buffer never gives more passes."""
+    """Whatever part of a group it is grown from promised no more than the group takes; more buffer never gives more bytes of weights."""
     pairs = 0
     for what, rng, _, bands, mask in found:
         choices = bands.choices(mask)
@@ -532,19 +534,17 @@ def check_bounds(found: Iterator[Group]) -> int:
             part |= 1 << op
             assert bands.floor(part) <= min((choice.buffer_bytes for choice in choices), default=NEVER), f"{what}, grown from {part:b}"
             pairs += bool(choices)
-        assert all(any(c.weight_passes <= b.weight_passes and c.buffer_bytes <= b.buffer_bytes for c in choices) for b in bands.candidates(mask)), (
-            what
-        )
+        assert all(any(c.weight_bytes <= b.weight_bytes and c.buffer_bytes <= b.buffer_bytes for c in choices) for b in bands.candidates(mask)), what
         assert bands.least(mask) == min((b.buffer_bytes for b in bands.candidates(mask)), default=NEVER), what
-        passes = [c.weight_passes for c in choices]
-        assert passes == sorted(passes), what
+        moved = [c.weight_bytes for c in choices]
+        assert moved == sorted(moved), what
         for size in rng.integers(1, 2 * choices[0].buffer_bytes, 4).tolist() if choices else ():
             cheapest = bands.cheapest(mask, size)
             fitting = [b for b in bands.candidates(mask) if b.buffer_bytes < size]
             assert (cheapest is None) == (not fitting), what
             if cheapest is not None:
-                wanted = min((b.weight_passes, b.buffer_bytes) for b in fitting)
-                assert (cheapest.weight_passes, cheapest.buffer_bytes) == wanted, what
+                wanted = min((b.weight_bytes, b.buffer_bytes) for b in fitting)
+                assert (cheapest.weight_bytes, cheapest.buffer_bytes) == wanted, what
     return pairs
 
 

@@ -20,7 +20,6 @@ from search.exact import solve
 from search.partition import Partitions
 from search.problem import Problem
 
-ENOUGH = 1 << 40  # bytes of buffer in which everything fits that fits anywhere
 
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
@@ -69,6 +68,11 @@ class Need:
 def need_of(costs: GroupCosts, mask: int) -> Need:
     """What takes how much of the buffer."""
     beta, price = costs.hardware.buffer_bytes, costs.price(mask)
+    if not costs.parameters_fit(mask):
+        store = costs.hardware.parameter_store_bytes
+        return Need(
+            costs.least_need(mask)[0], 0, beta, (), 0, f"its parameters take {costs.parameter_bytes(mask):,} B, and their store has {store:,}"
+        )
     runs = price is not None and price.mode in ("lbdf", "resident", "brr")
     least = costs.least_need(mask)
     if least[1] == NEVER:
@@ -182,9 +186,7 @@ class Repair:
 
 def whole_bytes(costs: GroupCosts, mask: int) -> int:
     """DRAM bytes of the group where the buffer is large enough: every tensor once."""
-    price = costs.price(mask)
-    once = price is None or price.mode in ("lbdf", "resident")
-    return (costs if once else costs.at(ENOUGH)).dram(mask).total
+    return costs.once(mask).total
 
 
 def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float) -> Repair:

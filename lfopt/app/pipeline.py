@@ -180,7 +180,7 @@ def write_result(
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     groups = plan_groups(costs, result.groups, bands)
     if isinstance(groups, DoesNotFit):
-        raise InvalidPlan(f"the {result.method} search returned a group of {groups.needed:,} B for a buffer of {groups.available:,} B")
+        raise InvalidPlan(f"the {result.method} search returned a group of {groups.needed:,} B for a {groups.store} of {groups.available:,} B")
     folder.mkdir(parents=True, exist_ok=True)
     onnx_file = folder / "simplified.onnx"
     save(graph, onnx_file)

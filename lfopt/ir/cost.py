@@ -58,4 +58,5 @@ class DoesNotFit:
     needed: int  # bytes: F_beta
     available: int  # bytes: beta; valid means needed < available
     per_tensor: tuple[RingNeed, ...]  # in the order in which the schedule meets them
-    per_weight: tuple[tuple[str, int], ...]  # (operator, bytes of its weights)
+    per_weight: tuple[tuple[str, int], ...]  # (operator, bytes of its weights); ("parameters of ...", bytes) where those do not fit their store
+    store: Literal["buffer", "parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available

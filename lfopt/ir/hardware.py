@@ -12,6 +12,7 @@ from lfopt.ir.errors import InvalidConfig
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
+LEAST_0 = frozenset("parameter_store_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split())  # fields that may be 0
 
 
 def round_up(value: int, step: int) -> int:
@@ -58,14 +59,24 @@ class Hardware:
     accumulator_bytes: int = 4  # one partial sum held on chip
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
     channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this
+    constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
+    parameter_store_bytes: int = 0  # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands, uncounted
+    parameter_channels: int = 16  # output channels whose factors make one row of parameters
     mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution) that meet in one cycle
     mac_columns: int = 16  # MAC array: output channels made side by side
     weight_port_bytes: int = 64  # per cycle, from the buffer into the weights of the MAC array, while it works with those before
     accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
+    accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
+    window_columns: int = 4  # neighbouring pixels of a row that are read in one cycle: columns of the kernel of pools, depthwise and narrow convolutions
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
-    start_cycles: int = 8  # that a step takes beside its work, and a contraction with each further tile of output channels
-    port_bytes: int = 16  # per cycle, between DRAM and the buffer; loads and stores share the port
-    port_latency: int = 40  # cycles of each transfer before its first byte
+    start_cycles: int = 8  # that a command is set up; hidden behind the one before, unless it waits for something
+    weight_latency: int = 6  # cycles before the first weights of a command arrive; hidden likewise
+    drain_cycles: int = 10  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
+    port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
+    port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
+    transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
+    queue_depth: int = 8  # commands of a queue (loads, stores, computations) that wait or run, before the program waits
+    dispatch_cycles: int = 4  # between two commands of the program
     clock_hz: int = 1_000_000_000
     overlap: bool = True  # whether transfers and computation run at the same time
     energy: Energy = field(default_factory=Energy)
@@ -73,7 +84,7 @@ class Hardware:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            value, least = getattr(self, entry.name), 0 if entry.name in ("port_latency", "start_cycles") else 1
+            value, least = getattr(self, entry.name), 0 if entry.name in LEAST_0 else 1
             if entry.name in ("name", "energy") or (entry.name in ("weight_bytes", "bias_bytes") and value is None):
                 continue
             if entry.name == "overlap":
@@ -107,7 +118,15 @@ class Hardware:
             shape[axis] = 1
         return prod(shape) * self.element_bytes
 
-    def constant_bytes(self, elements: int, *, bias: bool) -> int:
-        """Bytes of a weight (or bias) tensor, on chip and in DRAM."""
+    def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
+        """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each rounded up for itself.
+
+        >>> Hardware(1024, element_bytes=1, constant_align=16).constant_bytes(20, bias=False, pieces=2)
+        32
+        """
+        return pieces * round_up(elements // max(pieces, 1) * self.constant_element_bytes(bias=bias), self.constant_align)
+
+    def constant_element_bytes(self, *, bias: bool) -> int:
+        """Bytes of one weight (or bias) in its block."""
         per_element = self.bias_bytes if bias else self.weight_bytes
-        return elements * (self.element_bytes if per_element is None else per_element)
+        return self.element_bytes if per_element is None else per_element

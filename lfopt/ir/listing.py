@@ -5,7 +5,8 @@
       compute conv1[0:1, 0:32, 1:2, 0:112] -> p3  by 0,0,1,0
     }
 
-A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot, and the Gather that it serves). A
+A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot, and the Gather that it serves); place
+`-` is the store for parameters, and what is loaded there is named by the operator that needs it. A
 Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` is what it reads of what it folds
 (input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums. `by` is how far a step moves in one
 turn of each loop around it, outermost first.
@@ -33,7 +34,7 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             yield from listing(node.body, depth + 1)
             yield f"{pad}}}"
         elif isinstance(node, Transfer):
-            where = f"{node.place}.{node.slot}" + (f"+{node.offset}" if node.offset else "")
+            where = f"{'-' if node.place < 0 else node.place}.{node.slot}" + (f"+{node.offset}" if node.offset else "")
             gather = f" gather {_name(node.gather)}" if node.gather else ""
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
@@ -67,7 +68,7 @@ MOVE = rf"-?{NUMBER}(?:,-?{NUMBER})*"
 MOVES = rf"(?: by (?P<moves>{MOVE}(?: / {MOVE})*))?"
 TRANSFER = re.compile(
     rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill) "
-    rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) (?P<place>{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
+    rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) (?P<place>-|{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
     rf"(?: gather (?P<gather>{NAME}))?{MOVES}"
 )
 COMPUTE = re.compile(
@@ -114,7 +115,7 @@ def _transfer(found: re.Match[str]) -> Transfer:
         kind=found["kind"],  # type: ignore[arg-type]
         rows=int(found["rows"]),
         row_bytes=int(found["row"]),
-        place=int(found["place"]),
+        place=-1 if found["place"] == "-" else int(found["place"]),
         slot=int(found["slot"]),
         offset=int(found["offset"] or 0),
         gather=_unquoted(found["gather"] or ""),

@@ -56,11 +56,16 @@ class PlannedGroup:
 class DramTensor:
     """Where a map or constant lies in DRAM. Rows are stored one after the other; within a row, the other axes in order."""
 
-    name: str
-    role: Literal["input", "output", "map", "weight"]
+    name: str  # of parameters: see `parameters_of`
+    role: Literal["input", "output", "map", "weight", "parameter"]
     address: int  # bytes from the start of the plan's memory
     rows: int
     row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`
+
+
+def parameters_of(operator: str) -> str:
+    """What an operator's parameters in DRAM are called."""
+    return f"parameters of {operator}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +84,7 @@ class Totals:
     dram_bytes: int
     layer_by_layer_bytes: int  # every operator alone, every tensor once
     epilogue_fused_bytes: int  # today's compilers: elementwise operators join their producer; every tensor once
-    compulsory_bytes: int  # weights, graph inputs and graph outputs once
+    compulsory_bytes: int  # weights, parameters, graph inputs and graph outputs once
     lower_bound_bytes: int  # proven: no scheme of this space moves less
     gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
     proof: Proof

@@ -12,7 +12,7 @@ from lfopt.ir.cost import DramBytes, Mode
 from lfopt.ir.hardware import Hardware
 from lfopt.ir.plan import Totals
 
-Role = Literal["input", "output", "map", "weight"]
+Role = Literal["input", "output", "map", "weight", "parameter"]
 Timing = Literal["exact", "extrapolated", "formula"]
 
 

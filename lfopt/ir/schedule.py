@@ -44,12 +44,12 @@ class Transfer:
     """A copy of a box between DRAM and the buffer."""
 
     store: bool  # False: from DRAM to the buffer
-    tensor: str  # a map, a view of one, or a constant, as DRAM holds it
-    box: Box  # in the tensor's own axes
+    tensor: str  # a map, a view of one, or a constant, as DRAM holds it; of kind parameter: the operator that needs them
+    box: Box  # in the tensor's own axes; of parameters: bytes
     kind: ByteClass
     rows: int  # pieces in DRAM
     row_bytes: int  # that each piece moves, padding of rows in DRAM included
-    place: int  # index into the group's places
+    place: int  # index into the group's places; -1: the store for parameters, beside the buffer
     slot: int  # number of the first row, or of the weight block; row k of the box has number slot + k
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
     gather: str = ""  # a Gather from a constant: the rows that its indices name go straight into its result, which is `tensor`

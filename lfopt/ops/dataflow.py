@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from lfopt.ir import Graph, Operator, Tensor, row_axis
+from lfopt.ir import Box, Graph, Operator, Tensor, box_elements, row_axis, whole
 from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
@@ -35,6 +35,7 @@ class Weight:
     elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
     bias: bool
     gathered: bool = False  # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own is needed
+    pieces: int = 1  # in which they lie in DRAM: of what is gathered, see `gathered_pieces`
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,4 +259,14 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
             continue
         gathered = row.kind == "Gather" and index == 0
         elements = prod(call.result) if gathered else graph.tensors[name].elements
-        yield Weight(name, elements, bias=index == row.bias, gathered=gathered)
+        pieces = gathered_pieces(call, whole(call.result)) if gathered else 1
+        yield Weight(name, elements, bias=index == row.bias, gathered=gathered, pieces=pieces)
+
+
+def gathered_pieces(call: Call, box: Box) -> int:
+    """Pieces in which a box of the result of a Gather from a constant lies in DRAM: runs along the last axis, where that is not gathered along.
+
+    However the box is parted along other axes, the pieces stay the same.
+    """
+    rank = len(call.shape(0))
+    return box_elements(box[:-1] if call.attribute("axis", 0) % rank < rank - 1 and box_elements(box) else box)

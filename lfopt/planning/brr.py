@@ -1,7 +1,7 @@
 """What a group takes whose sinks are made in bands of rows while weights stream past (BRR, buffer requirement reduction), as it can be executed.
 
     F_beta = rows held of every full map  +  slices and partial sums of the largest segment  +  two of the largest weight blocks
-    F_D    = external inputs once each  +  maps needed outside once each  +  T x weights and biases
+    F_D    = external inputs once each  +  maps needed outside once each  +  T x weights and biases, each block rounded up as blocks are
 
 In band b of T, a sink of H rows makes rows ceil(b H / T) up to ceil((b + 1) H / T). Full maps keep what this band or a later one still reads;
 external inputs are full. A slice keeps no rows: what two bands share of it is computed twice. Segments run one after the other and share their space.
@@ -46,6 +46,12 @@ class Banded:
     start: Start
     bands: int
     resident: bool  # whether all weights stay on chip
+    pass_bytes: int  # DRAM bytes of the weights each time that they are loaded
+
+    @property
+    def weight_bytes(self) -> int:
+        """DRAM bytes of the weights, all passes together."""
+        return self.weight_passes * self.pass_bytes
 
 
 class Grid:
@@ -121,9 +127,9 @@ class Bands:
     # -- what is asked -----------------------------------------------------------------------------------------------------------------------
 
     def cheapest(self, mask: int, buffer_bytes: int) -> Banded | None:
-        """The fewest weight passes that fit the buffer (strictly), with the least buffer; None if nothing fits or the group cannot run so.
+        """The fewest bytes of weights that fit the buffer (strictly), with the least buffer; None if nothing fits or the group cannot run so.
 
-        More buffer never gives more passes.
+        More buffer never gives more bytes.
         """
         if self.floor(mask) >= buffer_bytes or (mask not in self._choices and self.least(mask) >= buffer_bytes):
             return None
@@ -153,10 +159,10 @@ class Bands:
         return self._least[mask]
 
     def choices(self, mask: int) -> tuple[Banded, ...]:
-        """Fewer and fewer bytes of buffer for more and more weight passes; empty if the group cannot run so."""
+        """Fewer and fewer bytes of buffer for more and more bytes of weights, pass after pass; empty if the group cannot run so."""
         if mask not in self._choices:
             best: list[Banded] = []
-            for choice in sorted(self.candidates(mask), key=lambda choice: (choice.weight_passes, choice.buffer_bytes, choice.bands)):
+            for choice in sorted(self.candidates(mask), key=lambda choice: (choice.weight_bytes, choice.buffer_bytes, choice.bands)):
                 if not best or choice.buffer_bytes < best[-1].buffer_bytes:
                     best.append(choice)
             self._choices[mask] = tuple(best)
@@ -204,11 +210,12 @@ class Bands:
                 continue
             sizes = self._map_bytes(draft, self._needs(mask, draft, self._made(mask, draft, grid), grid))
             block = max((slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing), default=0)
+            by_blocks = held_bytes + sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
             for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
                 rows = -(-tall // bands)
                 if all_bytes:
-                    found.append(Banded(bands, rows, size + SLOTS * block + held_bytes, start, bands, resident=False))
-                found.append(Banded(1, rows, size + all_bytes, start, bands, resident=True))
+                    found.append(Banded(bands, rows, size + SLOTS * block + held_bytes, start, bands, resident=False, pass_bytes=by_blocks))
+                found.append(Banded(1, rows, size + all_bytes, start, bands, resident=True, pass_bytes=all_bytes))
         return found
 
     def _needed(self, reads: RowReads, stop: Ints) -> Ints:

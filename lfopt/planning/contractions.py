@@ -115,10 +115,10 @@ class Bands(_Contraction):
         """Times that the weights are loaded."""
         return len(self.strips) * ceil(self.height / rows)
 
-    @property
+    @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of the head's weights and bias in one pass."""
-        return self.constant_bytes(whole(self.work.shape))
+        """DRAM bytes of the head's weights and bias in one pass, block by block."""
+        return sum(times * self.constant_bytes(block) for block, times in Counter(map(extents_of, self.blocks)).items())
 
     def dram(self, rows: int) -> DramBytes:
         """Bytes that the schedule moves."""
@@ -131,7 +131,7 @@ class Bands(_Contraction):
             written += layout.map_bytes(strip) * len(self.finish.outside)
             before = {**loads, **beside}
         passes = self.passes(rows)
-        weight += passes * self.constant_bytes(whole(self.work.shape))
+        weight += passes * self.weight_bytes
         if self.second is not None:
             read += passes * sum(layout.map_bytes(footprint(self.call, 1, block)) for block in self.blocks)
         return DramBytes(input=read, output=written, weight=weight)
@@ -294,7 +294,7 @@ class Slices(_Contraction):
 
     @cached_property
     def weight_bytes(self) -> int:
-        """DRAM bytes of operand 1 in one pass."""
+        """DRAM bytes of operand 1 in one pass, at the least: if its blocks were not rounded up one by one."""
         box = whole(self.work.shape)
         return self._weight_bytes(box, (0, self.depth)) + (self.layout.map_bytes(footprint(self.call, 1, box)) if self.second else 0)
 
@@ -313,9 +313,14 @@ class Slices(_Contraction):
                 written += times * blocks * end.output
                 read += times * blocks * end.input
                 weight += times * blocks * end.weight
-        everything = whole(self.work.shape)
-        weight += passes * self._weight_bytes(everything, (0, self.depth)) + (passes if count > 1 else 1) * self._bias_bytes(everything)
+        weight += passes * self._once(("all weights", grid.channels, grid.inputs), lambda: self._all_weights(extents, grid.inputs))
+        weight += (passes if count > 1 else 1) * sum(times * self._bias_bytes(block) for block, times in extents.items())
         return DramBytes(input=read, output=written, weight=weight)
+
+    def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
+        """DRAM bytes of operand 1, a constant, in one pass: by blocks of the result, and slices of so many input channels."""
+        slices = Counter(stop - start for start, stop in spans(self.depth, inputs))
+        return sum(m * n * self._weight_bytes(block, (0, depth)) for (block, m), (depth, n) in product(blocks.items(), slices.items()))
 
     def _input_bytes(self, grid: Grid) -> int:
         """DRAM bytes of operand 0."""
@@ -378,7 +383,7 @@ class Slices(_Contraction):
         for k, (span, patch) in enumerate(parts):
             steps: list[Step] = []
             name = self.data.source.name
-            if self._changed(name, patch):
+            if self._changed(name, patch) and box_elements(patch):
                 steps.append(self.layout.load(name, patch, at[name]))
             if self.second is not None:
                 name, box = self.second.source.name, footprint(self.call, 1, out, inputs=span)
@@ -407,7 +412,7 @@ def read_spans(reads: RowReads, step: int) -> dict[Span, Span]:
     found: dict[Span, Span] = {}
     for start, stop in spans(reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1
-        found[start, stop] = (low, high) if low < high else (0, 0)
+        found[start, stop] = (low, high) if low < high else (reads.rows_in, 0)  # of nothing: only what closes a gap, see below
     covered = 0
     for k, (made, (start, stop)) in enumerate(found.items()):
         found[made] = (min(start, covered), reads.rows_in if k == len(found) - 1 else max(stop, covered))

@@ -1,7 +1,7 @@
 """What a fusion group costs: DRAM bytes, buffer bytes, and whether it may run at all.
 
-    F_D  = external inputs once each  +  maps needed outside once each  +  weights and biases once (mode brr: once per band)
-    valid iff F_beta < beta
+    F_D  = external inputs once each  +  maps needed outside once each  +  weights and biases once (mode brr: once per band)  +  parameters once
+    valid iff F_beta < beta, and the parameters of several operators fit the store for them
 
 F_beta is that of the mode: `lbdf` (line buffers), `resident` (maps whole), `brr` (bands of rows, weights streamed). Scheme `auto` takes, per group,
 the mode that moves the fewest bytes. A single operator may always run, and so may an operator followed by elementwise operators (its epilogue): if
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, InvalidConfig, RingNeed, Scheme
 from lfopt.ir.cost import Mode
 from lfopt.ops import OPAQUE, Dataflow, bits
+from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.planning.brr import NEVER, Banded, Bands
 from lfopt.planning.epilogue import families, followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
@@ -62,6 +63,7 @@ class GroupCosts:
         self.scheme: Scheme = scheme
         self.epilogue = epilogue
         self._line, self._resident, self._bands = (scheme in (mode, "auto") for mode in ("lbdf", "resident", "brr"))
+        self.parameters = [parameter_bytes(call, hardware.parameter_channels) if hardware.parameter_store_bytes else 0 for call in dataflow.calls]
         self.line_buffers = LineBuffers(dataflow)
         self.tiles = Tiles(dataflow, hardware, self.line_buffers.ring_rows)
         self._grown: dict[int, tuple[Floor, int]] = {}  # per group: floor, DRAM bytes if every tensor moves once
@@ -74,7 +76,8 @@ class GroupCosts:
         uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
         data = {w.name for weights in dataflow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
         for weights in dataflow.weights:
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias and w.name not in data) for w in weights}
+            bias = {w.name for w in weights if w.bias} - data
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.name in bias, pieces=w.pieces) for w in weights}
             own = {key: size for key, size in sizes.items() if key[1] or uses[key[0]] == 1}
             self._own.append((sum(own.values()), sum(size for (_, gathered), size in own.items() if not gathered)))
             self._shared.append(tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own))
@@ -128,6 +131,8 @@ class GroupCosts:
         flow = self.dataflow
         first = (mask & -mask).bit_length() - 1
         single = mask & (mask - 1) == 0
+        if not self.parameters_fit(mask):
+            return None
         if flow.specs[first] is OPAQUE and single:
             return Cost(sum(self._once(mask)), self.buffer_bytes(mask), "opaque")
         if mask & self.excluded and single:
@@ -136,10 +141,15 @@ class GroupCosts:
         floor, once = self._grown.get(mask) or (None, sum(self._once(mask)))
         if self._line and (floor is None or floor.line < beta) and (needed := self.buffer_bytes(mask)) < beta:
             return Cost(once, needed, "lbdf")
+        best = None
         if self._resident and (floor.peak.bytes if floor else self.resident.least(mask)) < beta and (needed := self.resident.need(mask)) < beta:
-            return Cost(once, needed, "resident")
-        banded = self.banded(mask) if self._bands else None
-        best = None if banded is None else Cost(self._banded_dram(mask, banded).total, banded.buffer_bytes, "brr")
+            best = Cost(once + self.resident.padding(mask), needed, "resident")
+            if best.dram_bytes == once:
+                return best
+        if self._bands and (banded := self.banded(mask)) is not None:
+            moved = self._banded_dram(mask, banded).total
+            if best is None or moved < best.dram_bytes:
+                best = Cost(moved, banded.buffer_bytes, "brr")
         if single or (self.epilogue and not mask & self.excluded and self.is_epilogue_group(mask)):
             moved = self._tiled_dram(mask).total
             if best is None or moved < best.dram_bytes:
@@ -157,7 +167,8 @@ class GroupCosts:
             return self._tiled_dram(mask)
         if mode == "brr" and (banded := self.banded(mask)):
             return self._banded_dram(mask, banded)
-        return self._once_by_class(mask)
+        found = self.once(mask)
+        return found + DramBytes(weight=self.resident.padding(mask)) if mode == "resident" else found
 
     def weight_passes(self, mask: int) -> int:
         """Times that the group's weights are loaded, in the mode that `evaluate` chose."""
@@ -181,19 +192,21 @@ class GroupCosts:
         found = self.price(mask)
         return found.mode if found else None
 
-    def _once_by_class(self, mask: int) -> DramBytes:
-        read, written, weights = self._once(mask)
-        return DramBytes(input=read, output=written, weight=weights)
+    def once(self, mask: int) -> DramBytes:
+        """DRAM bytes of a group by class with every tensor once: no mode moves less."""
+        read, written, weights, parameters = self._once(mask)
+        return DramBytes(input=read, output=written, weight=weights, parameter=parameters)
 
     def _banded_dram(self, mask: int, banded: Banded) -> DramBytes:
-        read, written, weights = self._once(mask)
-        return DramBytes(input=read, output=written, weight=weights * banded.weight_passes)
+        return replace(self.once(mask), weight=banded.weight_bytes)
 
     def _tiled_dram(self, mask: int) -> DramBytes:
-        return self.tile(mask).dram if self.traffic is Traffic.TILED else self._once_by_class(mask)
+        if self.traffic is Traffic.TILED:
+            return self.tile(mask).dram + DramBytes(parameter=self.parameter_bytes(mask))
+        return self.once(mask)
 
-    def _once(self, mask: int) -> tuple[int, int, int]:
-        """(input, output, weight) bytes with every tensor once."""
+    def _once(self, mask: int) -> tuple[int, int, int, int]:
+        """(input, output, weight, parameter) bytes with every tensor once."""
         flow = self.dataflow
         touched: set[int] = set()
         read = written = 0
@@ -206,7 +219,15 @@ class GroupCosts:
             for m in flow.results[i]:
                 if flow.is_output[m] or flow.readers[m] & ~mask:
                     written += self._map_bytes[m]
-        return read, written, self.weight_bytes(mask)[0]
+        return read, written, self.weight_bytes(mask)[0], self.parameter_bytes(mask)
+
+    def parameter_bytes(self, mask: int) -> int:
+        """DRAM bytes of the parameters of the group's operators; 0 on a chip where they come with the commands."""
+        return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
+
+    def parameters_fit(self, mask: int) -> bool:
+        """Whether the store for parameters holds those of the group. What is too much for it stays so, however the group grows."""
+        return mask & (mask - 1) == 0 or self.parameter_bytes(mask) <= self.hardware.parameter_store_bytes
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
         """(DRAM bytes, buffer bytes) of the group's weights and biases; one read by several of its operators counts once."""
@@ -234,6 +255,9 @@ class GroupCosts:
     def does_not_fit(self, mask: int) -> DoesNotFit:
         """The breakdown of F_beta in the mode of the scheme that needs the least buffer."""
         beta, flow = self.hardware.buffer_bytes, self.dataflow
+        if not self.parameters_fit(mask):
+            loaded = tuple((f"parameters of {flow.operators[i].name}", self.parameters[i]) for i in bits(mask) if self.parameters[i])
+            return DoesNotFit(mask, self.parameter_bytes(mask), self.hardware.parameter_store_bytes, (), loaded, "parameter store")
         mode, needed = self.least_need(mask)
         if mode == "resident":
             return self.resident.does_not_fit(mask, beta)
@@ -272,7 +296,7 @@ class GroupCosts:
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run on any buffer: a single operator, or an epilogue group where those are allowed."""
-        return mask & (mask - 1) == 0 or (self.epilogue and self.is_epilogue_group(mask))
+        return mask & (mask - 1) == 0 or (self.epilogue and self.is_epilogue_group(mask) and self.parameters_fit(mask))
 
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""
@@ -347,7 +371,7 @@ class GroupCosts:
             if flow.is_output[m] or flow.readers[m]:
                 dram += self._map_bytes[m]
         own = self._own[op]
-        dram, floor = dram + own[0], floor + own[1]
+        dram, floor = dram + own[0] + self.parameters[op], floor + own[1]
         if bit & self._with_shared:
             have = {name for i in bits(mask & self._with_shared) for name, _ in self._shared[i]}
             extra = sum(size for name, size in self._shared[op] if name not in have)
@@ -356,7 +380,7 @@ class GroupCosts:
 
     def may_grow(self, mask: int, floor: Any) -> bool:
         """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""
-        return self._may_fit(mask, floor) or (self.epilogue and self.is_epilogue_group(mask))
+        return self.parameters_fit(mask) and (self._may_fit(mask, floor) or (self.epilogue and self.is_epilogue_group(mask)))
 
     def _may_fit(self, mask: int, floor: Any) -> bool:
         """Whether the group, or one that it is grown into, may fit in some mode of the scheme."""
@@ -377,7 +401,7 @@ class GroupCosts:
 
     @property
     def compulsory_bytes(self) -> int:
-        """Weights, graph inputs and graph outputs once, of the operators that are not excluded: no plan moves less."""
+        """Weights, parameters, graph inputs and graph outputs once, of the operators that are not excluded: no plan moves less."""
         flow = self.dataflow
         counted = flow.everything & ~self.excluded
         moved = [
@@ -385,12 +409,12 @@ class GroupCosts:
             for m, size in enumerate(self._map_bytes)
             if flow.producer[m] < 0 and flow.readers[m] & counted or flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
         ]
-        return sum(moved) + self.weight_bytes(counted)[0]
+        return sum(moved) + self.weight_bytes(counted)[0] + self.parameter_bytes(counted)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
 
-        Their weights, the graph outputs that they make, each map that they need but do not make, once, and what `least_bytes` adds.
+        Their weights and parameters, the graph outputs that they make, each map that they need but do not make, once, and what `least_bytes` adds.
         """
         flow = self.dataflow
         counted = flow.everything & ~executed & ~self.excluded
@@ -399,7 +423,7 @@ class GroupCosts:
         for i in bits(group):
             before -= self._retiled[i]
             if counted >> i & 1:
-                before -= self._own[i][0]
+                before -= self._own[i][0] + self.parameters[i]
             for operand in flow.operands[i]:
                 m = operand.map
                 if m not in seen and (flow.producer[m] < 0 or not group >> flow.producer[m] & 1):
@@ -441,7 +465,7 @@ class GroupCosts:
         for i in range(len(found)):
             follows = self.epilogue and self._follows[i]
             if not follows and not self._with_shared >> i & 1 and self._fits_in_no_mode(i):
-                found[i] = max(self.tile(1 << i).dram.total - sum(self._once(1 << i)), 0)
+                found[i] = max(self._tiled_dram(1 << i).total - sum(self._once(1 << i)), 0)
         return found
 
     def _fits_in_no_mode(self, op: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, round_up
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
 from lfopt.ops import bits
 from lfopt.planning import band_rows, tiles
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
@@ -37,6 +37,9 @@ def _planned(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> 
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
     needed, places, steps, reason = _schedule(widest, group, cost, rows)
+    if steps:
+        layout = Layout(flow, costs.hardware)
+        steps = (*(layout.load_parameters(i, costs.parameters[i]) for i in bits(group) if costs.parameters[i]), *steps)
     moved = dram_bytes(steps) if steps else costs.dram(group)
     assert moved == costs.dram(group), f"{flow.names(group)}: the steps move {moved}, the search reckoned with {costs.dram(group)}"
     return PlannedGroup(
@@ -81,7 +84,7 @@ def _schedule(widest: Widest, group: int, cost: Cost, rows: int) -> tuple[int, t
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
-    """Where the plan's tensors lie in DRAM: graph inputs, weights, then every map that a group stores, one after the other."""
+    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores, one after the other."""
     flow, hardware = costs.dataflow, costs.hardware
     layout = Layout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
@@ -99,6 +102,9 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
             add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
         add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in layout.biases))
+    for operator, size in zip(flow.operators, costs.parameters, strict=True):
+        if size:
+            add(parameters_of(operator.name), "parameter", 1, size)
     for name in dict.fromkeys(name for group in groups for name in group.outputs):
         tensor = flow.maps[index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))

@@ -5,7 +5,7 @@ pass once, block by block, through a place of two slots, so that a block can be 
 operators of the group read is loaded once and stays from the first of them to the last, like a map.
 
     F_beta = top of the address map  +  two of the largest weight blocks
-    F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once
+    F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once, each block rounded up as blocks are
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class Resident:
         self._operands = [tuple(dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
         self._users = [readers | (1 << p if p >= 0 else 0) for readers, p in zip(dataflow.readers, dataflow.producer, strict=True)]
         self._slices: dict[tuple[int, frozenset[str]], int] = {}
+        self._paddings: dict[tuple[int, frozenset[str]], int] = {}
         self._needs: dict[int, int] = {}
 
     # -- what a group takes ------------------------------------------------------------------------------------------------------------------
@@ -111,6 +112,22 @@ class Resident:
                 self._slices[i, kept] = self._first_slice(i, kept)
             largest = max(largest, self._slices[i, kept])
         return largest
+
+    def padding(self, mask: int) -> int:
+        """DRAM bytes by which the blocks of the group's weights, each rounded up, are more than the weights whole."""
+        if self.layout.hardware.constant_align == 1:
+            return 0
+        total = 0
+        for i in bits(mask):
+            key = i, frozenset(name for name in self._shareable[i] if (self._readers[name] & mask) != 1 << i)
+            if key not in self._paddings:
+                self._paddings[key] = self._padding(*key)
+            total += self._paddings[key]
+        return total
+
+    def _padding(self, op: int, kept: frozenset[str]) -> int:
+        blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
+        return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(self._sizes[name] for name in dict(blocks))
 
     def does_not_fit(self, mask: int, available: int) -> DoesNotFit:
         """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
@@ -247,7 +264,7 @@ class Resident:
                 yield layout.load_constant(name, whole(flow.graph.shape(name)), index[name])
         if any(w.gathered for w in flow.weights[op]):
             m = flow.results[op][0]
-            yield layout.gather(flow.operators[op].name, flow.maps[m].name, whole(flow.maps[m].shape), index[m], 0)
+            yield layout.gather(op, whole(flow.maps[m].shape), index[m], 0)
 
     def _turn(self, op: int, kept: frozenset[str], span: Span | None, number: int, *, place: int, index: dict[int | str, int]) -> list[Node]:
         """Load one block of weights, if there are any, and compute what it makes."""

@@ -7,6 +7,8 @@ slice by slice, into full maps. A map that is all in one slice is full.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -77,6 +79,7 @@ class Slices:
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
+        self._passes: dict[tuple[int, bool], int] = {}
         self._slice_bytes: dict[int, int] = {}
         self._drafts: dict[int, tuple[Draft | None, Draft | None]] = {0: (Draft(), Draft())}
 
@@ -301,12 +304,38 @@ class Slices:
             self._blocks[key] = found
         return self._blocks[key]
 
+    def pass_bytes(self, op: int, *, sums: bool) -> int:
+        """DRAM bytes of the constants of an operator when they pass once, block by block."""
+        streamed = self.facts[op].streamed
+        if self.hardware.constant_align == 1:
+            return sum(self.constant_bytes[s.name] for s in streamed)
+        key = op, sums
+        if key not in self._passes:
+            call = self.dataflow.calls[op]
+            whole_sums: Sequence[tuple[Span | None, int]] = [(None, 1)]
+            inputs = _alike(self.spans(call.shape(0))) if sums else whole_sums
+            total = 0
+            for out, times in _alike(self.spans(call.result)):
+                box = self.result_box(op, out)
+                for s in streamed:
+                    parts = ((footprint(call, s.input, box, inputs=span), n) for span, n in (whole_sums if s.late else inputs))
+                    total += times * sum(n * self.layout.constant_bytes(s.name, part) for part, n in parts)
+            self._passes[key] = total
+        return self._passes[key]
+
     @cached_property
     def constant_bytes(self) -> dict[str, int]:
         """Bytes of every constant that is read as data, whole."""
         flow = self.dataflow
         names = {w.name for weights in flow.weights for w in weights if not w.gathered}
         return {name: self.layout.constant_bytes(name, whole(flow.graph.shape(name))) for name in names}
+
+
+def _alike(spans: Sequence[Span]) -> list[tuple[Span, int]]:
+    """One span of each length, and how many there are of it."""
+    counts = Counter(stop - start for start, stop in spans)
+    first = {stop - start: (start, stop) for start, stop in reversed(spans)}
+    return [(first[length], count) for length, count in counts.items()]
 
 
 def without_gaps(reads: RowReads) -> bool:

@@ -29,6 +29,7 @@ from lfopt.ir import (
     whole,
 )
 from lfopt.ops import Dataflow, RowReads, bits, keeps_rows
+from lfopt.ops.dataflow import gathered_pieces
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.ops.rows import all_rows
@@ -93,9 +94,9 @@ class Layout:
         first, stop = row_span(box)
         return (stop - first) * self.row_in_dram(box)
 
-    def gathered_bytes(self, box: Box) -> int:
+    def gathered_bytes(self, op: int, box: Box) -> int:
         """Bytes that a Gather from a constant moves for a box of its result."""
-        return self.hardware.constant_bytes(box_elements(box), bias=False)
+        return self.hardware.constant_bytes(box_elements(box), bias=False, pieces=gathered_pieces(self.flow.calls[op], box))
 
     def load(self, name: str, box: Box, place: int, slot: int | None = None) -> Transfer:
         """Load a box of a map; its rows go where their numbers say, or from `slot` on."""
@@ -121,10 +122,16 @@ class Layout:
         size = self.constant_bytes(name, box)
         return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, offset=offset)
 
-    def gather(self, operator: str, name: str, box: Box, place: int, slot: int) -> Transfer:
-        """Pick the rows of a constant that the operator's indices name, straight into a box of its result."""
-        size = self.gathered_bytes(box)
+    def gather(self, op: int, box: Box, place: int, slot: int) -> Transfer:
+        """Pick the rows of a constant that an operator's indices name, straight into a box of its result."""
+        name, size = self.flow.maps[self.flow.results[op][0]].name, self.gathered_bytes(op, box)
+        operator = self.flow.operators[op].name
         return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, gather=operator)
+
+    def load_parameters(self, op: int, size: int) -> Transfer:
+        """Load the parameters of an operator into the store beside the buffer."""
+        name = self.flow.operators[op].name
+        return Transfer(store=False, tensor=name, box=((0, size),), kind="parameter", rows=1, row_bytes=size, place=-1, slot=0)
 
 
 def row_span(box: Box) -> Span:
@@ -276,7 +283,7 @@ class Walk:
             results.append(with_rows(self.frame or whole(tensor.shape), (min(first, tensor.rows), min(stop, tensor.rows))))
             into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
-            self.steps.append(self.group.layout.gather(operator.name, flow.maps[flow.results[op][0]].name, results[0], into[0], first))
+            self.steps.append(self.group.layout.gather(op, results[0], into[0], first))
         else:
             self.steps.append(Compute(operator.name, tuple(results), tuple(into)))
         for m, box, place in zip(flow.results[op], results, into, strict=True):
@@ -370,7 +377,7 @@ class Frames:
         for frame, sources, constants in zip(self.frames, loads, weights, strict=True):
             read += sum(layout.map_bytes(box) for name, box in sources.items() if name not in self._staying(sources, before))
             constant += sum(layout.constant_bytes(name, box) for name, box in constants.items() if before.get(name) != box)
-            constant += sum(layout.gathered_bytes(frame) for i in group.members if group.gathers(i))
+            constant += sum(layout.gathered_bytes(i, frame) for i in group.members if group.gathers(i))
             written += layout.map_bytes(frame) * len(group.outside)
             before = {**constants, **sources}
         buffer_bytes = sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(loads, weights))

@@ -207,7 +207,7 @@ def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: in
 
 
 def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
-    """The largest blocks that fit; where rows in DRAM are padded, whichever of them moves least."""
+    """The largest blocks that fit; where rows or blocks of constants are padded, whichever of them moves least."""
 
     def blocks(size: int) -> tuple[tuple[int, int], ...]:
         return ((axis, size), *others) if axis == CHANNELS else (*others, (axis, size))
@@ -225,7 +225,8 @@ def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: i
             found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
             yield found
             best = found if best is None or _order(found) < _order(best) else best
-            if work.layout.hardware.dram_row_align == 1 or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
+            plain = work.layout.hardware.dram_row_align == work.layout.hardware.constant_align == 1
+            if plain or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
                 return
 
 

@@ -1,6 +1,7 @@
 """Slices as wide as fit: groups in modes resident and brr run in fewer, longer steps for the same bytes.
 
-Slices as narrow as the chip can decide what is legal and what it costs; a plan then gives them what buffer is left over.
+Slices as narrow as the chip can decide what is legal and what it costs; a plan then gives them what buffer is left over. Where wider blocks of
+constants would save padding, they are left as they are: a plan moves what the search was told.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Widest:
                 self._resident[width] = Resident(costs.dataflow, costs.hardware, width)
             if self._resident[width].need(mask) >= costs.hardware.buffer_bytes:
                 break
-            found = self._resident[width]
+            if self._resident[width].padding(mask) == costs.resident.padding(mask):
+                found = self._resident[width]
         return found
 
     def bands(self, mask: int) -> tuple[Bands, Banded]:
@@ -51,5 +53,6 @@ class Widest:
             choice = self._bands[width].like(mask, banded)
             if choice is None or choice.buffer_bytes >= costs.hardware.buffer_bytes:
                 break
-            found = self._bands[width], choice
+            if choice.pass_bytes == banded.pass_bytes:
+                found = self._bands[width], choice
         return found

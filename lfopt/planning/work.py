@@ -45,7 +45,7 @@ class Work:
         flow, hardware = self.flow, self.layout.hardware
         read = {o.source.map for o in self.group.operands(as_seen=False)}
         constants = {name: whole(flow.graph.tensors[name].shape) for name in self.group.constants()}
-        gathered = sum(self.layout.gathered_bytes(whole(self.shape)) for i in self.group.members if self.group.gathers(i))
+        gathered = sum(self.layout.gathered_bytes(i, whole(self.shape)) for i in self.group.members if self.group.gathers(i))
         return DramBytes(
             input=sum(hardware.dram_bytes(flow.maps[m]) for m in read),
             output=sum(hardware.dram_bytes(flow.maps[m]) for m in self.group.outside),
@@ -96,8 +96,8 @@ class Work:
         return max(read - reads.rows_in, 0) * (prod(source) // reads.rows_in) * self.layout.hardware.element_bytes
 
     def unpadded(self, frames: Sequence[Box]) -> int:
-        """DRAM bytes of running frame by frame if rows were not padded: this never falls as frames get smaller."""
-        plain = Layout(self.flow, replace(self.layout.hardware, dram_row_align=1))
+        """DRAM bytes of running frame by frame if neither rows nor blocks of constants were padded: this never falls as frames get smaller."""
+        plain = Layout(self.flow, replace(self.layout.hardware, dram_row_align=1, constant_align=1))
         return Frames(plain, self.mask, self.rings, frames).cost()[0].total
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Hardware, Span
+from lfopt.ir import DramBytes, Hardware, Span, round_up
+from lfopt.ops.integer import Arithmetic, arithmetic, table
 from lfopt.ops.table import OPAQUE
 from simulator.recount.network import Network, Read
 
@@ -47,6 +48,7 @@ def moved_once(net: Network, group: Sequence[str], hardware: Hardware) -> Moved:
         input=sum(hardware.dram_bytes(net.tensor(name)) for name in inputs),
         output=sum(hardware.dram_bytes(net.tensor(name)) for name in outputs),
         weight=weight_bytes(net, group, hardware)[0],
+        parameter=sum(parameter_bytes(net, op, hardware) for op in group),
     )
     return Moved(dram, tuple(inputs), tuple(outputs))
 
@@ -65,12 +67,38 @@ def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tu
     gathered = 0
     for op in members:
         for constant in net.constants[op]:
-            size = hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)
             if constant.gathered:
-                gathered += size
+                gathered += hardware.constant_bytes(constant.elements, bias=False, pieces=constant.runs)
             else:
-                shared[constant.name] = size
+                shared[constant.name] = hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)
     return sum(shared.values()) + gathered, sum(shared.values())
+
+
+def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
+    """Bytes that an operator on quantised maps has in the store beside the buffer: 5 for each channel of rows of channels, or tables of 256."""
+    call, result = net.calls[op], net.tensor(net.makes[op][0])
+    if not hardware.parameter_store_bytes or result.quantization is None:
+        return 0
+    how = arithmetic(call)
+    if how is Arithmetic.SUMS:
+        columns = call.operator.kind in ("Gemm", "MatMul")
+        channels = (result.shape[-1] if len(call.shape(1)) > 1 else 1) if columns else result.shape[1]
+        return 5 * round_up(channels, hardware.parameter_channels)
+    if how is Arithmetic.TABLE:
+        entries = table(call)
+        (source,) = (net.tensor(read.seen) for read in net.reads[op])
+        least, most = int(entries.min()), int(entries.max())
+        asked = range(256) if source.dtype == "uint8" else (*range(128), *range(-128, 0))
+        return 0 if entries.tolist() == [min(max(value, least), most) for value in asked] else 256
+    stored = {(tensor.dtype, tensor.quantization) for tensor in (result,)}
+    if how is Arithmetic.CHOICE:
+        given = (net.tensor(name) for i, name in enumerate(call.operator.inputs) if name and i not in net.specs[op].parameters)
+        return 256 * sum((tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization)
+    if how in (Arithmetic.EXTREME, Arithmetic.MOVE):
+        first = net.tensor(call.operator.inputs[0])
+        made = (net.tensor(name) for name in net.makes[op])
+        return 256 * sum((first.dtype, first.quantization) != (tensor.dtype, tensor.quantization) for tensor in made if tensor.quantization)
+    return 0
 
 
 # -- the line-buffer schedule ----------------------------------------------------------------------------------------------------------------

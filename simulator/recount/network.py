@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -34,6 +34,13 @@ class Constant:
     elements: int  # that one load moves
     bias: bool
     gathered: bool  # rows of it go straight into the operator's result
+    runs: int = 1  # of elements that lie side by side in DRAM; each takes up whole units there
+
+
+def gathered_runs(call: Call, extents: Sequence[int]) -> int:
+    """Runs of elements side by side in DRAM that a Gather picks for a box of its result: whole last axes of the data, or single elements."""
+    by_element = call.attribute("axis", 0) in (-1, len(call.shape(0)) - 1)
+    return prod(extents) if by_element or not prod(extents) else prod(extents) // extents[-1]
 
 
 class Network:
@@ -74,7 +81,8 @@ class Network:
                 if index not in row.parameters and self.tensor(tensor).elements > 1:
                     gathered = operator.kind == "Gather" and index == 0
                     moved = self.tensor(self.makes[name][0] if gathered else tensor)
-                    self.constants[name].append(Constant(tensor, index, moved.elements, index == row.bias, gathered))
+                    runs = gathered_runs(call, moved.shape) if gathered else 1
+                    self.constants[name].append(Constant(tensor, index, moved.elements, index == row.bias, gathered, runs))
             elif tensor in self.behind:
                 self.reads[name].append(self._read(call, row, index, tensor))
                 source = self.behind[tensor]

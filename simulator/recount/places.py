@@ -56,7 +56,7 @@ def _where(schedule: Schedule) -> Iterator[str]:
 def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
     """Let the places know what is written to them; what that is."""
     found: list[set[Tenant]] = [set() for _ in rings]
-    for step, piece in schedule.transfers:
+    for step, piece in schedule.moves:
         if not step.store and all(piece.extents):
             size = moved(schedule, step, piece)[1] if step.tensor in schedule.constants else 0
             rings[step.place].writes.append(Write(piece, piece.leaf.start(len(piece.extents)), step.offset, size))
@@ -103,7 +103,7 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
 def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:
     """What goes to a place and what is stored from there, with the number of the first slot."""
     yield from ((write.piece, write.number) for write in ring.writes)
-    for step, piece in schedule.transfers:
+    for step, piece in schedule.moves:
         if step.store and schedule.group.places[step.place] is ring.place:
             yield piece, piece.leaf.start(len(piece.extents))
 
@@ -137,7 +137,7 @@ class _Reads:
                 yield from self._computation(computation)
         for op, piece in self.schedule.gathers:
             yield from self._operands(piece.leaf, op, self.schedule.result(op, [piece]), range(1, 2))
-        for step, piece in self.schedule.transfers:
+        for step, piece in self.schedule.moves:
             if step.store and all(piece.extents):
                 yield from self._rows(piece.leaf, Tenant(step.tensor), Wanted(piece.leaf.times, piece.parts, piece.row_axis), place=step.place)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 
-from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span
+from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span, parameters_of
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import (
     Moved,
@@ -17,6 +17,7 @@ from simulator.recount.groups import (
     not_an_epilogue,
     not_connected,
     not_convex,
+    parameter_bytes,
     run_line_buffered,
     weight_bytes,
 )
@@ -134,6 +135,8 @@ class _Recounting:
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
         self._mode(group, members)
+        if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
+            self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
         if group.mode in ("opaque", "excluded"):
             self._expect(group, "buffer bytes", group.buffer_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.buffer_bytes >= self.hardware.buffer_bytes:
@@ -185,8 +188,10 @@ class _Recounting:
         """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
         if group.mode == "tiled" and self.plan.traffic == "tiled":
             return None
-        passes = group.weight_passes if group.mode == "brr" else 1
-        return DramBytes(once.input, once.output, once.weight * passes)
+        weight = once.weight * (group.weight_passes if group.mode == "brr" else 1)
+        if group.mode in ("brr", "resident") and self.hardware.constant_align > 1:
+            weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
+        return replace(once, weight=weight)
 
     def _line_buffers(self, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
         """The places are the rings that the group takes when it is run in its bands, and its weights, one beside the other.
@@ -220,7 +225,7 @@ class _Recounting:
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)
         read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
-        least = DramBytes(read, written, once.dram.weight)
+        least = DramBytes(read, written, once.dram.weight, once.dram.parameter)
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
@@ -233,6 +238,8 @@ class _Recounting:
             yield "memory: a tensor has two entries"
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
         wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
+        parameters = {parameters_of(op): size for op in net.operators if (size := parameter_bytes(net, op, self.hardware))}
+        wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:
             wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
         for name in sorted(claimed.keys() | wanted.keys()):
@@ -241,7 +248,7 @@ class _Recounting:
                 yield f"memory: {name!r} never moves"
             elif entry is None:
                 yield f"memory: {name!r} has no entry"
-            elif entry != (counted := self._entry(entry, wanted[name])):
+            elif entry != (counted := self._entry(entry, wanted[name], parameters.get(name, 0))):
                 yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
         end = 0
         for entry in sorted(self.plan.memory, key=lambda entry: entry.address):
@@ -249,7 +256,9 @@ class _Recounting:
                 yield f"memory: {entry.name!r} at {entry.address} lies over what is before it, up to {end}"
             end = max(end, entry.address + entry.rows * entry.row_bytes)
 
-    def _entry(self, entry: DramTensor, role: str) -> DramTensor:
+    def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:
+        if role == "parameter":
+            return DramTensor(entry.name, role, entry.address, 1, parameters)
         tensor = self.net.tensor(entry.name)
         if role == "weight":
             rows, size = 1, self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
@@ -270,7 +279,9 @@ class _Recounting:
             "dram_bytes": dram,
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
-            "compulsory_bytes": weight_bytes(net, kept, hardware)[0] + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
+            "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
+            + sum(parameter_bytes(net, op, hardware) for op in kept)
+            + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": sum(group.dram.total for group in self.plan.groups if group.mode == "excluded"),
         }
         for name, value in counted.items():

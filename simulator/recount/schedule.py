@@ -115,6 +115,11 @@ class Schedule:
         return [(step, Piece(leaf, step.tensor, box_shape(step.box), 0)) for leaf, step in steps]
 
     @cached_property
+    def moves(self) -> list[tuple[Transfer, Piece]]:
+        """Those of them that go to a place in the buffer, or come from one: all but parameters."""
+        return [(step, piece) for step, piece in self.transfers if step.kind != "parameter"]
+
+    @cached_property
     def loads(self) -> dict[str, list[Piece]]:
         """By tensor, as the load calls it."""
         return self._moves(store=False)
@@ -126,7 +131,7 @@ class Schedule:
 
     def _moves(self, *, store: bool) -> dict[str, list[Piece]]:
         found: dict[str, list[Piece]] = defaultdict(list)
-        for step, piece in self.transfers:
+        for step, piece in self.moves:
             if step.store == store and not step.gather:
                 found[step.tensor].append(piece)
         return dict(found)
@@ -134,7 +139,7 @@ class Schedule:
     @cached_property
     def gathers(self) -> list[tuple[str, Piece]]:
         """(operator, part of its result) of every Gather from a constant."""
-        return [(step.gather, piece) for step, piece in self.transfers if step.gather]
+        return [(step.gather, piece) for step, piece in self.moves if step.gather]
 
     @cached_property
     def computations(self) -> list[Computation]:
@@ -172,6 +177,10 @@ class Schedule:
 
     def _senseless_transfer(self, step: Transfer) -> str:
         net = self.net
+        if step.kind == "parameter":
+            if step.tensor not in self.members:
+                return "there is no such operator in the group"
+            return "parameters go to a store of their own" if step.store or step.gather or step.place != -1 or step.slot or step.offset else ""
         if not 0 <= step.place < len(self.group.places):
             return f"there is no place {step.place}"
         if step.gather:
@@ -202,6 +211,8 @@ class Schedule:
 
     def _limits(self, step: Transfer | Compute) -> list[tuple[int, int]]:
         """(extent of the step, extent of what it lies in) for every coordinate of its origin."""
+        if isinstance(step, Transfer) and step.kind == "parameter":
+            return [*((stop - start, LARGEST) for start, stop in step.box), (0, LARGEST)]
         if isinstance(step, Transfer):
             boxes, names, rest = [step.box], [step.tensor], [(0, LARGEST)]
         else:

@@ -10,12 +10,15 @@ from math import prod
 import numpy as np
 
 from lfopt.ir import DramBytes, Span, Transfer, round_up, row_axis
+from simulator.recount.groups import parameter_bytes
+from simulator.recount.network import gathered_runs
 from simulator.recount.progressions import Boxes, times_covered
 from simulator.recount.schedule import Computation, Piece, Schedule, describe
 
 
 def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute, and how often. `made`: of line buffers, rows of every step of every operator."""
+    yield from _parameters(schedule)
     yield from _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
@@ -42,10 +45,33 @@ def byte_problems(schedule: Schedule) -> Iterator[str]:
 def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, str]:
     """(pieces in DRAM, bytes of each, class) of a transfer, from its box alone."""
     hardware, elements = schedule.hardware, prod(piece.extents)
-    if step.gather or step.tensor in schedule.constants:
-        return 1, hardware.constant_bytes(elements, bias=not step.gather and step.tensor in schedule.net.biases), "weight"
+    if step.kind == "parameter":
+        return 1, elements, "parameter"
+    if step.gather:
+        return 1, hardware.constant_bytes(elements, bias=False, pieces=gathered_runs(schedule.net.calls[step.gather], piece.extents)), "weight"
+    if step.tensor in schedule.constants:
+        return 1, hardware.constant_bytes(elements, bias=step.tensor in schedule.net.biases), "weight"
     row_bytes = round_up(elements // max(piece.height, 1) * hardware.element_bytes, hardware.dram_row_align)
     return piece.height, row_bytes, "output" if step.store else "input"
+
+
+def _parameters(schedule: Schedule) -> Iterator[str]:
+    """Every operator that has parameters loads them, whole and once, before anything is computed; together they fit their store."""
+    loads: Counter[str] = Counter()
+    for step, piece in schedule.transfers:
+        if step.kind == "parameter":
+            loads[step.tensor] += piece.leaf.runs
+            size = parameter_bytes(schedule.net, step.tensor, schedule.hardware)
+            if step.box != ((0, size),):
+                yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
+            if any(
+                leaf.first < piece.leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter")
+            ):
+                yield f"{describe(piece.leaf)}: it is not at the head of the group"
+    for op in schedule.members:
+        wanted = int(parameter_bytes(schedule.net, op, schedule.hardware) > 0)
+        if loads[op] != wanted:
+            yield f"parameters of {op!r} are loaded {loads[op]} times, must be {wanted}"
 
 
 # -- how often -------------------------------------------------------------------------------------------------------------------------------

@@ -155,6 +155,35 @@ def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store
     assert complaint
 
 
+@pytest.mark.parametrize("change", ["dropped", "doubled", "shortened"])
+def test_a_load_of_parameters_that_is_dropped_doubled_or_shortened_is_found(change: str, tmp_path: Path) -> None:
+    plan, graph, inputs = integer_plan()
+    outputs, counted = counting(plan, graph, tmp_path / "right").count(inputs)
+    assert counted == total_dram(plan.groups) and counted.parameter and not differing(outputs, reference(graph, inputs))
+    group = next(g for g in plan.groups if g.dram.parameter)
+    step = next(step for step in group.steps if isinstance(step, Transfer) and step.kind == "parameter")
+    new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
+    wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
+    try:
+        found = counting(wrong, graph, tmp_path / "wrong").count(inputs)[1] != total_dram(plan.groups)
+    except CannotRun:
+        found = True
+    assert found
+
+
+def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+    """A quantised network with factors and tables, on a chip that loads them."""
+    for seed in range(23_000, 23_100):
+        graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=True)
+        hardware = replace(hardware, parameter_store_bytes=1 << 16, constant_align=16, buffer_bytes=1 << 16)
+        costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf")
+        if sum(size % 80 == 0 and size > 0 for size in costs.parameters) and 256 in costs.parameters:
+            plan = planned(costs, random_scheme(costs, seed))
+            if all(group.steps for group in plan.groups):
+                return plan, graph, inputs
+    raise AssertionError("no such network")
+
+
 @pytest.mark.sanitize
 def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
     """With the address sanitizer maps in DRAM are poisoned: whoever reads one but through dram_load stops the program."""

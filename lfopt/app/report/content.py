@@ -18,7 +18,6 @@ from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
 COLOURS = 8
-ENOUGH = 1 << 40  # bytes of buffer in which everything fits
 MAX_STEPS = 400_000  # of a group whose buffer is shown step by step
 Data = dict[str, Any]
 
@@ -57,10 +56,9 @@ def _classes(dram: DramBytes) -> list[int]:
 def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
     """The plan among what it is measured against: bytes by class where the classes are known."""
     flow, totals = costs.dataflow, plan.totals
-    roomy = costs.at(ENOUGH)  # every tensor once
 
     def of(groups: Sequence[int]) -> list[int]:
-        return _classes(sum((roomy.dram(group) for group in groups if not group & costs.excluded), DramBytes()))
+        return _classes(sum((costs.once(group) for group in groups if not group & costs.excluded), DramBytes()))
 
     star = plan.traffic == "tiled"  # these two count every tensor once, whatever fits
     return [
@@ -73,13 +71,13 @@ def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
 
 
 def _compulsory(costs: GroupCosts) -> list[int]:
-    """Weights, graph inputs and graph outputs of the operators that are not excluded, once."""
+    """Weights, parameters, graph inputs and graph outputs of the operators that are not excluded, once."""
     flow = costs.dataflow
     counted = flow.everything & ~costs.excluded
     sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
     read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
     written = sum(size for m, size in enumerate(sizes) if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1)
-    return _classes(DramBytes(read, written, costs.weight_bytes(counted)[0]))
+    return _classes(DramBytes(read, written, costs.weight_bytes(counted)[0], costs.parameter_bytes(counted)))
 
 
 # -- the network ---------------------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import ENOUGH, Need, Use, need_of
+from lfopt.app.explain import Need, Use, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
@@ -99,7 +99,6 @@ class _Merging:
         flow = costs.dataflow
         self.costs, self.groups, self.modes = costs, groups, modes
         self.named = named if named is not None else range(len(groups))  # how each is called
-        self.roomy = costs.at(ENOUGH)
         owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
         self.between: dict[tuple[int, int], list[int]] = {}  # maps, by the group that writes and one that reads
         for m, producer in enumerate(flow.producer):
@@ -133,10 +132,10 @@ class _Merging:
             who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
             why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
             why += ": it would have to run in the middle of the two."
-            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.roomy.dram(merged).total)
+            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.costs.once(merged).total)
         if (price := costs.price(merged)) is not None:
             return _fits(costs, (a_name, b_name), maps, merged, price, apart)
-        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.roomy.dram(merged).total)
+        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.costs.once(merged).total)
 
 
 def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: Need, saves: int) -> Cut:

@@ -109,6 +109,7 @@ function doing(group, filling, s) {
   const [code, row] = filling.doing.slice(2 * s, 2 * s + 2);
   const k = Math.floor(code / 3);
   if (code % 3 === 0) return `computes ${opName(group.ops[k])}, row ${count(row)}`;
+  if (k < 0) return "loads parameters";
   return `${code % 3 === 1 ? "loads" : "stores"} ${filling.places[k][0]}, ${filling.places[k][1] === "weight" ? "block" : "row"} ${count(row)}`;
 }
 

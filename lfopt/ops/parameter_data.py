@@ -1,0 +1,90 @@
+"""What a quantised operator needs beside its operands: factors of its channels, and tables, as the bytes that an accelerator loads.
+
+    SUMS      one row for every `channels` output channels (columns of a Gemm or MatMul), a factor of 5 bytes for each of them
+    TABLE     256 bytes; none where the table only clamps the byte
+    EXTREME   256 bytes where the scale changes
+    CHOICE    256 bytes for each operand that has to be brought to the result's scale
+    MOVE      256 bytes for each result whose scale is not the operand's
+
+All others have what they need in their commands (TERMS, PRODUCT, MEAN), or are not done by the accelerator (SLOPES, FLOAT). A factor is 40 bits, the
+lowest byte first: its multiplier in bits 0 to 30, its shift in bits 32 to 37; both are 0 where a row has more factors than there are channels.
+How many bytes there are needs no weights; what they are does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lfopt.ir import Tensor
+from lfopt.ops.call import Call
+from lfopt.ops.fixed_point import BYTES
+from lfopt.ops.integer import CHOICE, EXTREME, MOVE, SUMS, TABLE, Arithmetic, arithmetic, contraction, recoding, table
+from lfopt.ops.table import spec
+
+FACTOR_BYTES = 5
+TABLE_BYTES = 256
+SHIFT_BIT = 32  # of a factor: where its shift begins
+
+
+def parameter_bytes(call: Call, channels: int = 16) -> int:
+    """Bytes of the parameters of an operator; 0 if it needs none, or its first result is not quantised."""
+    how = _arithmetic(call)
+    if how is SUMS:
+        return -(-_channels(call) // channels) * channels * FACTOR_BYTES
+    return TABLE_BYTES * sum(1 for _ in _tables(call, how))
+
+
+def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
+    """The parameters themselves, uint8: rows of factors, or tables. Raises what `lfopt.ops.integer.contraction` raises."""
+    how = _arithmetic(call)
+    if how is not SUMS:
+        return tuple(np.ascontiguousarray(found).view(np.uint8) for found in _tables(call, how))
+    by, count = contraction(call).by, _channels(call)
+    words = np.zeros(-(-count // channels) * channels, np.uint64)
+    words[:count] = (by.multiplier | by.shift << SHIFT_BIT).astype(np.uint64)
+    rows = words.astype("<u8").view(np.uint8).reshape(-1, channels, 8)[:, :, :FACTOR_BYTES]
+    return tuple(np.ascontiguousarray(row).reshape(-1) for row in rows)
+
+
+def clamps(entries: np.ndarray, dtype: str) -> bool:
+    """Whether a table of 256 stored integers does no more than clamp what it is asked for, an integer of this type.
+
+    >>> clamps(np.arange(256, dtype=np.uint8).view(np.int8).clip(0, 100), "int8"), clamps(np.zeros(256, np.int8), "int8")
+    (True, True)
+    >>> clamps(np.arange(256, dtype=np.uint8) // 2, "uint8")
+    False
+    """
+    asked, found = np.arange(256, dtype=np.uint8).view(dtype).astype(np.int64), entries.astype(np.int64)
+    return bool((found == asked.clip(found.min(), found.max())).all())
+
+
+def _arithmetic(call: Call) -> Arithmetic | None:
+    return arithmetic(call) if call.result_tensors[0].quantization is not None else None
+
+
+def _channels(call: Call) -> int:
+    """Channels of the result, each with a factor of its own."""
+    if call.operator.kind in ("Conv", "ConvTranspose"):
+        return call.result[1]
+    return call.result[-1] if len(call.shape(1)) > 1 else 1
+
+
+def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
+    """Tables of an operator that has no factors."""
+    first, results = call.tensors[0], [tensor for tensor in call.result_tensors if tensor.quantization is not None]
+    pairs: list[tuple[Tensor | None, Tensor]] = []
+    if how is TABLE:
+        operand = next(tensor for tensor, constant in zip(call.tensors, call.constant, strict=True) if tensor is not None and not constant)
+        if not clamps(found := table(call), operand.dtype):
+            yield found
+    elif how is CHOICE:
+        parameters = spec(call.operator.kind, call.operator.domain).parameters
+        operands = [tensor for i, tensor in enumerate(call.tensors) if i not in parameters]
+        pairs = [(tensor, results[0]) for tensor in operands if tensor is not None and tensor.quantization is not None and tensor.dtype in BYTES]
+    elif how in (EXTREME, MOVE):
+        pairs = [(first, result) for result in results]
+    for before, after in pairs:
+        if before is not None and (found := recoding(before, after)) is not None:
+            yield found
