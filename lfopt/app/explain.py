@@ -20,7 +20,6 @@ from search.exact import solve
 from search.partition import Partitions
 from search.problem import Problem
 
-
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
 ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]

@@ -67,7 +67,7 @@ class Hardware:
     weight_port_bytes: int = 64  # per cycle, from the buffer into the weights of the MAC array, while it works with those before
     accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
-    window_columns: int = 4  # neighbouring pixels of a row that are read in one cycle: columns of the kernel of pools, depthwise and narrow convolutions
+    window_columns: int = 4  # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
     start_cycles: int = 8  # that a command is set up; hidden behind the one before, unless it waits for something
     weight_latency: int = 6  # cycles before the first weights of a command arrive; hidden likewise

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hw_rtl.build import Model, Parameters, available, build, lint
+from hw_rtl.build import Model, Parameters, available, lint
 from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
 from lfopt.isa.program import Command, assemble, encode
@@ -23,12 +23,6 @@ WRITABLE = (1 << 17, MEMORY_BYTES - 4096)  # guards before and behind
 CHIP_WORDS = 2048  # that random programs use
 LIMIT_CYCLES = 400_000
 WATCHDOG_CYCLES = 2000
-
-
-@pytest.fixture(scope="session")
-def model(request: pytest.FixtureRequest) -> Model:
-    assert request.config.cache is not None
-    return build(Path(request.config.cache.mkdir("rtl")), Parameters(dram_beats=1 << 16, optimization="-O1", assertions=True))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
+import fcntl
+import hashlib
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hw_rtl.build import available, tool
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.isa.program import Command, encode
 from lfopt.isa.systemverilog import package
 from lfopt.isa.tables import COMPUTATION, NO_WAIT, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
 
-pytestmark = pytest.mark.skipif(shutil.which("verilator") is None, reason="needs verilator")
+pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
 LANES = 16
 WORDS = 4096  # of the buffer
@@ -31,14 +33,32 @@ HANGS = 255  # what the bench prints instead of an error
 
 
 @pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("exec"), LANES, WORDS)
+def bench(request: pytest.FixtureRequest) -> Path:
+    """The bench, kept by the content of its sources; whoever wants it at the same time waits."""
+    assert request.config.cache is not None
+    files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), *BENCH.iterdir()]
+    digest = hashlib.sha256(package().encode() + b"".join(path.read_bytes() for path in files)).hexdigest()[:24]
+    where = Path(request.config.cache.mkdir(f"exec-{digest}"))
+    with (where / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return where / "bench" if (where / "bench").exists() else build(where, LANES, WORDS)
 
 
 def build(where: Path, lanes: int, words: int, flags: str = "-O2") -> Path:
     isa = where / "lf_isa_pkg.sv"
     isa.write_text(package())
-    command = ["verilator", "--cc", "--exe", "--build", "-O3", "-Wall", "-Wno-UNUSEDPARAM", "--top-module", "lf_exec_bench", f"-GLanes={lanes}"]
+    command = [
+        tool("verilator"),
+        "--cc",
+        "--exe",
+        "--build",
+        "-O3",
+        "-Wall",
+        "-Wno-UNUSEDPARAM",
+        "--top-module",
+        "lf_exec_bench",
+        f"-GLanes={lanes}",
+    ]
     command += [f"-GBufferWords={words}", "-Mdir", str(where), "-o", "bench", "-CFLAGS", f"-DLANES={lanes} -DBUFFER_WORDS={words} {flags}"]
     # The wheel's makefile lacks the option that names a precompiled header.
     command += ["-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include OPT_FAST= OPT_SLOW=-O1 OPT_GLOBAL=-O1", "-j", "2", str(isa)]

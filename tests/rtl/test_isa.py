@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hw_rtl.build import _tool, available
+from hw_rtl.build import available, tool
 from lfopt.isa import document, tables
 from lfopt.isa.fields import BadField, Field, Layout
 from lfopt.isa.program import BadProgram, Command, assemble, check_loops, decode, encode, listing, unrolled
@@ -111,5 +111,5 @@ def test_the_package_is_systemverilog(tmp_path: Path) -> None:
     checks = "\n".join(f'  if ($bits(lf_isa_pkg::{name}) != {layout.bits}) $error("{name}");' for name, layout in sizes.items())
     (tmp_path / "check.sv").write_text(f"module check;\n{checks}\nendmodule\n")
     subprocess.run(
-        [_tool("verilator"), "--lint-only", "--top-module", "check", "lf_isa_pkg.sv", "check.sv"], cwd=tmp_path, check=True, capture_output=True
+        [tool("verilator"), "--lint-only", "--top-module", "check", "lf_isa_pkg.sv", "check.sv"], cwd=tmp_path, check=True, capture_output=True
     )

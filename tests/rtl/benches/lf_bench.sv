@@ -1,0 +1,516 @@
+// Units of the accelerator side by side, each with a clock of its own: only the one that a bench clocks takes part. One model serves all benches.
+//
+// Grants are valid and `allow`, so that a bench says when it would grant before it knows what is asked.
+module lf_bench
+  import lf_isa_pkg::*;
+  import lf_dma_pkg::*;
+#(
+  parameter int unsigned Lanes = 16,
+  parameter int unsigned BufferBytes = 65536
+) (
+  // lf_axi, with the names that cocotbext-axi looks for.
+  input  logic         axi_clk,
+  input  logic         axi_rst,
+  output logic         axi_done,
+  output logic [0:0]   m_axi_arid,
+  output logic         m_axi_arvalid,
+  input  logic         m_axi_arready,
+  output logic [31:0]  m_axi_araddr,
+  output logic [7:0]   m_axi_arlen,
+  output logic [2:0]   m_axi_arsize,
+  output logic [1:0]   m_axi_arburst,
+  output logic [2:0]   m_axi_arprot,
+  output logic [3:0]   m_axi_arcache,
+  input  logic [0:0]   m_axi_rid,
+  input  logic         m_axi_rvalid,
+  output logic         m_axi_rready,
+  input  logic [127:0] m_axi_rdata,
+  input  logic [1:0]   m_axi_rresp,
+  input  logic         m_axi_rlast,
+  output logic [0:0]   m_axi_awid,
+  output logic         m_axi_awvalid,
+  input  logic         m_axi_awready,
+  output logic [31:0]  m_axi_awaddr,
+  output logic [7:0]   m_axi_awlen,
+  output logic [2:0]   m_axi_awsize,
+  output logic [1:0]   m_axi_awburst,
+  output logic [2:0]   m_axi_awprot,
+  output logic [3:0]   m_axi_awcache,
+  output logic         m_axi_wvalid,
+  input  logic         m_axi_wready,
+  output logic [127:0] m_axi_wdata,
+  output logic [15:0]  m_axi_wstrb,
+  output logic         m_axi_wlast,
+  input  logic [0:0]   m_axi_bid,
+  input  logic         m_axi_bvalid,
+  output logic         m_axi_bready,
+  input  logic [1:0]   m_axi_bresp,
+  input  logic         s_axil_awvalid,
+  output logic         s_axil_awready,
+  input  logic [11:0]  s_axil_awaddr,
+  input  logic [2:0]   s_axil_awprot,
+  input  logic         s_axil_wvalid,
+  output logic         s_axil_wready,
+  input  logic [31:0]  s_axil_wdata,
+  input  logic [3:0]   s_axil_wstrb,
+  output logic         s_axil_bvalid,
+  input  logic         s_axil_bready,
+  output logic [1:0]   s_axil_bresp,
+  input  logic         s_axil_arvalid,
+  output logic         s_axil_arready,
+  input  logic [11:0]  s_axil_araddr,
+  input  logic [2:0]   s_axil_arprot,
+  output logic         s_axil_rvalid,
+  input  logic         s_axil_rready,
+  output logic [31:0]  s_axil_rdata,
+  output logic [1:0]   s_axil_rresp,
+  // lf_ring
+  input  logic               ring_clk,
+  input  logic               ring_rst_n,
+  input  logic               ring_start,
+  input  logic signed [22:0] ring_value,
+  input  logic [4:0]         ring_row_step,
+  input  logic [4:0]         ring_kernel_step,
+  input  logic [11:0]        ring_slots,
+  input  logic [19:0]        ring_slot_words,
+  output logic               ring_done,
+  output logic [31:0]        ring_offset,
+  output logic [31:0]        ring_row_words,
+  output logic [31:0]        ring_kernel_words,
+  output logic [31:0]        ring_limit,
+  // lf_modulo
+  input  logic        modulo_clk,
+  input  logic        modulo_rst_n,
+  input  logic        modulo_valid,
+  input  logic [15:0] modulo_value,
+  input  logic [11:0] modulo_divisor,
+  output logic        modulo_ready,
+  output logic        modulo_found,
+  output logic [11:0] modulo_remainder,
+  // lf_array
+  input  logic                           array_clk,
+  input  logic                           array_rst_n,
+  input  logic [PayloadBits-1:0]         array_descriptor,
+  input  logic                           array_valid,
+  input  logic [Window-1:0][Lanes*8-1:0] array_window,
+  input  logic [Window-1:0]              array_taps,
+  input  logic [Window-1:0]              array_again,
+  input  logic [6:0]                     array_lanes,
+  input  logic                           array_pass_start,
+  input  logic                           array_first,
+  input  logic                           array_second_used,
+  input  logic [Window-1:0][Lanes*8-1:0] array_second,
+  output logic [Lanes*32-1:0]            array_sum,
+  input  logic                           array_row_valid,
+  input  logic [$clog2(Lanes)-1:0]       array_row,
+  input  logic [Lanes*8-1:0]             array_row_data,
+  input  logic signed [8:0]              array_zero,
+  input  logic                           array_unsigned,
+  // lf_drain
+  input  logic                           drain_clk,
+  input  logic                           drain_rst_n,
+  input  logic                           drain_job_valid,
+  output logic                           drain_job_ready,
+  input  logic [9:0]                     drain_job_block,
+  input  logic                           drain_job_half,
+  input  logic                           drain_job_last,
+  input  logic [PayloadBits-1:0]         drain_descriptor,
+  input  logic [9:0]                     drain_columns,
+  input  logic [31:0]                    drain_offset,  // of the first row, words
+  input  logic [31:0]                    drain_row_step,
+  input  logic [31:0]                    drain_limit,
+  output logic                           drain_busy,
+  output logic                           drain_done,
+  input  logic                           drain_final_start,
+  input  logic                           drain_final_half,
+  input  logic                           drain_filled,
+  input  logic                           drain_filled_half,
+  output logic [1:0]                     drain_half_busy,
+  output logic                           drain_sum_read,
+  output logic                           drain_sum_half,
+  output logic [8:0]                     drain_sum_column,
+  input  logic                           drain_sum_allow,
+  input  logic [Lanes*32-1:0]            drain_sum_data,
+  output logic                           drain_rd_grant,
+  output logic [19:0]                    drain_rd_word,
+  input  logic                           drain_rd_allow,
+  input  logic [Lanes*8-1:0]             drain_rd_data,
+  output logic                           drain_wr_grant,
+  output logic [19:0]                    drain_wr_word,
+  output logic [Window-1:0]              drain_wr_mask,
+  output logic [Window-1:0][Lanes*8-1:0] drain_wr_data,
+  input  logic                           drain_wr_allow,
+  output logic [1:0]                     drain_fault,
+  input  logic                           drain_aux_valid,
+  input  logic [1:0]                     drain_aux_space,
+  input  logic [19:0]                    drain_aux_word,
+  input  logic [Lanes*8-1:0]             drain_aux_data,
+  // lf_exec
+  input  logic                                exec_clk,
+  input  logic                                exec_rst_n,
+  input  logic                                exec_valid,
+  output logic                                exec_ready,
+  input  logic [PayloadBits-1:0]              exec_descriptor,
+  input  logic [15:0]                         exec_row,
+  input  logic [11:0]                         exec_count,
+  output logic                                exec_done,
+  output logic                                exec_idle,
+  output logic                                exec_error,
+  output logic [2:0]                          exec_rd_grant,
+  output logic [2:0][19:0]                    exec_rd_word,
+  output logic [2:0][Window-1:0]              exec_rd_mask,
+  input  logic [2:0]                          exec_rd_allow,
+  input  logic [2:0][Window-1:0][Lanes*8-1:0] exec_rd_data,
+  output logic                                exec_wr_grant,
+  output logic [19:0]                         exec_wr_word,
+  output logic [Window-1:0]                   exec_wr_mask,
+  output logic [Window-1:0][Lanes*8-1:0]      exec_wr_data,
+  input  logic                                exec_wr_allow,
+  // lf_dma
+  input  logic                     dma_clk,
+  input  logic                     dma_rst_n,
+  input  logic [1:0]               dma_head_valid,
+  input  logic [1:0]               dma_may_start,
+  input  logic [PayloadBits-1:0]   dma_load,
+  input  logic [PayloadBits-1:0]   dma_store,
+  input  logic [1:0][15:0]         dma_row,  // 0 of the load, 1 of the store
+  input  logic [1:0][11:0]         dma_count,
+  input  logic [1:0][15:0]         dma_slot,
+  input  logic [1:0][9:0]          dma_from_block,
+  input  logic [1:0][9:0]          dma_to_block,
+  output logic [1:0]               dma_take,
+  output logic [1:0]               dma_done,
+  output logic [1:0]               dma_fault,
+  output logic                     dma_idle,
+  output logic                     dma_wr_grant,
+  output logic [19:0]              dma_wr_word,
+  output logic [Lanes*8-1:0]       dma_wr_data,
+  input  logic                     dma_wr_allow,
+  output logic                     dma_rd_grant,
+  output logic [19:0]              dma_rd_word,
+  input  logic                     dma_rd_allow,
+  input  logic [Lanes*8-1:0]       dma_rd_data,
+  output logic                     dma_aux_valid,
+  output logic [1:0]               dma_aux_space,
+  output logic [19:0]              dma_aux_word,
+  output logic [Lanes*8-1:0]       dma_aux_data,
+  output logic                     dma_read_beat,
+  output logic [2:0]               dma_read_class,
+  output logic [4:0]               dma_written_bytes,
+  output logic [2:0]               dma_written_class,
+  output logic                     dma_ar_valid,
+  input  logic                     dma_ar_ready,
+  output logic [31:0]              dma_ar_addr,
+  output logic [7:0]               dma_ar_beats,
+  input  logic                     dma_r_valid,
+  output logic                     dma_r_ready,
+  input  logic [127:0]             dma_r_data,
+  output logic                     dma_aw_valid,
+  input  logic                     dma_aw_ready,
+  output logic [31:0]              dma_aw_addr,
+  output logic [7:0]               dma_aw_beats,
+  output logic                     dma_w_valid,
+  input  logic                     dma_w_ready,
+  output logic [127:0]             dma_w_data,
+  output logic [15:0]              dma_w_strb,
+  output logic                     dma_w_last,
+  input  logic                     dma_b_valid
+);
+  localparam int unsigned BufferWords = BufferBytes / Lanes;
+  localparam region_t Everything = '{first: '0, limit: '1};
+
+  // The whole, behind AXI.
+  lf_axi #(
+    .Lanes      (Lanes),
+    .BufferBytes(BufferBytes)
+  ) u_axi (
+    .clk_i        (axi_clk),
+    .rst_ni       (!axi_rst),
+    .done_o       (axi_done),
+    .m_arvalid_o  (m_axi_arvalid),
+    .m_arready_i  (m_axi_arready),
+    .m_araddr_o   (m_axi_araddr),
+    .m_arlen_o    (m_axi_arlen),
+    .m_arsize_o   (m_axi_arsize),
+    .m_arburst_o  (m_axi_arburst),
+    .m_arprot_o   (m_axi_arprot),
+    .m_arcache_o  (m_axi_arcache),
+    .m_rvalid_i   (m_axi_rvalid),
+    .m_rready_o   (m_axi_rready),
+    .m_rdata_i    (m_axi_rdata),
+    .m_rresp_i    (m_axi_rresp),
+    .m_rlast_i    (m_axi_rlast),
+    .m_awvalid_o  (m_axi_awvalid),
+    .m_awready_i  (m_axi_awready),
+    .m_awaddr_o   (m_axi_awaddr),
+    .m_awlen_o    (m_axi_awlen),
+    .m_awsize_o   (m_axi_awsize),
+    .m_awburst_o  (m_axi_awburst),
+    .m_awprot_o   (m_axi_awprot),
+    .m_awcache_o  (m_axi_awcache),
+    .m_wvalid_o   (m_axi_wvalid),
+    .m_wready_i   (m_axi_wready),
+    .m_wdata_o    (m_axi_wdata),
+    .m_wstrb_o    (m_axi_wstrb),
+    .m_wlast_o    (m_axi_wlast),
+    .m_bvalid_i   (m_axi_bvalid),
+    .m_bready_o   (m_axi_bready),
+    .m_bresp_i    (m_axi_bresp),
+    .s_awvalid_i  (s_axil_awvalid),
+    .s_awready_o  (s_axil_awready),
+    .s_awaddr_i   (s_axil_awaddr),
+    .s_wvalid_i   (s_axil_wvalid),
+    .s_wready_o   (s_axil_wready),
+    .s_wdata_i    (s_axil_wdata),
+    .s_wstrb_i    (s_axil_wstrb),
+    .s_bvalid_o   (s_axil_bvalid),
+    .s_bready_i   (s_axil_bready),
+    .s_bresp_o    (s_axil_bresp),
+    .s_arvalid_i  (s_axil_arvalid),
+    .s_arready_o  (s_axil_arready),
+    .s_araddr_i   (s_axil_araddr),
+    .s_rvalid_o   (s_axil_rvalid),
+    .s_rready_i   (s_axil_rready),
+    .s_rdata_o    (s_axil_rdata),
+    .s_rresp_o    (s_axil_rresp)
+  );
+  assign m_axi_arid = '0;
+  assign m_axi_awid = '0;
+
+  lf_ring u_ring (
+    .clk_i        (ring_clk),
+    .rst_ni       (ring_rst_n),
+    .start_i      (ring_start),
+    .value_i      (ring_value),
+    .row_step_i   (ring_row_step),
+    .kernel_step_i(ring_kernel_step),
+    .slots_i      (ring_slots),
+    .slot_words_i (ring_slot_words),
+    .done_o       (ring_done),
+    .offset_o     (ring_offset),
+    .row_step_o   (ring_row_words),
+    .kernel_step_o(ring_kernel_words),
+    .limit_o      (ring_limit)
+  );
+
+  lf_modulo u_modulo (
+    .clk_i      (modulo_clk),
+    .rst_ni     (modulo_rst_n),
+    .valid_i    (modulo_valid),
+    .value_i    (modulo_value),
+    .divisor_i  (modulo_divisor),
+    .ready_o    (modulo_ready),
+    .valid_o    (modulo_found),
+    .remainder_o(modulo_remainder)
+  );
+
+  int sum [Lanes];
+  lf_array #(
+    .Lanes(Lanes)
+  ) u_array (
+    .clk_i        (array_clk),
+    .rst_ni       (array_rst_n),
+    .descriptor_i (computation_t'(array_descriptor)),
+    .valid_i      (array_valid),
+    .window_i     (array_window),
+    .taps_i       (array_taps),
+    .again_i      (array_again),
+    .lanes_i      (array_lanes),
+    .pass_start_i (array_pass_start),
+    .first_i      (array_first),
+    .second_used_i(array_second_used),
+    .second_i     (array_second),
+    .sum_o        (sum),
+    .row_valid_i  (array_row_valid),
+    .row_i        (array_row),
+    .row_data_i   (array_row_data),
+    .zero_i       (array_zero),
+    .unsigned_i   (array_unsigned)
+  );
+  always_comb for (int unsigned l = 0; l < Lanes; l++) array_sum[l*32 +: 32] = sum[l];
+
+  logic            drain_rd_valid, drain_wr_valid;
+  logic [1:0][2:0] unused_number;
+  lf_drain #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_drain (
+    .clk_i         (drain_clk),
+    .rst_ni        (drain_rst_n),
+    .job_valid_i   (drain_job_valid),
+    .job_ready_o   (drain_job_ready),
+    .job_block_i   (drain_job_block),
+    .job_half_i    (drain_job_half),
+    .job_last_i    (drain_job_last),
+    .job_number_i  ('0),
+    .descriptor_i  (computation_t'(drain_descriptor)),
+    .columns_i     (drain_columns),
+    .o_offset_i    (drain_offset),
+    .o_row_step_i  (drain_row_step),
+    .o_limit_i     (drain_limit),
+    .b_offset_i    (drain_offset),
+    .b_row_step_i  (drain_row_step),
+    .b_limit_i     (drain_limit),
+    .busy_o        (drain_busy),
+    .done_o        (drain_done),
+    .final_start_i (drain_final_start),
+    .final_half_i  (drain_final_half),
+    .filled_i      (drain_filled),
+    .filled_half_i (drain_filled_half),
+    .half_busy_o   (drain_half_busy),
+    .sum_read_o    (drain_sum_read),
+    .sum_half_o    (drain_sum_half),
+    .sum_column_o  (drain_sum_column),
+    .sum_grant_i   (drain_sum_allow),
+    .sum_data_i    (drain_sum_data),
+    .rd_valid_o    (drain_rd_valid),
+    .rd_word_o     (drain_rd_word),
+    .rd_grant_i    (drain_rd_grant),
+    .rd_data_i     (drain_rd_data),
+    .wr_valid_o    (drain_wr_valid),
+    .wr_word_o     (drain_wr_word),
+    .wr_mask_o     (drain_wr_mask),
+    .wr_data_o     (drain_wr_data),
+    .wr_grant_i    (drain_wr_grant),
+    .fault_o       (drain_fault),
+    .fault_number_o(unused_number),
+    .aux_valid_i   (drain_aux_valid),
+    .aux_space_i   (space_e'(drain_aux_space)),
+    .aux_word_i    (drain_aux_word),
+    .aux_data_i    (drain_aux_data)
+  );
+  assign drain_rd_grant = drain_rd_valid && drain_rd_allow;
+  assign drain_wr_grant = drain_wr_valid && drain_wr_allow;
+
+  logic [2:0] exec_rd_valid;
+  logic       exec_wr_valid;
+  error_e     unused_code;
+  logic [4:0] unused_events;
+  lf_exec #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_exec (
+    .clk_i         (exec_clk),
+    .rst_ni        (exec_rst_n),
+    .valid_i       (exec_valid),
+    .ready_o       (exec_ready),
+    .descriptor_i  (computation_t'(exec_descriptor)),
+    .row_i         (exec_row),
+    .count_i       (exec_count),
+    .done_o        (exec_done),
+    .idle_o        (exec_idle),
+    .error_o       (exec_error),
+    .error_code_o  (unused_code),
+    .rd_valid_o    (exec_rd_valid),
+    .rd_word_o     (exec_rd_word),
+    .rd_mask_o     (exec_rd_mask),
+    .rd_grant_i    (exec_rd_grant),
+    .rd_data_i     (exec_rd_data),
+    .wr_valid_o    (exec_wr_valid),
+    .wr_word_o     (exec_wr_word),
+    .wr_mask_o     (exec_wr_mask),
+    .wr_data_o     (exec_wr_data),
+    .wr_grant_i    (exec_wr_grant),
+    .fault_i       (1'b0),
+    .aux_valid_i   (1'b0),
+    .aux_space_i   (SpaceBuffer),
+    .aux_word_i    ('0),
+    .aux_data_i    ('0),
+    .busy_o        (unused_events[0]),
+    .array_active_o(unused_events[1]),
+    .weight_stall_o(unused_events[2]),
+    .buffer_stall_o(unused_events[3]),
+    .drain_stall_o (unused_events[4])
+  );
+  assign exec_rd_grant = exec_rd_valid & exec_rd_allow;
+  assign exec_wr_grant = exec_wr_valid && exec_wr_allow;
+
+  entry_t [1:0] entry;
+  fault_t [1:0] fault;
+  logic         dma_wr_valid, dma_rd_valid;
+  logic [2:0]   unused_fetch;
+  logic [127:0] unused_beat;
+  logic         unused_moved;
+  space_e       aux_space;
+  class_e       read_class, written_class;
+  always_comb begin
+    entry = '0;
+    for (int unsigned k = 0; k < 2; k++) begin
+      entry[k].row        = dma_row[k];
+      entry[k].count      = dma_count[k];
+      entry[k].slot       = dma_slot[k];
+      entry[k].from_block = dma_from_block[k];
+      entry[k].to_block   = dma_to_block[k];
+      dma_fault[k]        = fault[k].valid;
+    end
+  end
+  assign dma_aux_space     = aux_space;
+  assign dma_read_class    = read_class;
+  assign dma_written_class = written_class;
+  lf_dma #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords)
+  ) u_dma (
+    .clk_i              (dma_clk),
+    .rst_ni             (dma_rst_n),
+    .stop_i             (1'b0),
+    .read_region_i      (Everything),
+    .write_region_i     (Everything),
+    .idle_o             (dma_idle),
+    .head_valid_i       (dma_head_valid),
+    .may_start_i        (dma_may_start),
+    .transfer_i         ({transfer_t'(dma_store), transfer_t'(dma_load)}),
+    .entry_i            (entry),
+    .take_o             (dma_take),
+    .done_o             (dma_done),
+    .fault_o            (fault),
+    .fetch_valid_i      (1'b0),
+    .fetch_i            ('0),
+    .fetch_ready_o      (unused_fetch[0]),
+    .fetch_beat_valid_o (unused_fetch[1]),
+    .fetch_beat_o       (unused_beat),
+    .fetch_err_o        (unused_fetch[2]),
+    .wr_valid_o         (dma_wr_valid),
+    .wr_word_o          (dma_wr_word),
+    .wr_data_o          (dma_wr_data),
+    .wr_grant_i         (dma_wr_grant),
+    .rd_valid_o         (dma_rd_valid),
+    .rd_word_o          (dma_rd_word),
+    .rd_grant_i         (dma_rd_grant),
+    .rd_data_i          (dma_rd_data),
+    .aux_valid_o        (dma_aux_valid),
+    .aux_space_o        (aux_space),
+    .aux_word_o         (dma_aux_word),
+    .aux_data_o         (dma_aux_data),
+    .read_beat_o        (dma_read_beat),
+    .read_class_o       (read_class),
+    .written_bytes_o    (dma_written_bytes),
+    .written_class_o    (written_class),
+    .moved_o            (unused_moved),
+    .mem_rd_req_valid_o (dma_ar_valid),
+    .mem_rd_req_ready_i (dma_ar_ready),
+    .mem_rd_req_addr_o  (dma_ar_addr),
+    .mem_rd_req_beats_o (dma_ar_beats),
+    .mem_rd_valid_i     (dma_r_valid),
+    .mem_rd_ready_o     (dma_r_ready),
+    .mem_rd_data_i      (dma_r_data),
+    .mem_rd_err_i       (1'b0),
+    .mem_wr_req_valid_o (dma_aw_valid),
+    .mem_wr_req_ready_i (dma_aw_ready),
+    .mem_wr_req_addr_o  (dma_aw_addr),
+    .mem_wr_req_beats_o (dma_aw_beats),
+    .mem_wr_valid_o     (dma_w_valid),
+    .mem_wr_ready_i     (dma_w_ready),
+    .mem_wr_data_o      (dma_w_data),
+    .mem_wr_strb_o      (dma_w_strb),
+    .mem_wr_last_o      (dma_w_last),
+    .mem_wr_resp_valid_i(dma_b_valid),
+    .mem_wr_resp_err_i  (1'b0)
+  );
+  assign dma_wr_grant = dma_wr_valid && dma_wr_allow;
+  assign dma_rd_grant = dma_rd_valid && dma_rd_allow;
+
+  logic unused;
+  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, unused_moved, m_axi_rid, m_axi_bid, s_axil_awprot,
+                    s_axil_arprot, fault};
+endmodule
