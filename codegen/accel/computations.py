@@ -268,8 +268,8 @@ def _ring(values: dict[str, int], letter: str, ring: Ring, origin: int) -> None:
     values[f"{letter}_block_words"] = ring.block_words
 
 
-def _sliding(call: Call) -> Window:
-    """The window of a convolution or pool in two dimensions."""
+def _sliding(call: Call, box: Extent | None = None) -> Window:
+    """The window of a convolution or pool in two dimensions; of a pool, without what meets the map nowhere in the box (kernels may be far larger)."""
     if len(call.result) != 4:
         raise refused(call, f"found {len(call.result) - 2} spatial axes; the accelerator does 2")
     rows, columns = windows(call)
@@ -277,6 +277,8 @@ def _sliding(call: Call) -> Window:
         raise refused(call, f"found dilations {rows.dilation} and {columns.dilation}; the accelerator has one for both axes")
     dilation = rows.dilation if rows.kernel > 1 else columns.dilation
     stride_rows, stride_columns = (found.stride if found.size_out > 1 else 1 for found in (rows, columns))  # a single window does not move
+    if box is not None:
+        rows, columns = rows.trimmed(box.rows), columns.trimmed(box.columns)
     return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
 
 
@@ -417,10 +419,11 @@ def _mean(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     result = call.result_tensors[0]
     if call.operator.kind == "AveragePool":
-        window, counts = _sliding(call), window_counts(call, step.boxes[0])
+        counts = window_counts(call, step.boxes[0])
         counts = np.broadcast_to(counts, (box.height, box.width))
         for rows, columns in _alike(counts):
             count = counts[rows[0], columns[0]]
+            window = _sliding(call, box)
             factor = mean_factors(call, np.array(count))
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
             here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
@@ -457,7 +460,7 @@ def _extreme(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job
     if kind == "ReduceMin" or len([name for name in call.operator.outputs if name]) > 1:
         raise refused(call, "the accelerator finds the largest elements, without their places")
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
-    window = _sliding(call) if kind == "MaxPool" else _everything(call, part)
+    window = _sliding(call, box) if kind == "MaxPool" else _everything(call, part)
     values = _untouched(site, seen)
     tables = site.parameters.get(call.operator.name, Parameters()).tables
     reads = _through(site, values, tables[0] if tables else None)

@@ -10,6 +10,8 @@ from lfopt.isa.tables import LOOP_DEPTH, LOOP_WORDS, NO_WAIT, RUN, WORD_BITS, Op
 
 RUN_WORDS = RUN.bits // WORD_BITS
 LONGEST_BODY = (LOOP_WORDS - 2) // RUN_WORDS  # commands
+QUEUE_DEPTH = 8  # commands
+MOST_APART = 4
 STEP_LIMITS = {name: field for name, field in RUN.by_name.items() if "_step" in name}
 
 
@@ -54,6 +56,10 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
             at += 1
             continue
         turns = [items[at + k * period : at + (k + 1) * period] for k in range(count)]
+        if apart := _apart(turns):  # the first turns wait for more than the others: they stay out of the loop
+            yield from items[at : at + apart * period]
+            at += apart * period
+            continue
         body = [
             replace(item, waits=tuple(min(turn[k].waits[q] for turn in turns) for q in range(3)), steps=(*item.steps, shift[k]))
             for k, item in enumerate(turns[0])
@@ -61,6 +67,15 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
         inner = list(_folded(body, keys[at : at + period], min(longest, period // 2), depth - 1))
         yield Turns(count, tuple(inner))
         at += period * count
+
+
+def _apart(turns: Sequence[Sequence[Item]]) -> int:
+    """Turns at the start of a loop that wait for more than the last one does. What lies further back than a queue is long is done in any case."""
+    last = [min(wait, QUEUE_DEPTH) for item in turns[-1] for wait in item.waits]
+    for k, turn in enumerate(turns[: min(len(turns) - 1, MOST_APART)]):
+        if all(wait >= least for wait, least in zip((wait for item in turn for wait in item.waits), last, strict=True)):
+            return k
+    return 0
 
 
 def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> tuple[int, int, list[tuple[int, ...]] | None]:

@@ -10,11 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codegen import Unsupported
+from codegen.accel import encode as encode_plan
 from hw_rtl.build import Model, Parameters, available, lint
 from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
+from lfopt.app.streams import memory as image
 from lfopt.isa.program import Command, assemble, encode
 from lfopt.isa.tables import NO_WAIT, Class, Counter, Error, Kind, Opcode, Queue
+from tests.rtl.networks import random_plan
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
@@ -144,7 +148,7 @@ def stopped(result: RunResult, memory: np.ndarray) -> None:
     assert result.failure is None or result.failure.code is not Error.TIMEOUT
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 104))])
 def test_corrupted_programs_stop_and_write_nowhere_else(model: Model, memory: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(1000 + seed)
     failures = 0
@@ -211,7 +215,7 @@ def test_loads_computations_and_stores_work_together(model: Model, filled: np.nd
     agrees(ran(model, program, filled, dram), emulate(program, filled, write_region=WRITABLE, check=True))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 62))])
 def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(2000 + seed)
     clean = text(COMPUTED)
@@ -224,6 +228,29 @@ def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int
         stopped(replace(result, cycles=LIMIT_CYCLES) if not result.finished and result.cycles > 50_000 else result, filled)
         failures += result.failure is not None
     assert failures > 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(0, 3000, 50))
+def test_corrupted_plans_stop(model: Model, seed: int) -> None:
+    """Programs of random plans with a few bits flipped: they end, and write in their own maps alone."""
+    rng, tried = np.random.default_rng(3000 + seed), 0
+    for k in range(seed, seed + 50):
+        plan, graph, inputs = random_plan(20_000 + k)
+        try:
+            stream = encode_plan(plan, graph)
+        except Unsupported:
+            continue
+        before, words = image(stream, inputs), bytearray(stream.program)
+        for _ in range(int(rng.integers(1, 4))):
+            words[int(rng.integers(0, len(words)))] ^= 1 << int(rng.integers(0, 8))
+        region = (stream.maps_address, stream.memory_bytes)
+        result = run(model, bytes(words), before, write_region=region, watchdog_cycles=WATCHDOG_CYCLES, limit_cycles=60_000)
+        assert result.finished or result.cycles > 50_000
+        assert result.failure is None or result.failure.code is not Error.TIMEOUT
+        assert (result.memory[: stream.maps_address] == before[: stream.maps_address]).all()
+        tried += 1
+    assert tried > 20
 
 
 # Errors, one by one
