@@ -113,7 +113,7 @@ module lf_core
   logic              exec_failed;
   error_e            exec_error;
   logic              exec_fault;
-  logic              exec_busy;
+  logic              exec_busy, exec_moved;
   logic              array_active;
   logic              weight_stall;
   logic              buffer_stall;
@@ -382,6 +382,7 @@ module lf_core
     .aux_space_i   (aux_space),
     .aux_word_i    (aux_word),
     .aux_data_i    (aux_data),
+    .moved_o       (exec_moved),
     .busy_o        (exec_busy),
     .array_active_o(array_active),
     .weight_stall_o(weight_stall),
@@ -423,8 +424,8 @@ module lf_core
   end
 
   assign finished = halted && empty == '1;
-  assign progress = (push_valid & push_ready) != '0 || take != '0 || done != '0 || moved || aux_valid || buffer_rd_grant != '0 ||
-                    buffer_wr_grant != '0;
+  assign progress = (push_valid & push_ready) != '0 || take != '0 || done != '0 || moved || aux_valid || exec_moved ||
+                    buffer_rd_grant != '0 || buffer_wr_grant != '0;
 
   always_comb begin
     count                 = '0;

@@ -35,6 +35,7 @@ module lf_exec
   input  space_e                              aux_space_i,
   input  logic [19:0]                         aux_word_i,
   input  logic [Lanes*8-1:0]                  aux_data_i,
+  output logic                                moved_o,  // it came a step on, with or without the buffer
   // Events, one cycle each.
   output logic                                busy_o,
   output logic                                array_active_o,
@@ -48,7 +49,7 @@ module lf_exec
   error_e error_code_q;
 
   // Set-up. The columns, the second operand and the weights take a command each when they are ready for it.
-  logic               set_valid, set_free, set_bad, set_ready, set_busy;
+  logic               set_valid, set_free, set_bad, set_ready, set_busy, set_moved;
   error_e             set_bad_code;
   computation_t       set;
   logic [11:0]        set_count, set_kernel_rows;
@@ -73,6 +74,7 @@ module lf_exec
     .bad_o          (set_bad),
     .bad_code_o     (set_bad_code),
     .busy_o         (set_busy),
+    .moved_o        (set_moved),
     .descriptor_o   (set),
     .count_o        (set_count),
     .columns_o      (set_columns),
@@ -448,6 +450,7 @@ module lf_exec
   assign ready_o = set_ready && !error_q;
   assign busy_o = !error_q && (set_busy || columns_busy || stage_valid_q || compute_valid_q || drain_busy);
   assign idle_o = !busy_o;
+  assign moved_o = set_moved || issue;
   assign array_active_o = issue && uses_tile;
 
   logic unused;

@@ -18,6 +18,7 @@ module lf_setup
   output logic               bad_o,  // it cannot be done
   output error_e             bad_code_o,
   output logic               busy_o,
+  output logic               moved_o,
   output computation_t       descriptor_o,
   output logic [11:0]        count_o,  // rows
   output logic [9:0]         columns_o,  // of all rows
@@ -264,6 +265,7 @@ module lf_setup
 
   assign ready_o = state_q == Idle;
   assign busy_o = state_q != Idle;
+  assign moved_o = state_q == Rows;
   assign valid_o = state_q == Ready && !bad_q;
   assign bad_o = state_q == Ready && bad_q;
   assign bad_code_o = code_q;

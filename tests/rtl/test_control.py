@@ -334,6 +334,28 @@ def test_loops_that_do_nothing_are_silence(model: Model, memory: np.ndarray) -> 
     assert result.failure.code is Error.TIMEOUT
 
 
+LONG = "sum a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 o_base=300 o_slots=1 o_slot_words=9 o_block_words=9 o_width=9 o_step=1"
+
+
+@pytest.mark.parametrize("kernel", ["kernel_rows=4095 kernel_columns=1", "kernel_rows=1 kernel_columns=4095"])
+def test_long_work_without_the_buffer_is_no_silence(model: Model, memory: np.ndarray, kernel: str) -> None:
+    """Kernels far larger than the map: rows of them are cut off one by one, and columns of padding need nothing from the buffer."""
+    lines = (
+        "describe 1 transfer class=input columns=9 blocks=1 tail=16 slots=4 slot_words=18 block_words=9",
+        (
+            f"describe 2 computation operation={LONG} first=1 last=1 dilation=1 stride_rows=1 stride_columns=1 out_blocks=1 out_tail=16 {kernel} "
+            "scale=scalar multiplier=1 shift=40 low=-128 high=127"
+        ),
+        "load 1 count=4",
+        "exec 2 count=1 wait_load=0",
+        "halt",
+    )
+    result = ran(model, text("\n".join(lines)), memory)
+    assert result.failure is None
+    assert result.finished
+    assert result.cycles > WATCHDOG_CYCLES
+
+
 def test_memory_latency_is_hidden(model: Model, memory: np.ndarray) -> None:
     """Rows of 50 beats, apart in DRAM: the port hardly rests."""
     lines = "\n".join((

@@ -385,7 +385,7 @@ module lf_bench
   logic [2:0] exec_rd_valid;
   logic       exec_wr_valid;
   error_e     unused_code;
-  logic [4:0] unused_events;
+  logic [5:0] unused_events;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
@@ -416,6 +416,7 @@ module lf_bench
     .aux_space_i   (SpaceBuffer),
     .aux_word_i    ('0),
     .aux_data_i    ('0),
+    .moved_o       (unused_events[5]),
     .busy_o        (unused_events[0]),
     .array_active_o(unused_events[1]),
     .weight_stall_o(unused_events[2]),

@@ -44,6 +44,7 @@ module lf_exec_bench
   logic [2:0]                          exec_rd_valid;
   logic                                exec_wr_valid;
 
+  logic unused_moved;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
@@ -74,6 +75,7 @@ module lf_exec_bench
     .aux_space_i   (space_e'(aux_space_i)),
     .aux_word_i,
     .aux_data_i,
+    .moved_o       (unused_moved),
     .busy_o        (events_o[0]),
     .array_active_o(events_o[1]),
     .weight_stall_o(events_o[2]),
@@ -116,5 +118,5 @@ module lf_exec_bench
   );
 
   logic unused;
-  assign unused = ^{rd_data[3], rd_fault[3], wr_fault[1]};
+  assign unused = ^{rd_data[3], rd_fault[3], wr_fault[1], unused_moved};
 endmodule
