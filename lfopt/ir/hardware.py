@@ -58,7 +58,7 @@ class Hardware:
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
-    channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this
+    channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     parameter_store_bytes: int = 0  # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands, uncounted
     parameter_channels: int = 16  # output channels whose factors make one row of parameters

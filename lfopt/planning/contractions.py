@@ -216,10 +216,24 @@ class Slices(_Contraction):
         """Tiles worth trying."""
         align = self.layout.hardware.channel_align
         for inputs in dict.fromkeys((min(align, self.depth), self.depth)):
-            channels = [*powers(self.per_group), *([self.groups * self.per_group] if self.groups > 1 and inputs == self.depth else [])]
+            channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for rows in powers(self.reads.rows_out):
                 for columns in powers(self.columns_out):
                     yield from (Grid(rows, columns, size, inputs) for size in channels)
+
+    @cached_property
+    def parts(self) -> list[int]:
+        """Output channels of a tile inside a group that are worth trying."""
+        grain = self.work.grain(1 if self.work.columns else -1)
+        return powers(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else []
+
+    @cached_property
+    def together(self) -> list[int]:
+        """The same, of several groups."""
+        if self.groups == 1:
+            return []
+        least = self.work.groups_together * self.per_group
+        return [self.groups * self.per_group] if self.parts else powers(self.groups * self.per_group, least)
 
     # -- boxes -------------------------------------------------------------------------------------------------------------------------------
 
@@ -430,13 +444,13 @@ def extents_of(box: Box) -> Box:
     return tuple((0, stop - start) for start, stop in box)
 
 
-def powers(limit: int) -> list[int]:
-    """1, 2, 4, ... below the limit, and the limit.
+def powers(limit: int, grain: int = 1) -> list[int]:
+    """1, 2, 4, ... grains below the limit, and the limit.
 
-    >>> powers(5)
-    [1, 2, 4, 5]
+    >>> powers(5), powers(40, 16)
+    ([1, 2, 4, 5], [16, 32, 40])
     """
-    return [*(1 << k for k in range(limit.bit_length()) if 1 << k < limit), limit]
+    return [*(grain << k for k in range(limit.bit_length()) if grain << k < limit), limit]
 
 
 def input_channels(call: Call) -> int:

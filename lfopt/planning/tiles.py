@@ -27,7 +27,7 @@ from lfopt.ops.compute import folding
 from lfopt.planning.contractions import Bands, Grid, Slices
 from lfopt.planning.folds import Folds
 from lfopt.planning.streaming import Frames, Layout
-from lfopt.planning.work import CHANNELS, Work, channel_sizes
+from lfopt.planning.work import CHANNELS, Work
 
 MOST_STRIPS = 1 << 20
 
@@ -107,20 +107,11 @@ def _kinds(work: Work) -> Sequence[Choices]:
     return (partial(_on_strips, least=1, most=1), _slices, partial(_on_strips, least=2, most=MOST_STRIPS))
 
 
-def _sizes(extent: int) -> list[int]:
-    """Extents of blocks that cut an axis evenly, largest first.
-
-    >>> _sizes(10)
-    [10, 5, 4, 3, 2, 1]
-    """
-    return sorted({ceil(extent / n) for n in range(1, extent + 1)}, reverse=True)
-
-
 def _axes(work: Work) -> list[int]:
     rank = len(work.shape)
     channels = [1] if rank > 2 else []
     order = dict.fromkeys([*channels, *reversed(range(rank))])
-    return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > 1]
+    return [axis for axis in order if axis != row_axis(work.shape) and work.shape[axis] > work.grain(axis)]
 
 
 def _split(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
@@ -133,17 +124,17 @@ def _split_twice(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
     """The same along two axes, where one is not enough or moves more. To cut a frame once more never moves less."""
     axes = _axes(work)
     for outer in axes:
-        if best is not None and work.cost(work.frames(((outer, 1),)))[0].total >= best.dram.total:
+        if best is not None and work.cost(work.frames(((outer, work.grain(outer)),)))[0].total >= best.dram.total:
             continue
         for inner in axes:
-            for found in _evenly(work, beta, ((outer, 1),), inner, best) if inner != outer else ():
+            for found in _evenly(work, beta, ((outer, work.grain(outer)),), inner, best) if inner != outer else ():
                 best = found if best is None or _order(found) < _order(best) else best
                 yield found
 
 
 def _evenly(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, best: Tile | None) -> Iterator[Tile]:
     """Blocks of every size that fit. What an operator reads for a block may be read for others too, so the largest is not always the best."""
-    for size in _sizes(work.shape[axis]):
+    for size in work.sizes(axis):
         if others and best is not None and work.cost(work.frames(((axis, size),)))[0].total >= best.dram.total:
             continue
         blocks = (*others, (axis, size))
@@ -175,20 +166,22 @@ def _folds(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
 
 
 def _ever_finer(work: Work) -> Iterator[list[tuple[tuple[int, int], ...]]]:
-    """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, single elements along the others."""
+    """Blocks of a reduction's result: all of it; cut along one axis, from large to small; cut so along one more, finely along the others."""
     yield [()]
     axes = [axis for axis, _ in _finest(work)]
     for count in range(len(axes)):
         for before in combinations(axes, count):
-            single = tuple((axis, 1) for axis in before)
+            finest = tuple((axis, work.grain(axis)) for axis in before)
             for axis in (axis for axis in axes if axis not in before):
-                yield [(*single, (axis, size)) for size in _sizes(work.shape[axis])[1:]]
+                yield [(*finest, (axis, size)) for size in work.sizes(axis)[1:]]
 
 
 def _finest(work: Work) -> tuple[tuple[int, int], ...]:
-    """A reduction's result cut into single elements."""
+    """A reduction's result cut as finely as can be."""
     axes = _axes(work)
-    return tuple((axis, 1) for axis in (*axes, *(a for a, extent in enumerate(work.shape) if extent > 1 and a not in axes)))
+    return tuple(
+        (axis, work.grain(axis)) for axis in (*axes, *(a for a, extent in enumerate(work.shape) if extent > work.grain(a) and a not in axes))
+    )
 
 
 def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
@@ -200,7 +193,7 @@ def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: in
         if best is not None and work.once.total + work.halo_bytes(extent) >= best.dram.total:
             return  # narrower strips share even more
         columns = () if strips == 1 else ((len(work.shape) - 1, extent),)
-        for found in (*_largest(work, beta, columns, CHANNELS, channel_sizes(work.call), best), *_bands(work, beta, columns, best)):
+        for found in (*_largest(work, beta, columns, CHANNELS, work.channel_sizes(), best), *_bands(work, beta, columns, best)):
             best = found if best is None or _order(found) < _order(best) else best
             yield found
         strips *= 2

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
-from math import ceil, prod
+from math import ceil, lcm, prod
 
-from lfopt.ir import Box, DramBytes, Span, cut, whole
+from lfopt.ir import Box, DramBytes, Span, cut, round_up, whole
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, RowReads, Tiling
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
@@ -67,6 +68,30 @@ class Work:
             else:
                 found = [cut(frame, axis, span) for frame in found for span in spans(self.shape[axis], extent)]
         return found
+
+    def grain(self, axis: int) -> int:
+        """What extents of blocks along an axis are multiples of: channels are cut between the blocks of `channel_align` that they make on chip."""
+        return self.layout.hardware.channel_align if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
+
+    def sizes(self, axis: int) -> list[int]:
+        """Extents of blocks that cut an axis of the result evenly, largest first."""
+        return even_sizes(self.shape[axis], self.grain(axis))
+
+    def channel_sizes(self) -> list[int]:
+        """Sizes of blocks of output channels worth trying, largest first: whole groups, and parts of one."""
+        groups, per_group = channel_groups(self.call)
+        convolves = self.call.operator.kind in ("Conv", "ConvTranspose")
+        grain = self.grain(1 if convolves else -1)
+        sizes = {size * per_group for size in even_sizes(groups, self.groups_together)}
+        if not convolves or groups == 1 or per_group % grain == 0:  # else parts of most groups begin inside a block on chip
+            sizes |= set(even_sizes(per_group, grain))
+        return sorted(sizes, reverse=True)
+
+    @cached_property
+    def groups_together(self) -> int:
+        """Groups of a convolution that make whole blocks of channels on chip."""
+        per_group = channel_groups(self.call)[1]
+        return lcm(per_group, self.grain(1)) // per_group if self.call.operator.kind in ("Conv", "ConvTranspose") else 1
 
     def cost(self, frames: Sequence[Box]) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of running frame by frame."""
@@ -151,8 +176,10 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     return found
 
 
-def channel_sizes(call: Call) -> list[int]:
-    """Sizes of blocks worth trying, largest first."""
-    groups, per_group = channel_groups(call)
-    whole_groups = {ceil(groups / n) * per_group for n in range(1, groups + 1)}
-    return sorted(whole_groups | {ceil(per_group / n) for n in range(1, per_group + 1)}, reverse=True)
+def even_sizes(extent: int, grain: int = 1) -> list[int]:
+    """Extents of blocks that cut an axis evenly, in multiples of a grain; largest first.
+
+    >>> even_sizes(10), even_sizes(40, 16)
+    ([10, 5, 4, 3, 2, 1], [40, 32, 16])
+    """
+    return sorted({min(round_up(ceil(extent / n), grain), extent) for n in range(1, extent + 1)}, reverse=True)
