@@ -1,0 +1,64 @@
+"""The descriptor table, and what each command does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from hw_rtl.emulator.computation import compute
+from hw_rtl.emulator.descriptors import Entry, entry_of, moved
+from hw_rtl.emulator.errors import Fault, ProgramError
+from hw_rtl.emulator.jobs import EXEC, OPCODES, STORE, Job
+from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.patch import Writes
+from hw_rtl.emulator.transfers import transfer
+from lfopt.isa.program import Command
+from lfopt.isa.tables import DESCRIPTORS, Error, Opcode, Queue, Space
+
+
+class Chip:
+    """Runs commands, one by one, on the memory."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.entries: list[Entry | None] = [None] * DESCRIPTORS
+        self.commands: Counter[Opcode] = Counter()  # that ran
+
+    def describe(self, command: Command) -> None:
+        """Fill an entry of the descriptor table."""
+        self.entries[command.descriptor] = entry_of(command, self.memory.lanes)
+        self.commands[Opcode.DESCRIBE] += 1
+        if self.memory.hazards is not None:
+            self.memory.hazards.describe(command.descriptor)
+
+    def run(self, job: Job) -> Writes:
+        """Do all of a load or a store; of a computation, everything but to write the result, which is returned. Raises ProgramError, Hazard."""
+        d = job.entry.values
+        with self._running(job):
+            if job.queue == EXEC:
+                d = moved(d, job.values, self.memory.lanes)
+            if not job.values["count"] or job.entry.problem:
+                raise Fault(Error.FIELD, job.entry.problem or "a count of 0")
+            self.commands[OPCODES[job.queue]] += 1
+            if job.queue == EXEC:
+                return compute(self.memory, d, job.values["row"], job.values["count"])
+            transfer(self.memory, d, job.values, store=job.queue == STORE)
+            return ()
+
+    def finish(self, job: Job, writes: Writes) -> None:
+        """Write the result of a computation. Raises ProgramError, Hazard."""
+        with self._running(job):
+            for patch, values in writes:
+                self.memory.put(patch, Space.BUFFER, values)
+
+    @contextmanager
+    def _running(self, job: Job) -> Iterator[None]:
+        """What happens here is a part of that job."""
+        self.memory.clock += 1
+        if self.memory.hazards is not None:
+            self.memory.hazards.job = job
+        try:
+            yield
+        except Fault as fault:
+            raise ProgramError(fault.code, Queue(job.queue + 1), job.index, fault.text) from None

@@ -1,0 +1,94 @@
+"""Computations: sums over the windows of an operand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hw_rtl.emulator.descriptors import PAIRED
+from hw_rtl.emulator.drain import held_writes, result_writes, wrapped
+from hw_rtl.emulator.errors import Fault
+from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.operands import first_operand, held_sums, result_channels, second_operand
+from hw_rtl.emulator.patch import Writes
+from hw_rtl.emulator.weights import weights
+from hw_rtl.emulator.windows import Window
+from lfopt.isa.tables import ACCUMULATORS, Error, Operation, Space
+
+LEAST = -(1 << 31)  # where MAX begins
+
+
+def compute(memory: Memory, d: Mapping[str, int], row: int, count: int) -> Writes:
+    """All of EXEC but the writing, for rows `row` .. `row + count - 1`. Raises Fault FIELD, BUFFER; Hazard."""
+    if count * d["o_width"] > ACCUMULATORS:
+        raise Fault(Error.FIELD, f"{count} rows of {d['o_width']} columns; accepted: {ACCUMULATORS} pixels")
+    sums = _sums(memory, d, row, count)
+    writes = result_writes(memory, d, row, sums) if d["last"] else held_writes(memory, d, row, sums)
+    if memory.hazards is not None:
+        memory.hazards.write_result([patch for patch, _ in writes], memory.spaces[Space.BUFFER].stop)
+    return writes
+
+
+def _sums(memory: Memory, d: Mapping[str, int], row: int, count: int) -> np.ndarray:
+    """Finished sums: int64 [row][column][channel], in the range of int32."""
+    held = None if d["first"] else held_sums(memory, d, row, count)
+    window = Window.of(d, row, count)
+    sums = _of_padding(memory, d, count) if window is None else _of_windows(memory, d, window)
+    if d["operation"] in PAIRED:
+        second = second_operand(memory, d, row, count)
+        sums = sums * second if d["operation"] == Operation.MUL else d["a_multiplier"] * sums + d["b_multiplier"] * second
+    if held is not None:
+        sums = np.maximum(sums, held) if d["operation"] == Operation.MAX else sums + held
+    return wrapped(sums)
+
+
+def _of_padding(memory: Memory, d: Mapping[str, int], count: int) -> np.ndarray:
+    """Sums over windows that see nothing of the operand; ADD, MUL: the first operand."""
+    start = {Operation.MAX: LEAST, Operation.COPY: d["a_zero"]}.get(Operation(d["operation"]), 0)
+    return np.full((count, d["o_width"], result_channels(d, memory.lanes)), start, np.int64)
+
+
+def _of_windows(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+    """Sums over windows; ADD, MUL: the first operand."""
+    operation, zero = Operation(d["operation"]), d["a_zero"]
+    if operation is Operation.CONV:
+        return _convolved(memory, d, window)
+    if operation is Operation.DEPTHWISE:
+        return _depthwise(memory, d, window)
+    if operation is Operation.MAX:
+        return window.over(_by_channel(memory, d, window, np.int32, LEAST)).max(axis=(2, 3)).astype(np.int64)
+    if operation is Operation.SUM:
+        return window.over(_by_channel(memory, d, window, np.int32, zero) - zero).sum(axis=(2, 3), dtype=np.int64)
+    each = window.over(_by_channel(memory, d, window, np.int64, zero))[:, :, 0, 0]
+    return each if operation is Operation.COPY else each - zero
+
+
+def _convolved(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+    channels = (d["in_blocks"] - 1) * memory.lanes + d["in_tail"]
+    matrix, exact = weights(memory, d, window, channels)
+    operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., :channels]
+    operand -= d["a_zero"]
+    taken = window.over(operand)
+    pixels, terms = taken.shape[0] * taken.shape[1], matrix.shape[0]
+    return (taken.reshape(pixels, terms) @ matrix).reshape(*taken.shape[:2], -1).astype(np.int64)
+
+
+def _depthwise(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+    matrix, _ = weights(memory, d, window, 1)
+    operand = _by_channel(memory, d, window, np.int32, d["a_zero"])
+    operand -= d["a_zero"]
+    taken = window.over(operand)  # [row][column][kernel row][kernel column][channel]
+    rows, columns, kernel_rows, kernel_columns, channels = taken.shape
+    sums = np.zeros((rows, columns, channels), np.int32)
+    product = np.empty_like(sums)
+    for ky in range(kernel_rows):
+        for kx in range(kernel_columns):
+            np.multiply(taken[:, :, ky, kx], matrix[ky * kernel_columns + kx], out=product)
+            sums += product
+    return sums.astype(np.int64)
+
+
+def _by_channel(memory: Memory, d: Mapping[str, int], window: Window, dtype: type[np.generic], padding: int) -> np.ndarray:
+    """The operand of what takes each channel by itself."""
+    return first_operand(memory, d, window, d["out_blocks"], dtype, padding)[..., : result_channels(d, memory.lanes)]

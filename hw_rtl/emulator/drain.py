@@ -1,0 +1,76 @@
+"""Finished sums, through bias, factor, zero point, bounds and table; or held as they are. Both as words to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.operands import b_patch
+from hw_rtl.emulator.patch import Patch, Writes
+from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Scale, Space
+
+
+def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+    """The result of these sums, int64 [row][column][channel], row by row. Raises Fault BUFFER, Hazard."""
+    count, width, channels = sums.shape
+    blocks = d["out_blocks"]
+    found = np.empty((count, width, blocks * memory.lanes), np.uint8)
+    found[..., :channels] = _result(memory, d, sums)
+    found[..., channels:] = memory.junk[d["out_tail"] :]
+    words = found.reshape(count, width, blocks, memory.lanes).transpose(0, 2, 1, 3)
+    slots = (((row + y) * d["o_row_step"] + d["o_row"]) % d["o_slots"] for y in range(count))
+    patches = (Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots)
+    return list(zip(patches, words, strict=True))
+
+
+def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
+    """These sums, int64 [row][column][channel], as they are held: int32, row by row."""
+    count, width, channels = sums.shape
+    blocks, lanes = d["out_blocks"], memory.lanes
+    found = np.empty((count, width, blocks * lanes), "<i4")
+    found[..., channels:] = memory.rng.integers(-(1 << 31), 1 << 31)
+    found[..., :channels] = sums
+    stored = np.ascontiguousarray(found.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3))
+    words = stored.reshape(count, blocks, -1).view(np.uint8).reshape(count, blocks, width * WINDOW, lanes)
+    return [(b_patch(d, row + y, width * WINDOW), words[y]) for y in range(count)]
+
+
+def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:
+    """Sums as the bytes that are written."""
+    channels = sums.shape[2]
+    if d["has_bias"]:
+        patch = Patch(d["bias"], -(-4 * channels // memory.lanes))
+        bias = np.ascontiguousarray(memory.get(patch, Space.BUFFER)).reshape(-1).view("<i4")[:channels]
+        sums = wrapped(sums + bias)
+    if d["scale"] == Scale.CHANNEL:
+        multiplier, shift, half = _factors(memory, d["factors"], d["out_blocks"], channels)
+        sums = (sums * multiplier + half >> shift) + d["o_zero"]
+    elif d["scale"] == Scale.SCALAR:
+        sums = (sums * d["multiplier"] + (1 << d["shift"] - 1) >> d["shift"]) + d["o_zero"]
+    found = np.minimum(np.maximum(sums, d["low"]), d["high"]).astype(np.uint8)
+    if d["has_table"]:
+        words = TABLE_BYTES // memory.lanes
+        patch = Patch(memory.spaces[Space.TABLES].start + d["table_id"] * words, words)
+        found = memory.get(patch, Space.TABLES).reshape(-1)[found]
+    return found
+
+
+def _factors(memory: Memory, row: int, blocks: int, channels: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(multipliers, shifts, what rounds) of all channels: int64. Shifts of 0 and 63 are done, not refused, as in hardware."""
+    patch = Patch(memory.spaces[Space.FACTORS].start + row * FACTOR_BYTES, blocks * FACTOR_BYTES)
+    stored = memory.get(patch, Space.FACTORS)
+
+    def made() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        each = stored.reshape(-1, FACTOR_BYTES)[:channels]
+        multiplier = np.ascontiguousarray(each[:, :4]).view("<u4")[:, 0] & 0x7FFFFFFF
+        shift = (each[:, 4] & 63).astype(np.int64)
+        return multiplier.astype(np.int64), shift, np.where(shift > 0, np.int64(1) << np.maximum(shift - 1, 0), 0)
+
+    return memory.cached(("factors", row, channels), [patch], made)
+
+
+def wrapped(sums: np.ndarray) -> np.ndarray:
+    """Sums cut to int32, as hardware does: int64."""
+    return sums.astype(np.int32).astype(np.int64)

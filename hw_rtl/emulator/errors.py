@@ -1,0 +1,28 @@
+"""What stops the accelerator, or shows that a program lacks a wait."""
+
+from __future__ import annotations
+
+from lfopt.isa.tables import Error, Queue
+
+
+class ProgramError(ValueError):
+    """The accelerator would stop with an error."""
+
+    def __init__(self, code: Error, queue: Queue, index: int, text: str) -> None:
+        super().__init__(f"{queue.name} command {index}: {code.name}: {text}")
+        self.code = code
+        self.queue = queue
+        self.index = index  # commands of that queue before the one at fault, loops unrolled; of the sequencer: words that it ran before
+
+
+class Hazard(ValueError):
+    """Two commands touch the same word, one of them writes it, and no wait orders them; or a word is read that nothing has written."""
+
+
+class Fault(Exception):
+    """An error, whose place the caller knows: it makes a ProgramError of it."""
+
+    def __init__(self, code: Error, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text

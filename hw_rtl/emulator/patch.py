@@ -1,0 +1,45 @@
+"""Say which words of a memory something touches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Patch(NamedTuple):
+    """Words of a memory: stretches of `columns` words, every `step`-th.
+
+    >>> Patch(0, 2, blocks=2, block_words=4, step=3).entries(np.arange(8, dtype=np.int32)).tolist()
+    [[0, 3], [4, 7]]
+    """
+
+    start: int  # first word
+    columns: int  # words of a stretch
+    blocks: int = 1  # stretches
+    block_words: int = 0  # words from one stretch to the next
+    step: int = 1  # words from one to the next
+
+    @property
+    def last(self) -> int:
+        """Greatest word."""
+        return self.start + (self.blocks - 1) * self.block_words + (self.columns - 1) * self.step
+
+    def entries(self, table: np.ndarray) -> np.ndarray:
+        """What a table, int32 [word], says of these words: [block][column], no copy."""
+        start, columns, blocks, block_words, step = self
+        return np.ndarray((blocks, columns), np.int32, table, start * 4, (block_words * 4, step * 4))
+
+    def words(self, content: np.ndarray, lanes: int) -> np.ndarray:
+        """These words of a memory, uint8 [word * lanes + lane]: [block][column][lane], no copy."""
+        start, columns, blocks, block_words, step = self
+        return np.ndarray((blocks, columns, lanes), np.uint8, content, start * lanes, (block_words * lanes, step * lanes, 1))
+
+    def first(self, marked: np.ndarray) -> int:
+        """The first of these words that is marked: bool [block][column]."""
+        block, column = (int(places[0]) for places in np.nonzero(marked))
+        return self.start + block * self.block_words + column * self.step
+
+
+Writes = Sequence[tuple[Patch, np.ndarray]]  # words, and what they get: uint8 [block][column][lane]

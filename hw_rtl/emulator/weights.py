@@ -1,0 +1,57 @@
+"""Weights of a computation, unpacked from the buffer into a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from hw_rtl.emulator.memory import Memory
+from hw_rtl.emulator.operands import byte_type, result_channels
+from hw_rtl.emulator.patch import Patch
+from hw_rtl.emulator.windows import Window
+from lfopt.isa.tables import Operation, Space
+
+EXACT_FLOAT32 = 1 << 24  # integers up to here are exact in a float32
+KEY = "operation w_base w_block_bytes out_blocks out_tail b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
+
+
+def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) -> tuple[np.ndarray, type[np.generic]]:
+    """Weights of the kernel rows that are not skipped: ([kernel row, kernel column, input channel][output channel], their type).
+
+    The zero point is subtracted. The type is the shortest of floats in which no sum of products with this operand is rounded; DEPTHWISE: int32.
+    """
+    lanes = memory.lanes
+    row_terms = d["kernel_columns"] * depth
+    skipped, terms = window.first_kernel_row * row_terms, window.kernel_rows * row_terms
+    outputs = [lanes] * (d["out_blocks"] - 1) + [d["out_tail"]]
+    places = [(d["w_base"] + block * d["w_block_bytes"] + skipped * n, n) for block, n in enumerate(outputs)]  # (first byte, outputs)
+    patches = [_patch_of_bytes(start, terms * n, lanes) for start, n in places]
+    for patch in patches:
+        memory.touch(patch, Space.BUFFER, writes=False)
+
+    def made() -> tuple[np.ndarray, type[np.generic]]:
+        stored = memory.bytes.view(byte_type(d["b_unsigned"]))
+        found = np.empty((terms, result_channels(d, lanes)), np.int32)
+        for block, (start, n) in enumerate(places):
+            found[:, block * lanes : block * lanes + n] = stored[start : start + terms * n].reshape(terms, n)
+        found -= d["b_zero"]
+        if d["operation"] == Operation.DEPTHWISE:
+            return found, np.int32
+        most = _reach(d["a_unsigned"], d["a_zero"]) * int(np.abs(found).sum(axis=0, dtype=np.int64).max())
+        exact = np.float32 if most < EXACT_FLOAT32 else np.float64
+        return found.astype(exact), exact
+
+    return memory.cached((skipped, terms, *(d[name] for name in KEY)), patches, made)
+
+
+def _patch_of_bytes(start: int, size: int, lanes: int) -> Patch:
+    """The words in which those bytes lie."""
+    first = start // lanes
+    return Patch(first, (start + size - 1) // lanes - first + 1)
+
+
+def _reach(unsigned: int, zero: int) -> int:
+    """Largest magnitude of a byte less a zero point."""
+    least, most = (0, 255) if unsigned else (-128, 127)
+    return max(abs(least - zero), abs(most - zero))
