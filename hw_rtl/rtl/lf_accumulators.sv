@@ -83,4 +83,11 @@ module lf_accumulators
 
   assign read_grant_o = read_i && !grows[{read_half_i, read_column_i[0]}];
   assign read_data_o = read_data[drained_q];
+
+`ifndef SYNTHESIS
+  // A column is not touched before its sum is back, nor drained.
+  assert property (@(posedge clk_i) !(valid_i && !first_i && valid_q) || half_i != half_q || column_i != column_q);
+  assert property (@(posedge clk_i) !(read_grant_o && valid_q) || read_half_i != half_q || read_column_i != column_q);
+  assert property (@(posedge clk_i) !(read_grant_o && valid_i) || read_half_i != half_i || read_column_i != column_i);
+`endif
 endmodule

@@ -138,4 +138,13 @@ module lf_axi #(
       if (write) berror_q <= s_wstrb_i != '1;
     end
   end
+
+`ifndef SYNTHESIS
+  // AXI4: what is offered stays until it is accepted; a burst keeps within 4 KiB.
+  assert property (@(posedge clk_i) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
+  assert property (@(posedge clk_i) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));
+  assert property (@(posedge clk_i) m_wvalid_o && !m_wready_i |=> m_wvalid_o && $stable({m_wdata_o, m_wstrb_o, m_wlast_o}));
+  assert property (@(posedge clk_i) !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096);
+  assert property (@(posedge clk_i) !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096);
+`endif
 endmodule

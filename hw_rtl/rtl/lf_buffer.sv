@@ -27,6 +27,12 @@ module lf_buffer
   localparam int unsigned Rows = BufferWords / Banks;
   localparam int unsigned RowBits = $clog2(Rows);
 
+  typedef struct packed {
+    logic             grant;
+    logic             fault;
+    logic [Banks-1:0] banks;  // that are read or written
+  } answer_t;
+
   logic [Banks-1:0]               bank_read, bank_write;
   logic [Banks-1:0][RowBits-1:0]  read_row, write_row;
   logic [Banks-1:0]               write_second;  // the bank's word comes from requester 1
@@ -34,14 +40,9 @@ module lf_buffer
   logic [Lanes*8-1:0]             write_data [Banks];
   logic [1:0]                     turn_q [4];  // bank of the first word of what was read last
 
-  // Banks that a window needs.
-  function automatic logic [Banks-1:0] banks_of(logic [1:0] first, logic [Window-1:0] mask);
-    unique case (first)
-      2'd0: return mask;
-      2'd1: return {mask[2:0], mask[3]};
-      2'd2: return {mask[1:0], mask[3:2]};
-      default: return {mask[0], mask[3:1]};
-    endcase
+  // Row of a bank's word in the window from `word` on.
+  function automatic logic [RowBits-1:0] row_of(logic [19:0] word, logic [1:0] bank);
+    return RowBits'(word[19:2]) + RowBits'(bank < word[1:0]);
   endfunction
 
   function automatic logic over(logic [19:0] word, logic [Window-1:0] mask);
@@ -53,55 +54,46 @@ module lf_buffer
     return found;
   endfunction
 
-  always_comb begin
+  // What becomes of a request, if those before it have taken some banks.
+  function automatic answer_t answer(logic valid, logic [19:0] word, logic [Window-1:0] mask, logic [Banks-1:0] taken);
     logic [Banks-1:0] wanted;
-    logic [Window-1:0] mask;
+    answer_t found;
+    for (int unsigned b = 0; b < Banks; b++) wanted[b] = mask[2'(b) - word[1:0]];
+    found.fault = valid && over(word, mask);
+    found.grant = valid && (found.fault || (wanted & taken) == '0);
+    found.banks = found.grant && !found.fault ? wanted : '0;
+    return found;
+  endfunction
+
+  always_comb begin
+    answer_t found;
     bank_read = '0;
     read_row = '0;
-    rd_grant_o = '0;
-    rd_fault_o = '0;
     for (int unsigned i = 0; i < 4; i++) begin
-      mask = i < 2 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]);
-      wanted = banks_of(rd_word_i[i][1:0], mask);
-      if (rd_valid_i[i]) begin
-        if (over(rd_word_i[i], mask)) begin
-          rd_grant_o[i] = 1'b1;
-          rd_fault_o[i] = 1'b1;
-        end else if ((wanted & bank_read) == '0) begin
-          rd_grant_o[i] = 1'b1;
-          bank_read |= wanted;
-          for (int unsigned b = 0; b < Banks; b++) begin
-            if (wanted[b]) read_row[b] = RowBits'(rd_word_i[i][19:2]) + RowBits'(2'(b) < rd_word_i[i][1:0]);
-          end
-        end
+      found = answer(rd_valid_i[i], rd_word_i[i], i < 2 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]), bank_read);
+      rd_grant_o[i] = found.grant;
+      rd_fault_o[i] = found.fault;
+      bank_read |= found.banks;
+      for (int unsigned b = 0; b < Banks; b++) begin
+        if (found.banks[b]) read_row[b] = row_of(rd_word_i[i], 2'(b));
       end
     end
   end
 
   always_comb begin
-    logic [Banks-1:0] wanted;
-    logic [Window-1:0] mask;
+    answer_t found;
     bank_write = '0;
     write_row = '0;
     write_second = '0;
-    wr_grant_o = '0;
-    wr_fault_o = '0;
     for (int unsigned i = 0; i < 2; i++) begin
-      mask = i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]);
-      wanted = banks_of(wr_word_i[i][1:0], mask);
-      if (wr_valid_i[i]) begin
-        if (over(wr_word_i[i], mask)) begin
-          wr_grant_o[i] = 1'b1;
-          wr_fault_o[i] = 1'b1;
-        end else if ((wanted & bank_write) == '0) begin
-          wr_grant_o[i] = 1'b1;
-          bank_write |= wanted;
-          for (int unsigned b = 0; b < Banks; b++) begin
-            if (wanted[b]) begin
-              write_row[b] = RowBits'(wr_word_i[i][19:2]) + RowBits'(2'(b) < wr_word_i[i][1:0]);
-              write_second[b] = i == 1;
-            end
-          end
+      found = answer(wr_valid_i[i], wr_word_i[i], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]), bank_write);
+      wr_grant_o[i] = found.grant;
+      wr_fault_o[i] = found.fault;
+      bank_write |= found.banks;
+      for (int unsigned b = 0; b < Banks; b++) begin
+        if (found.banks[b]) begin
+          write_row[b] = row_of(wr_word_i[i], 2'(b));
+          write_second[b] = i == 1;
         end
       end
     end

@@ -348,4 +348,10 @@ module lf_columns
 
   logic unused;
   assign unused = ^{descriptor_i, rows_q, walk_q.r, address[35:20]};
+
+`ifndef SYNTHESIS
+  assert property (@(posedge clk_i) !start_i || !walk_q.busy);
+  assert property (@(posedge clk_i) !(issue_o && mask != '0) || rd_grant_i);
+  assert property (@(posedge clk_i) !rd_grant_i || rd_valid_o);
+`endif
 endmodule

@@ -34,6 +34,13 @@ package lf_dma_pkg;
     logic [19:0]            block_words;
   } job_t;
 
+  // The rows of a transfer, as their beats come from DRAM.
+  typedef struct packed {
+    logic [11:0] rows;
+    logic [33:0] line_beats;  // of a row
+    logic [4:0]  rest_bytes;  // of the last beat of a row
+  } rows_t;
+
   // What the sequencer puts in a queue.
   typedef struct packed {
     logic [5:0]       descriptor;

@@ -75,4 +75,10 @@ module lf_fetch
       valid_q <= run_i && place_i < here_q;
     end
   end
+
+`ifndef SYNTHESIS
+  // What has come was asked for, and does not overwrite what a loop may still need.
+  assert property (@(posedge clk_i) !beat_valid_i || here_q < asked_q);
+  assert property (@(posedge clk_i) !beat_valid_i || here_q - keep_i < 32'(RingWords));
+`endif
 endmodule

@@ -91,4 +91,11 @@ module lf_requests
       end
     end
   end
+
+`ifndef SYNTHESIS
+  assert property (@(posedge clk_i) !start_i || idle_o);
+  // A request leaves neither its region nor the MaxBeats that it begins in.
+  assert property (@(posedge clk_i) !valid_o || (beats != '0 && 7'(beat_q[5:0]) + beats <= 7'(MaxBeats)));
+  assert property (@(posedge clk_i) !valid_o || (beat_q >= BeatWidth'(region_i.first) && limit <= BeatWidth'(region_i.limit)));
+`endif
 endmodule

@@ -133,4 +133,11 @@ module lf_second
 
   logic unused;
   assign unused = ^{descriptor_i, next_offset[32], address[35:20]};
+
+`ifndef SYNTHESIS
+  assert property (@(posedge clk_i) !start_i || !busy_q);
+  assert property (@(posedge clk_i) promised_q <= taken_q && taken_q <= 3'(Depth));
+  assert property (@(posedge clk_i) !use_i || promised_q != '0);
+  assert property (@(posedge clk_i) !pop_i || taken_q > promised_q);
+`endif
 endmodule

@@ -1,6 +1,4 @@
-// Runs the queue of stores: reads words of Lanes bytes from the buffer, and packs their bytes into beats.
-//
-// Three stores may be in work at once: one is being prepared, one asks for its room in DRAM, one reads its words.
+// Runs the queue of stores: lf_transfer asks for room in DRAM; words of Lanes bytes are read from the buffer, and their bytes packed into beats.
 module lf_store
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -38,24 +36,16 @@ module lf_store
   localparam int unsigned Threshold = Lanes + BeatBytes;  // a word is read while the funnel holds less
   localparam int unsigned FunnelBytes = Threshold + 2 * Lanes;  // one more word may be on the way, and rows are padded
 
-  job_t               ready_job;
-  logic               ready;
-  logic               bad;
-  logic               take;
-  logic               asking_idle;
-  logic               outside_dram;
-  job_t               next_q;
-  logic               next_valid_q;
-  logic               start_words;
-
-  logic               active;
-  logic               outside_chip;
+  // The word that is read.
+  logic               valid;
   logic [6:0]         lanes;
   logic [Lanes*8-1:0] mask;
   logic               row_end;
-  logic               last;
   logic               step;
+  logic               unused_start;
+  rows_t              unused_rows;
   space_e             unused_space;
+  logic               unused_last;
 
   // The word that arrives in this cycle.
   logic               coming_q;
@@ -70,62 +60,39 @@ module lf_store
   logic [7:0]               after_leave;
   logic [7:0]               filled;
 
-  logic [31:0] taken_q;
-  logic [31:0] finished_q;
-
-  lf_job #(
-    .Lanes(Lanes),
-    .Store(1'b1)
-  ) u_job (
+  lf_transfer #(
+    .Lanes      (Lanes),
+    .BufferWords(BufferWords),
+    .Store      (1'b1)
+  ) u_transfer (
     .clk_i,
     .rst_ni,
-    .valid_i(head_valid_i),
+    .stop_i,
+    .region_i,
+    .head_valid_i,
+    .may_start_i,
     .transfer_i,
     .entry_i,
-    .ready_o(ready),
-    .bad_o  (bad),
-    .job_o  (ready_job),
-    .take_i (take)
-  );
-
-  assign take   = ready && may_start_i && asking_idle && !next_valid_q && !stop_i;
-  assign take_o = take;
-
-  lf_requests u_requests (
-    .clk_i,
-    .rst_ni,
-    .start_i  (take),
-    .job_i    (ready_job),
-    .region_i,
-    .idle_o   (asking_idle),
-    .outside_o(outside_dram),
-    .valid_o  (request_valid_o),
+    .take_o,
+    .done_i,
+    .bus_error_i,
+    .fault_o,
+    .request_valid_o,
     .request_o,
-    .ready_i  (request_ready_i)
+    .request_ready_i,
+    .start_o    (unused_start),
+    .rows_o     (unused_rows),
+    .valid_o    (valid),
+    .word_o     (rd_word_o),
+    .lanes_o    (lanes),
+    .mask_o     (mask),
+    .space_o    (unused_space),
+    .row_end_o  (row_end),
+    .last_o     (unused_last),
+    .step_i     (step)
   );
 
-  assign start_words = next_valid_q && (!active || (step && last));
-
-  lf_words #(
-    .Lanes      (Lanes),
-    .BufferWords(BufferWords)
-  ) u_words (
-    .clk_i,
-    .rst_ni,
-    .start_i  (start_words),
-    .job_i    (next_q),
-    .step_i   (step),
-    .active_o (active),
-    .word_o   (rd_word_o),
-    .outside_o(outside_chip),
-    .lanes_o  (lanes),
-    .mask_o   (mask),
-    .space_o  (unused_space),
-    .row_end_o(row_end),
-    .last_o   (last)
-  );
-
-  assign rd_valid_o   = active && !outside_chip && !stop_i && level_q < 8'(Threshold);
+  assign rd_valid_o   = valid && level_q < 8'(Threshold);
   assign step         = rd_valid_o && rd_grant_i;
   assign beat_valid_o = level_q >= 8'(BeatBytes);
   assign beat_o       = funnel_q[127:0];
@@ -147,14 +114,10 @@ module lf_store
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      next_q       <= '0;
-      next_valid_q <= 1'b0;
-      coming_q     <= 1'b0;
-      lanes_q      <= '0;
-      mask_q       <= '0;
-      row_end_q    <= 1'b0;
-      taken_q      <= '0;
-      finished_q   <= '0;
+      coming_q  <= 1'b0;
+      lanes_q   <= '0;
+      mask_q    <= '0;
+      row_end_q <= 1'b0;
     end else begin
       coming_q <= step;
       if (step) begin
@@ -162,29 +125,6 @@ module lf_store
         mask_q    <= mask;
         row_end_q <= row_end;
       end
-      if (done_i) finished_q <= finished_q + 32'd1;
-      if (take) begin
-        next_q       <= ready_job;
-        next_valid_q <= 1'b1;
-        taken_q      <= taken_q + 32'd1;
-      end else if (start_words) begin
-        next_valid_q <= 1'b0;
-      end
-    end
-  end
-
-  always_comb begin
-    fault_o = '{valid: 1'b0, code: ErrNone, index: finished_q};
-    if (bus_error_i) begin
-      fault_o.valid = 1'b1;
-      fault_o.code  = ErrBus;
-    end else if (active && outside_chip) begin
-      fault_o.valid = 1'b1;
-      fault_o.code  = ErrBuffer;
-    end else if (outside_dram) begin
-      fault_o = '{valid: 1'b1, code: ErrRegion, index: taken_q - 32'd1};
-    end else if (bad && may_start_i) begin
-      fault_o = '{valid: 1'b1, code: ErrField, index: taken_q};
     end
   end
 endmodule

@@ -243,4 +243,13 @@ module lf_weights
 
   logic unused;
   assign unused = ^{descriptor_i, n, pair[Lanes*16-1:Lanes*8], begin_byte[LaneBits-1:0], end_byte[LaneBits-1:0]};
+
+`ifndef SYNTHESIS
+  assert property (@(posedge clk_i) !start_i || !busy_q);
+  assert property (@(posedge clk_i) there_q <= taken_q && taken_q <= 4'(Depth));
+  assert property (@(posedge clk_i) 4'(pop) <= there_q);
+  // A tile is promised when it is full, and taken over when it was promised.
+  assert property (@(posedge clk_i) !take_i || full_o);
+  assert property (@(posedge clk_i) !release_i || locked_q);
+`endif
 endmodule
