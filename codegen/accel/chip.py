@@ -51,13 +51,16 @@ class Block:
     offset: int  # bytes from the start of the slot
 
 
+Row = tuple[str, int, bool]  # map, row, and whether it is partial sums of the map
+
+
 class Chip:
     """What lies where. Places come from the plan, and so does the rule by which parts of a row share a slot (see `simulator.buffer`)."""
 
     def __init__(self, places: Sequence[Place], lanes: int) -> None:
         self.places, self.lanes = places, lanes
-        self._rows: dict[tuple[str, int], list[Piece]] = {}
-        self._owner: dict[int, tuple[str, int]] = {}  # address of a slot -> (map, row) that was written there last
+        self._rows: dict[Row, list[Piece]] = {}
+        self._owner: dict[int, Row] = {}  # address of a slot -> what was written there last
         self._constants: dict[str, list[Block]] = {}
         for place in places:
             if place.address % lanes or (place.slot_bytes % lanes and place.slots > 1):
@@ -77,13 +80,14 @@ class Chip:
         for k, row in enumerate(range(*part.rows)):
             start = where.address + (number + k) % where.slots * where.slot_bytes
             frame = Piece(place, number + k, (0, channels), (0, columns)) if fits else Piece(place, number + k, part.channels, part.columns)
-            pieces = [piece for piece in self._rows.get((name, row), []) if self._alive(name, row, piece)]
-            if not fits and self._owner.get(start) == (name, row):
+            key = (name, row, sums)
+            pieces = self._alive(key)
+            if not fits and self._owner.get(start) == key:
                 before = next(piece for piece in pieces if self._address(piece) == start)
                 frame = self._joined(name, before, frame, where.slot_bytes // size)
                 pieces.remove(before)
-            self._owner[start] = (name, row)
-            self._rows[name, row] = [*(piece for piece in pieces if piece != frame), frame]
+            self._owner[start] = key
+            self._rows[key] = [*(piece for piece in pieces if piece != frame), frame]
         return self._ring(frame, part, sums=sums)
 
     def _joined(self, name: str, before: Piece, part: Piece, slot_bytes: int) -> Piece:
@@ -100,16 +104,17 @@ class Chip:
         where = self.places[piece.place]
         return where.address + piece.number % where.slots * where.slot_bytes
 
-    def _alive(self, name: str, row: int, piece: Piece) -> bool:
-        return self._owner.get(self._address(piece)) == (name, row)
+    def _alive(self, key: Row) -> list[Piece]:
+        """The parts of a row that nothing has been written over, in the order in which they came."""
+        return [piece for piece in self._rows.get(key, []) if self._owner.get(self._address(piece)) == key]
 
     def knows(self, name: str) -> bool:
         """Whether rows of a map came here under this name."""
-        return any(key[0] == name for key in self._rows)
+        return any(known == name and not sums for known, _, sums in self._rows)
 
     def read(self, name: str, part: Extent, *, sums: bool = False) -> Ring:
         """Where rows lie that are all here. Raises Unsupported if they do not lie in one ring."""
-        found = [self._piece(name, row, part) for row in range(*part.rows)]
+        found = [self._piece((name, row, sums), part) for row in range(*part.rows)]
         first = found[0]
         for k, piece in enumerate(found):
             if piece != Piece(first.place, first.number + k, first.channels, first.columns):
@@ -134,12 +139,11 @@ class Chip:
             column_words=size,
         )
 
-    def _piece(self, name: str, row: int, part: Extent) -> Piece:
-        wanted = (part.channels, part.columns)
-        for piece in reversed(self._rows.get((name, row), [])):
-            if within(wanted, (piece.channels, piece.columns)) and self._alive(name, row, piece):
+    def _piece(self, key: Row, part: Extent) -> Piece:
+        for piece in reversed(self._alive(key)):
+            if within((part.channels, part.columns), (piece.channels, piece.columns)):
                 return piece
-        raise Unsupported(f"map {name!r}: row {row} is not on chip as a whole when it is read")
+        raise Unsupported(f"map {key[0]!r}: row {key[1]} is not on chip as a whole when it is read")
 
     # -- constants ---------------------------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Weights, biases, factors and tables as the accelerator reads them."""
+"""Weights and biases as the accelerator reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from codegen.accel.maps import blocks
 from codegen.source import Unsupported
 from lfopt.ir import Box, MissingValues, Span
 from lfopt.isa.tables import WINDOW
@@ -99,8 +98,3 @@ def bias_bytes(call: Call, span: Span) -> bytes:
     axis = 1 if call.operator.kind == "Conv" else -1
     flat = np.broadcast_to(values.reshape(-1) if axis == 1 and values.ndim else values, channels if axis == 1 else (*values.shape[:-1], channels))
     return flat.reshape(-1)[span[0] : span[1]].astype("<i4").tobytes()
-
-
-def blocks_of(span: Span, lanes: int) -> tuple[int, int]:
-    """Blocks of a span of channels, and channels of the last."""
-    return blocks(span[1] - span[0], lanes)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from codegen.accel.chip import Block, Chip
-from codegen.accel.computations import Parameters, Site, Weights, refused, runs_of
+from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, is_depthwise, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.job import Parameters, Site, Weights, refused
 from codegen.accel.maps import blocks, dimensions, extent, row_bytes
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
@@ -19,7 +21,7 @@ from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS,
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.integer import SUMS, arithmetic
-from lfopt.ops.parameter_data import parameter_blocks
+from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 
 STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
 ALIGN = 64  # bytes: where a map begins
@@ -55,29 +57,37 @@ def _check(plan: Plan, graph: Graph) -> None:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
 
 
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Blocks of one size, one behind the other."""
+
+    number: int  # from 1 on: 0 stands for the maps
+    rows: dict[object, int] = field(default_factory=dict[object, int])
+    data: list[bytes] = field(default_factory=list[bytes])
+
+
 class _Constants:
     """The image of everything that does not change."""
 
     def __init__(self) -> None:
-        self._streams: dict[object, list[bytes]] = {}
-        self._numbers: dict[object, dict[object, int]] = {}
+        self._streams: dict[object, _Stream] = {}
 
-    def add(self, stream: object, key: object, data: bytes) -> int:
-        """Number of a block in a stream of blocks of one size; a block that is known is not stored twice."""
-        numbers_ = self._numbers.setdefault(stream, {})
-        if key not in numbers_:
-            numbers_[key] = len(numbers_)
-            self._streams.setdefault(stream, []).append(data)
-        return numbers_[key]
+    def add(self, of: object, key: object, data: bytes) -> tuple[int, int]:
+        """(stream, row) of a block of a constant; a block that is known is not stored twice."""
+        stream = self._streams.setdefault((of, len(data)), _Stream(len(self._streams) + 1))
+        if key not in stream.rows:
+            stream.rows[key] = len(stream.data)
+            stream.data.append(data)
+        return stream.number, stream.rows[key]
 
-    def lay_out(self, address: int) -> tuple[dict[object, int], bytes]:
+    def lay_out(self, address: int) -> tuple[dict[int, int], bytes]:
         """Where every stream begins, from `address` on; and the bytes of all of them."""
-        found: dict[object, int] = {}
+        found: dict[int, int] = {}
         image: list[bytes] = []
-        for stream, data in self._streams.items():
-            found[stream] = address
-            image += data
-            address += sum(map(len, data))
+        for stream in self._streams.values():
+            found[stream.number] = address
+            image += stream.data
+            address += sum(map(len, stream.data))
         return found, b"".join(image)
 
 
@@ -93,8 +103,6 @@ class _Encoder:
         self.waits = Waits(self.words + FACTOR_ROWS + TABLES)
         self.constants = _Constants()
         self.maps = self._maps()
-        self.streams: list[object] = []
-        self.stream_numbers: dict[object, int] = {}
         self.next_free = dict.fromkeys(STORES, 0)
         self.commands = 0
 
@@ -113,12 +121,13 @@ class _Encoder:
 
     def stream(self) -> CommandStream:
         """All of it."""
-        entries = [entry for group in self.plan.groups for entry in folded(list(self._group(group)))]
+        entries = [entry for group in self.plan.groups for entry in folded(list(self._group(group)), self.plan.hardware.queue_depth)]
         described = list(_described(entries))
         at = round_up(sum(command.bits for command in described) // 8, ALIGN)
         streams, image = self.constants.lay_out(at)
         maps_at = round_up(at + len(image), ALIGN)
-        placed = [self._placed(command, streams, maps_at) for command in described]
+        addresses = {0: maps_at, **streams}
+        placed = [_placed(command, addresses) for command in described]
         stored = {name: StoredMap(m.name, m.shape, m.dtype, m.address + maps_at, m.row_bytes) for name, m in self.maps.items()}
         outputs = [stored[self.flow.behind.get(name, name)] for name in self.graph.outputs]
         return CommandStream(
@@ -136,15 +145,6 @@ class _Encoder:
             commands=self.commands,
         )
 
-    def _placed(self, command: Command, streams: dict[object, int], maps_at: int) -> Command:
-        """A command with addresses in place of what they stand for."""
-        if command.kind is not Kind.TRANSFER:
-            return command
-        values = dict(command.values)
-        key = values.pop("stream")
-        values["dram"] = values.get("dram", 0) + (streams[self.streams[key - 1]] if key else maps_at)
-        return Command(command.opcode, values, command.descriptor, command.kind)
-
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup) -> Iterator[Run]:
@@ -159,28 +159,26 @@ class _Encoder:
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
         for step in unfold(group.steps):
-            for run in runs_of(site, self.calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
+            for run in runs_of(site, self.calls[step.operator], step) if isinstance(step, Compute) else [self._transfer(group, step)]:
                 self.waits.add(run)
                 self.commands += 1
                 yield run
 
-    def _transfer(self, group: PlannedGroup, step: Transfer) -> Iterator[Run]:
+    def _transfer(self, group: PlannedGroup, step: Transfer) -> Run:
         if step.gather:
             raise refused(self.calls[step.gather], "the accelerator does not gather")
         if step.kind == "parameter":
-            yield from self._load_parameters(step)
-        elif step.tensor in self.graph.constants:
-            yield self._load_constant(group, step)
-        else:
-            yield self._move_rows(step)
+            return self._load_parameters(step)
+        return self._load_constant(group, step) if step.tensor in self.graph.constants else self._move_rows(step)
 
     def _make_room(self, group: PlannedGroup) -> None:
         """See to it that the parameters of a group find room one after the other: behind those of the group before, or from the start again."""
         needed = dict.fromkeys(STORES, 0)
         for node in group.nodes:
             call = self.calls[node]
-            if call.result_tensors[0].quantization is not None:
-                needed[Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES] += len(parameter_blocks(call, self.lanes))
+            if size := parameter_bytes(call, self.lanes):
+                space = _space(call)
+                needed[space] += size // (self.lanes * FACTOR_BYTES if space is Space.FACTORS else TABLE_BYTES)
         for space, room in STORES.items():
             if needed[space] > room:
                 accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"
@@ -188,39 +186,26 @@ class _Encoder:
             if self.next_free[space] + needed[space] > room:
                 self.next_free[space] = 0
 
-    def _load_parameters(self, step: Transfer) -> Iterator[Run]:
+    def _load_parameters(self, step: Transfer) -> Run:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
         call = self.calls[step.tensor]
-        found = parameter_blocks(call, self.lanes)
-        factors = arithmetic(call) is SUMS
-        space, size = (Space.FACTORS, self.lanes * FACTOR_BYTES) if factors else (Space.TABLES, TABLE_BYTES)
+        space, found = _space(call), parameter_blocks(call, self.lanes)
         first = self.next_free[space]
         self.next_free[space] = first + len(found)
-        places = range(first, first + len(found))
-        self.parameters[step.tensor] = Parameters(factors=first) if factors else Parameters(tables=tuple(places))
+        self.parameters[step.tensor] = Parameters(first) if space is Space.FACTORS else Parameters(tables=tuple(range(first, first + len(found))))
         data = b"".join(block.tobytes() for block in found)
         values = {
-            "class_": Class.PARAMETER, "space": space, "columns": len(found) * size // self.lanes, "blocks": 1, "tail": self.lanes,
+            "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1, "tail": self.lanes,
             "base": first, "slots": 1, "row_beats": len(data) // BEAT_BYTES,
         }  # fmt: skip
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
-        word = self.words + (0 if factors else FACTOR_ROWS) + first
-        run.writes = [(word, len(found))]
-        yield run
+        run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(found))]
+        return run
 
-    def _from_image(self, values: dict[str, int], stream: object, key: object, data: bytes, slot: int = 0) -> Run:
+    def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> Run:
         """A load of a block of the image of constants."""
-        data += bytes(-len(data) % BEAT_BYTES)
-        row = self.constants.add((stream, len(data)), key, data)
-        values["stream"] = self._key((stream, len(data)))
+        values["stream"], row = self.constants.add(of, key, data + bytes(-len(data) % BEAT_BYTES))
         return Run(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
-
-    def _key(self, stream: object) -> int:
-        """A number for a stream, until its address is known; 0 stands for maps."""
-        if stream not in self.stream_numbers:
-            self.streams.append(stream)
-            self.stream_numbers[stream] = len(self.streams)
-        return self.stream_numbers[stream]
 
     def _load_constant(self, group: PlannedGroup, step: Transfer) -> Run:
         call, place = self.readers[step.tensor], group.places[step.place]
@@ -294,17 +279,17 @@ class _Encoder:
         if chunk is None or (first - start) % lanes:
             raise refused(call, f"reads {box} of weights that were loaded as {block.box}")
         place = chip.places[block.place]
-        base = place.address + block.offset + chunk.offset
-        ahead = (first - start) // lanes  # blocks of output channels before those that are computed
-        values = {"w_base": base, "w_block_bytes": chunk.block_bytes, "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes}
-        number = block.number
-        values["w_base"] += ahead * chunk.block_bytes
+        ahead = (first - start) // lanes * chunk.block_bytes  # bytes of the output channels before those that are computed
+        values = {
+            "w_base": place.address + block.offset + chunk.offset + ahead, "w_block_bytes": chunk.block_bytes,
+            "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes,
+        }  # fmt: skip
         touched = place.address + block.number % place.slots * place.slot_bytes + block.offset
         size = -(-(chunk.offset + (stop - start) * chunk.block_bytes // lanes) // lanes) + 1
         reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
         if step.last and call.has(2):
             values |= self._bias(call, (first, stop), block, reads)
-        return Weights(values, number, reads)
+        return Weights(values, block.number, reads)
 
     def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
         chip, lanes = self.chip, self.lanes
@@ -317,6 +302,11 @@ class _Encoder:
             base += block.number % place.slots * words
         reads.append((base + (block.number % place.slots * words if together else 0), -(-(span[1] - span[0]) * 4 // lanes)))
         return {"has_bias": 1, "bias": base, "bias_slot_words": words if together else 0}
+
+
+def _space(call: Call) -> Space:
+    """Where the parameters of an operator go."""
+    return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES
 
 
 def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
@@ -352,6 +342,15 @@ def _described(entries: Sequence[Entry]) -> Iterator[Command]:
     yield Command(Opcode.HALT)
 
 
+def _placed(command: Command, addresses: Mapping[int, int]) -> Command:
+    """A command with addresses in DRAM in place of distances from where its stream begins."""
+    if command.kind is not Kind.TRANSFER:
+        return command
+    values = dict(command.values)
+    start = addresses[values.pop("stream")]
+    return replace(command, values={**values, "dram": start + values.get("dram", 0)})
+
+
 def _payloads(entry: Entry) -> dict[Payload, Kind]:
     if isinstance(entry, Item):
         return {entry.payload: Kind.COMPUTATION if entry.opcode is Opcode.EXEC else Kind.TRANSFER}
@@ -368,7 +367,7 @@ def _commands(entry: Entry, table: dict[Payload, int]) -> Iterator[Command]:
     values = {
         "descriptor": table[entry.payload],
         "count": entry.count,
-        **dict(zip(("wait_load", "wait_store", "wait_exec"), entry.waits, strict=True)),
+        **dict(zip(program.WAITS, entry.waits, strict=True)),
     }
     values |= dict(zip(MOVING, entry.numbers, strict=True))
     for level, steps in enumerate(reversed(entry.steps)):

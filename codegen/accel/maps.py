@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class Extent:
         return self.channels[1] - self.channels[0]
 
 
-def extent(tensor: Tensor, box: Box) -> Extent:
+def extent(tensor: Tensor | StoredMap, box: Box) -> Extent:
     """A box of a map in channels, rows and columns. Raises Unsupported for maps that are neither [1, c, h, w] nor [1, c]."""
     shape = tensor.shape
     if len(shape) == 4 and shape[0] == 1:
@@ -45,7 +44,7 @@ def extent(tensor: Tensor, box: Box) -> Extent:
     raise Unsupported(f"tensor {tensor.name!r}: found shape {list(shape)}; the accelerator accepts [1, C, H, W] and [1, C]")
 
 
-def dimensions(tensor: Tensor) -> tuple[int, int, int]:
+def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
     """Channels, rows and columns of a map."""
     whole = extent(tensor, tuple((0, size) for size in tensor.shape))
     return whole.depth, whole.height, whole.width
@@ -63,16 +62,16 @@ def blocks(channels: int, lanes: int) -> tuple[int, int]:
 
 def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
     """A map, as it lies in DRAM."""
-    rows = values.reshape(_three(stored.shape)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
+    rows = values.reshape(dimensions(stored)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]
     pieces = [rows[:, c : c + lanes].transpose(0, 2, 1).reshape(len(rows), -1) for c in range(0, rows.shape[1], lanes)]
     dense = np.concatenate(pieces, axis=1)
     return np.pad(dense, ((0, 0), (0, stored.row_bytes - dense.shape[1]))).tobytes()
 
 
-def unpacked(data: bytes | np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
-    """The map whose bytes in DRAM these are."""
-    c, h, w = _three(stored.shape)
-    rows = np.frombuffer(data, np.uint8).reshape(h, stored.row_bytes)
+def unpacked(memory: np.ndarray, stored: StoredMap, lanes: int) -> np.ndarray:
+    """A map that lies in the accelerator's memory, uint8."""
+    c, h, w = dimensions(stored)
+    rows = memory[stored.address : stored.address + h * stored.row_bytes].reshape(h, stored.row_bytes)
     found = np.empty((c, h, w), np.uint8)
     at = 0
     for first in range(0, c, lanes):
@@ -86,7 +85,3 @@ def row_bytes(tensor: Tensor, align: int) -> int:
     """Bytes of a row of a map in DRAM."""
     channels, _, columns = dimensions(tensor)
     return round_up(channels * columns, align)
-
-
-def _three(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    return (shape[1], shape[2], shape[3]) if len(shape) == 4 else (prod(shape), 1, 1)

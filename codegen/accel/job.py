@@ -1,0 +1,201 @@
+"""One operation of the accelerator on a box of a map, as EXEC commands: on which rings, which rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from codegen.accel.chip import Chip, Ring
+from codegen.accel.maps import Extent, blocks, dimensions, extent
+from codegen.accel.runs import Run, Words, numbers, payload
+from codegen.source import Unsupported
+from lfopt.ir import Box, Compute, Tensor
+from lfopt.isa.tables import ACCUMULATORS, Opcode, Operation, Scale
+from lfopt.ops import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Where the parameters of an operator lie on chip."""
+
+    factors: int = 0  # first row
+    tables: tuple[int, ...] = ()  # numbers, in the order of `lfopt.ops.parameter_data`
+
+
+@dataclass(slots=True)
+class Weights:
+    """Where the weights of a computation lie."""
+
+    values: dict[str, int]  # fields of the descriptor
+    number: int  # of the weights: the `slot` of the command
+    reads: list[Words]
+
+
+@dataclass(slots=True)
+class Site:
+    """What surrounds the computations of a group."""
+
+    chip: Chip
+    lanes: int
+    tensors: Mapping[str, Tensor]  # maps and views by name
+    behind: Mapping[str, str]  # the map behind a view
+    parameters: Mapping[str, Parameters]  # by operator
+    weights: Callable[[Call, Compute], Weights]  # where the weights of a computation lie, and its bias if it finishes the sums
+    factor_words: int  # number of the first row of factors, as waits count words
+    table_words: int  # of the first table
+
+    def operand(self, call: Call, index: int, box: Box) -> tuple[Ring, Extent, Tensor]:
+        """Where the box of an operand lies."""
+        name = call.operator.inputs[index]
+        seen = self.tensors[name]
+        part = extent(seen, box)
+        known = name if self.chip.knows(name) else self.behind.get(name, name)
+        if known != name and dimensions(self.tensors[known]) != dimensions(seen):
+            raise refused(
+                call, f"reads {name!r}, {list(seen.shape)}, a view of {list(self.tensors[known].shape)}; it accepts views of maps of one pixel"
+            )
+        return self.chip.read(known, part), part, seen
+
+
+def refused(call: Call, found: str) -> Unsupported:
+    """An operator that the accelerator does not do."""
+    return Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows and columns of an operand for one element of the result."""
+
+    rows: int = 1
+    columns: int = 1
+    stride_rows: int = 1
+    stride_columns: int = 1
+    dilation: int = 1
+    pad_rows: int = 0
+    pad_columns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One row of a Resize to the nearest element: every so manieth column of it, from one row of the operand."""
+
+    row: int  # of the result
+    down: int  # rows of the result for each of the operand
+    right: int  # columns, likewise
+    phase: int  # first of the columns of the result
+
+    def where(self, box: Extent) -> Extent:
+        """The row of the result; the box is that of the operand."""
+        return Extent(box.channels, (self.row, self.row + 1), (0, box.width * self.right))
+
+
+@dataclass(slots=True)
+class Job:
+    """One operation on a box of a result."""
+
+    site: Site
+    call: Call
+    step: Compute
+    box: Extent  # of the result; channels that the operation makes
+    operation: Operation
+    values: dict[str, int]  # of the descriptor: window, scale, table, zero points
+    a: Ring
+    a_part: Extent  # what is read of operand a
+    a_tensor: Tensor
+    window: Window
+    b: Ring | None = None
+    weights: Weights | None = None
+    out_channels: tuple[int, int] | None = None  # where the result's channels lie in the result, if elsewhere than those of the box
+    reads: list[Words] = field(default_factory=list[Words])
+    spread: Spread | None = None
+
+    def runs(self) -> Iterator[Run]:
+        """The commands: as many rows at a time as the accumulators hold columns."""
+        site, box, step = self.site, self.box, self.step
+        name = self.call.result_tensors[0].name
+        where = Extent(self.out_channels or box.channels, box.rows, box.columns) if self.spread is None else self.spread.where(box)
+        made = site.chip.read(name, where) if step.last else None
+        held = None if step.first and step.last else site.chip.read(name, where, sums=True)
+        from_block = min(ring.block for ring in (self.a, self.b) if ring is not None)
+        to_block = min(ring.block for ring in (made, held) if ring is not None)
+        count, tail = blocks(box.depth, site.lanes)
+        values = {"operation": self.operation, "first": step.first, "last": step.last, "out_blocks": count, "out_tail": tail, "o_slots": 1}
+        values |= self.values | _ring("a", self.a, from_block)
+        second = held or self.b
+        if second is not None:
+            values |= _ring("b", second, from_block if held is None else to_block)
+            values["b_base"] += second.column * second.column_words
+        if made is not None:
+            values |= {"o_step": 1, "o_row_step": 1} | _ring("o", made, to_block)
+            values["o_base"] += made.column
+            if self.spread is not None:
+                values |= {"o_step": self.spread.right, "o_row_step": self.spread.down, "o_row": self.spread.row % self.spread.down}
+                values["o_base"] += self.spread.phase
+        if self.weights is not None:
+            values |= self.weights.values
+        slot = self.weights.number if self.weights is not None else 0
+        factor = box.channels[0] // site.lanes if values.get("scale") == Scale.CHANNEL else 0
+        into = made or held
+        assert into is not None
+        rows_at_once = max(ACCUMULATORS // box.width, 1)
+        for x in range(0, box.width, ACCUMULATORS):
+            placed = payload(self._placed(values, second, x, min(ACCUMULATORS, box.width - x)))
+            for y in range(box.rows[0], box.rows[1], rows_at_once):
+                rows = min(rows_at_once, box.rows[1] - y)
+                moving = numbers(row=y, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
+                written = [into.words(row, count) for row in (range(y, y + rows) if self.spread is None else range(*where.rows))]
+                yield Run(Opcode.EXEC, placed, rows, moving, self._reads(y, rows, count, held), written)
+
+    def _placed(self, values: Mapping[str, int], second: Ring | None, x: int, width: int) -> dict[str, int]:
+        """The descriptor for columns from `x` on of the box."""
+        window, found = self.window, dict(values)
+        shift = self.a.shift % self.a.slots
+        pad_rows, height = window.pad_rows, dimensions(self.a_tensor)[1]
+        if height == 1 and window.rows == 1:
+            found |= {"a_slots": 1}
+            found["a_base"] += shift * self.a.slot_words
+            shift = 0
+        elif shift:
+            if self.box.rows[0] * window.stride_rows < pad_rows:
+                raise refused(self.call, "its operand's rows are numbered from the middle of a ring, and it reads padding above them")
+            pad_rows, height = pad_rows - shift, height + shift
+        first = (self.box.columns[0] + x) * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
+        found |= {
+            "a_height": height,
+            "a_width": self.a.width,
+            "kernel_rows": window.rows,
+            "kernel_columns": window.columns,
+            "stride_rows": window.stride_rows,
+            "stride_columns": window.stride_columns,
+            "dilation": window.dilation,
+            "pad_rows": pad_rows,
+            "pad_columns": self.a_part.columns[0] - self.a.column - first,
+            "o_width": width,
+        }
+        if self.step.last:
+            found["o_base"] += x * found["o_step"]
+        if second is not None and not found.get("b_vector"):
+            found["b_base"] += x * second.column_words
+        return found
+
+    def _reads(self, y: int, rows: int, count: int, held: Ring | None) -> list[Words]:
+        window, part = self.window, self.a_part
+        first = max(y * window.stride_rows - window.pad_rows, part.rows[0])
+        stop = min((y + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1, part.rows[1])
+        inner = blocks(part.depth, self.site.lanes)[0]
+        found = [self.a.words(row, inner) for row in range(first, stop)]
+        if self.b is not None:
+            found += [self.b.words(row, inner) for row in range(y, y + rows)]
+        if held is not None and not self.step.first:
+            found += [held.words(row, count) for row in range(y, y + rows)]
+        return found + self.reads + (self.weights.reads if self.weights else [])
+
+
+def _ring(letter: str, ring: Ring, origin: int) -> dict[str, int]:
+    """A ring as a descriptor has it; `origin` blocks of the way to what is asked come with the command."""
+    return {
+        f"{letter}_base": ring.base + (ring.block - origin) * ring.block_words,
+        f"{letter}_slots": ring.slots,
+        f"{letter}_slot_words": ring.slot_words,
+        f"{letter}_block_words": ring.block_words,
+    }
