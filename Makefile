@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl rtl-area rtl-coverage clean
+.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl rtl-formal rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -71,7 +71,12 @@ bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic t
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
 	$(BIN)/python benchmarks/bench_rtl.py
 
-rtl-area: $(VENV)/.dev  ## Cells of the accelerator's modules by Yosys, and bytes of its memories; needs pyosys
+rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues, by bounded model checking
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[formal]'
+	$(BIN)/pytest tests/rtl/test_formal.py
+
+rtl-area: $(VENV)/.dev  ## Cells of the accelerator's modules by Yosys, and bytes of its memories
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[area]'
 	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py
 
 rtl-coverage: $(VENV)/.dev  ## Lines of the SystemVerilog that tests and random plans reach

@@ -1,6 +1,6 @@
 """Cycles of plans: the RTL's against the model's, per network and per group, and how busy the MAC array is.
 
-    python benchmarks/bench_rtl_cycles.py plans/*/plan.json [--groups] [--cache DIR]
+    python benchmarks/bench_rtl_cycles.py plans/*/plan.json [--groups]
 
 A group's cycles on the RTL are those of a run of that group alone: groups of a network overlap a little, so their sum is larger than the network's.
 """
@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from codegen.accel import encode
-from hw_rtl.build import Model, Parameters, build
-from hw_rtl.run import run
 from lfopt.app.files import load_planned
-from lfopt.app.streams import memory
+from lfopt.app.streams import accelerator, run
 from lfopt.ir import Graph, Operator, Plan, PlannedGroup
 from lfopt.isa.tables import Counter
 from lfopt.ops import spec
@@ -29,20 +27,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plans", nargs="+", type=Path)
     parser.add_argument("--groups", action="store_true", help="run every group by itself too")
-    parser.add_argument("--cache", type=Path, default=Path("/tmp/lfopt_rtl"), help="where simulations are kept")
     asked = parser.parse_args()
     print(f"{'':34} {'RTL cycles':>12} {'predicted':>12} {'error':>8} {'array':>7} {'compute-bound groups':>21}")
     for path in asked.plans:
         plan, graph = load_planned(path)
-        model = build(asked.cache, Parameters(lanes=plan.hardware.mac_columns, buffer_bytes=plan.hardware.buffer_bytes))
         report = simulate(plan, graph)
         lanes = plan.hardware.mac_rows * plan.hardware.mac_columns
         bound = [group for group in report.groups if group.cycles.compute > group.cycles.dma]
         share = sum(group.macs for group in bound) / max(lanes * sum(group.cycles.total for group in bound), 1)
-        line(path.parent.name, measured(model, plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
+        line(path.parent.name, measured(plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
         if asked.groups:
             for group, found in zip(plan.groups, report.groups, strict=True):
-                alone = measured(model, *only(plan, graph, group))
+                alone = measured(*only(plan, graph, group))
                 line(f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, found.cycles.total, found.macs / lanes)
 
 
@@ -62,11 +58,10 @@ def only(plan: Plan, graph: Graph, group: PlannedGroup) -> tuple[Plan, Graph]:
     return replace(plan, groups=(replace(group, id=0),)), replace(graph, operators=tuple(kept), inputs=group.inputs, outputs=group.outputs)
 
 
-def measured(model: Model, plan: Plan, graph: Graph) -> int:
+def measured(plan: Plan, graph: Graph) -> int:
     """Cycles of the RTL; they do not depend on what the maps hold."""
     stream = encode(plan, graph)
-    before = memory(stream, {stored.name: np.zeros(stored.shape, stored.dtype) for stored in stream.inputs})
-    result = run(model, stream.program, before, program_address=0, write_region=(stream.maps_address, stream.memory_bytes))
+    result = run(accelerator(stream), stream, {stored.name: np.zeros(stored.shape, stored.dtype) for stored in stream.inputs})
     if result.failure is not None:
         raise SystemExit(f"{plan.model.name}: the RTL stops: {result.failure}")
     return result.counters[Counter.CYCLES]

@@ -7,15 +7,16 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from codegen import Unsupported
 from codegen.accel import encode
-from hw_rtl import build as building
+from hw_rtl.build import Model, Parameters, compiled, design
 from hw_rtl.run import Dram, run
-from lfopt.app.streams import memory
+from lfopt.app.streams import run as run_stream
 from lfopt.isa.program import assemble, decode, unrolled
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Opcode, Operation, Scale
@@ -23,6 +24,7 @@ from tests.rtl.networks import random_plan
 from tests.rtl.test_control import COMPUTED, FAILURES, LIMIT_CYCLES, MEMORY_BYTES, WATCHDOG_CYCLES, WRITABLE, random_program
 
 POINT = re.compile(r"C '(.*)' (\d+)$")
+DATA = "coverage.dat"
 FINISH = "  return 0;\n}\n"  # end of the harness
 
 
@@ -39,57 +41,22 @@ def main() -> None:
     functional(arguments.functional)
 
 
-def instrumented(folder: Path, *, toggle: bool) -> building.Model:
-    """The simulation with counters of coverage, which it writes to `coverage.dat` of its folder."""
-    parameters = building.Parameters(dram_beats=1 << 18, optimization="-O1")
-    source = (building.HERE / "sim" / "main.cpp").read_text()
+def instrumented(folder: Path, *, toggle: bool) -> Model:
+    """The simulation with counters of coverage, which it writes into the folder."""
+    parameters = Parameters(dram_beats=1 << 18, optimization="-O1")
+    source = design(parameters).harness.read_text()
     assert FINISH in source
-    data = folder / "coverage.dat"
     harness = folder / "main.cpp"
-    harness.write_text(source.replace(FINISH, f'  context->coveragep()->write("{data}");\n{FINISH}').replace(
+    harness.write_text(source.replace(FINISH, f'  context->coveragep()->write("{folder / DATA}");\n{FINISH}').replace(
         '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
-    for name, text in (*building.generate(), ("lf_isa.h", building._header())):  # noqa: SLF001 (the same build, with one option more)
-        (folder / name).write_text(text)
-    command = [
-        building.tool("verilator"),
-        "--cc",
-        "--exe",
-        "--build",
-        "--build-jobs",
-        "2",
-        "-O3",
-        "--coverage-line",
-        *["--coverage-toggle"] * toggle,
-        "--x-assign",
-        "fast",
-        "--x-initial",
-        "fast",
-        "--noassert",
-        "--prefix",
-        "Vlf_sim",
-        "--top-module",
-        "lf_sim",
-        "--Mdir",
-        str(folder / "objects"),
-        "-o",
-        "lf_sim",
-        f"-GLanes={parameters.lanes}",
-        f"-GBufferBytes={parameters.buffer_bytes}",
-        f"-GDramBeats={parameters.dram_beats}",
-        "-CFLAGS",
-        f"-I{folder} -DVM_COVERAGE=1",
-        "-MAKEFLAGS",
-        "OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1 CFG_CXXFLAGS_PCH_I=-include",
-        *map(str, (folder / "lf_isa_pkg.sv", *building.sources())),
-        str(harness),
-    ]
-    building._run(command, folder)  # noqa: SLF001
-    return building.Model(folder / "objects" / "lf_sim", parameters)
+    plain = design(parameters)
+    options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
+    return Model(compiled(folder, replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
 
 
-def gathered(model: building.Model, plans: int) -> Counter[str]:
+def gathered(model: Model, plans: int) -> Counter[str]:
     """Sums over all runs of how often each point of coverage was reached."""
-    data = model.program.parents[1] / "coverage.dat"
+    data = model.program.parents[1] / DATA
     found = Counter[str]()
 
     def add() -> None:
@@ -105,7 +72,7 @@ def gathered(model: building.Model, plans: int) -> Counter[str]:
         run(model, program, image, write_region=WRITABLE, watchdog_cycles=WATCHDOG_CYCLES, limit_cycles=LIMIT_CYCLES, dram=drams[k % 3])
         add()
     for k, (stream, inputs) in enumerate(streams(plans)):
-        run(model, stream.program, memory(stream, inputs), limit_cycles=3_000_000, dram=drams[k % 3])
+        run_stream(model, stream, inputs, dram=drams[k % 3])
         add()
     return found
 

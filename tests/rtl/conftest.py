@@ -9,9 +9,19 @@ import pytest
 from hw_rtl.build import Model, Parameters, available, build
 
 
-@pytest.fixture(scope="session")
-def model(request: pytest.FixtureRequest) -> Model:
+def built(request: pytest.FixtureRequest, lanes: int) -> Model:
     if missing := available():
         pytest.skip(f"not found: {missing}")
     assert request.config.cache is not None
-    return build(Path(request.config.cache.mkdir("rtl")), Parameters(dram_beats=1 << 21, assertions=True))
+    return build(Path(request.config.cache.mkdir("rtl")), Parameters(lanes=lanes, dram_beats=1 << 21, assertions=True))
+
+
+@pytest.fixture(scope="session")
+def model(request: pytest.FixtureRequest) -> Model:
+    return built(request, 16)
+
+
+@pytest.fixture(scope="session")
+def wide_model(request: pytest.FixtureRequest) -> Model:
+    """With 32 x 32 MACs."""
+    return built(request, 32)

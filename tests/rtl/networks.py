@@ -16,8 +16,8 @@ LANES = 16
 
 
 class _Net:
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
+    def __init__(self, rng: np.random.Generator, lanes: int) -> None:
+        self.rng, self.lanes = rng, lanes
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -88,7 +88,7 @@ class _Net:
         x = names[-1] if self.rng.random() < 0.7 else names[int(self.rng.integers(len(names)))]
         shape = self.shapes[x]
         alike = [name for name in names if self.shapes[name] == shape]
-        beside = [name for name in names if self.shapes[name][2:] == shape[2:] and self.shapes[name][1] % LANES == 0]
+        beside = [name for name in names if self.shapes[name][2:] == shape[2:] and self.shapes[name][1] % self.lanes == 0]
         pick = self.rng.random()
         if pick < 0.3:
             self.conv(x)
@@ -135,9 +135,9 @@ class _Net:
         return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
 
 
-def accelerator_graph(rng: np.random.Generator, operators: int) -> Graph:
+def accelerator_graph(rng: np.random.Generator, operators: int, lanes: int = LANES) -> Graph:
     """A random network of float32 of about so many operators."""
-    net = _Net(rng)
+    net = _Net(rng, lanes)
     net.shapes["x"] = (1, net.one_of(3, 3, 8, 16, 24), int(rng.integers(4, 20)), int(rng.integers(4, 20)))
     while len(net.nodes) < operators:
         net.grow()
@@ -146,20 +146,21 @@ def accelerator_graph(rng: np.random.Generator, operators: int) -> Graph:
     return net.finish()
 
 
-def accelerator_hardware(buffer_bytes: int) -> Hardware:
-    """The accelerator with another buffer."""
+def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
+    """The accelerator with another buffer, and other lanes."""
     return Hardware(
-        buffer_bytes // 64 * 64, element_bytes=1, weight_bytes=1, bias_bytes=4, accumulator_bytes=4, dram_row_align=16, channel_align=LANES,
-        constant_align=LANES, parameter_store_bytes=20 * 1024, weight_port_bytes=16,
+        buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4, accumulator_bytes=4, dram_row_align=16,
+        channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_channels=lanes, mac_rows=lanes,
+        mac_columns=lanes, weight_port_bytes=lanes,
     )  # fmt: skip
 
 
-def random_plan(seed: int) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     """A random network in int8, planned in a random scheme for a random buffer; and its inputs."""
     rng = np.random.default_rng(seed)
-    graph = accelerator_graph(rng, int(rng.integers(1, 10)))
+    graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes)
     graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
     scheme: Scheme = SCHEMES[seed % len(SCHEMES)]
-    hardware = accelerator_hardware(int(2 ** rng.uniform(11, 16)))
+    hardware = accelerator_hardware(int(2 ** rng.uniform(11, 16)), lanes)
     costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
     return planned(costs, random_scheme(costs, seed)), graph, inputs

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hw_rtl.build import BuildFailed, Model
-from lfopt.app.commands import rtl
+from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config
 from lfopt.app.pipeline import run as search
@@ -49,7 +49,7 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model
     names = {path.name for path in stream.iterdir()}
     assert names == {"program.bin", "program.lst", "constants.bin", "stream.json", "plan.json", "simplified.onnx"}
     assert (stream / "program.lst").read_text().splitlines()[-1] == "halt"
-    monkeypatch.setattr(rtl, "build", lambda *_: model)
+    monkeypatch.setattr(streams, "build", lambda *_: model)
     np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
     done = here("rtl", "run", stream, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,7 +60,7 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model
 
 
 def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rtl, "build", lambda *_: model)
+    monkeypatch.setattr(streams, "build", lambda *_: model)
     plan = json.loads((stream / "plan.json").read_text())
     plan["groups"][0]["dram"]["input"] += 16
     (stream / "plan.json").write_text(json.dumps(plan))
@@ -95,7 +95,7 @@ def test_without_verilator_there_is_one_line(stream: Path, here: Run, monkeypatc
     def missing(*_: object) -> Model:
         raise BuildFailed("not found: verilator")
 
-    monkeypatch.setattr(rtl, "build", missing)
+    monkeypatch.setattr(streams, "build", missing)
     assert refused(here("rtl", "run", stream)) == "lfopt: not found: verilator"
 
 

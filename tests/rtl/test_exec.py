@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hw_rtl.build import available, tool
+from hw_rtl.build import Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.isa.program import Command, encode
-from lfopt.isa.systemverilog import package
 from lfopt.isa.tables import COMPUTATION, NO_WAIT, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
@@ -34,38 +31,16 @@ HANGS = 255  # what the bench prints instead of an error
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Path:
-    """The bench, kept by the content of its sources; whoever wants it at the same time waits."""
     assert request.config.cache is not None
-    files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), *BENCH.iterdir()]
-    digest = hashlib.sha256(package().encode() + b"".join(path.read_bytes() for path in files)).hexdigest()[:24]
-    where = Path(request.config.cache.mkdir(f"exec-{digest}"))
-    with (where / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return where / "bench" if (where / "bench").exists() else build(where, LANES, WORDS)
+    return built(Path(request.config.cache.mkdir("rtl")), LANES, WORDS)
 
 
-def build(where: Path, lanes: int, words: int, flags: str = "-O2") -> Path:
-    isa = where / "lf_isa_pkg.sv"
-    isa.write_text(package())
-    command = [
-        tool("verilator"),
-        "--cc",
-        "--exe",
-        "--build",
-        "-O3",
-        "-Wall",
-        "-Wno-UNUSEDPARAM",
-        "--top-module",
-        "lf_exec_bench",
-        f"-GLanes={lanes}",
-    ]
-    command += [f"-GBufferWords={words}", "-Mdir", str(where), "-o", "bench", "-CFLAGS", f"-DLANES={lanes} -DBUFFER_WORDS={words} {flags}"]
-    # The wheel's makefile lacks the option that names a precompiled header.
-    command += ["-MAKEFLAGS", "CFG_CXXFLAGS_PCH_I=-include OPT_FAST= OPT_SLOW=-O1 OPT_GLOBAL=-O1", "-j", "2", str(isa)]
-    command += [str(RTL / f"lf_{name}.sv") for name in SOURCES] + [str(BENCH / "lf_exec_bench.sv"), str(BENCH / "exec_bench.cpp")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return where / "bench"
+def built(cache: Path, lanes: int, words: int) -> Path:
+    """The bench for so many lanes."""
+    files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), BENCH / "lf_exec_bench.sv"]
+    generics = {"Lanes": lanes, "BufferWords": words}
+    defines = (f"-DLANES={lanes}", f"-DBUFFER_WORDS={words}")
+    return compiled(cache, Design("lf_exec_bench", files, BENCH / "exec_bench.cpp", generics, ("-Wall", "-Wno-UNUSEDPARAM"), defines, "-O2"))
 
 
 # Sequences of commands, on the hardware and on the emulator

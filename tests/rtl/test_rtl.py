@@ -16,14 +16,15 @@ import pytest
 from codegen import Unsupported
 from codegen.accel import encode
 from hw_rtl.build import Model
-from hw_rtl.run import Dram, RunResult, run
+from hw_rtl.run import Dram, RunResult
+from hw_rtl.run import run as run_program
 from lfopt.app.commands.quantize import quantize
-from lfopt.app.streams import memory, outputs
+from lfopt.app.streams import counted, memory, outputs, run
 from lfopt.frontend import load
-from lfopt.ir import CommandStream, DramBytes, Graph, Plan, Scheme, StoredMap
+from lfopt.ir import CommandStream, Graph, Plan, Scheme, StoredMap
 from lfopt.isa.program import Command, decode
 from lfopt.isa.program import encode as to_words
-from lfopt.isa.tables import RUN, Class, Counter, Opcode
+from lfopt.isa.tables import RUN, Counter, Opcode
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, total_dram
@@ -32,16 +33,8 @@ from search.problem import Problem
 from simulator.execute import execute
 from simulator.simulate import simulate
 from tests.codegen.test_counted import counting
-from tests.rtl.networks import accelerator_hardware, random_plan
+from tests.rtl.networks import LANES, accelerator_hardware, random_plan
 from tests.test_one_truth import planned
-
-KINDS = {"input": Class.INPUT, "output": Class.OUTPUT, "weight": Class.WEIGHT, "parameter": Class.PARAMETER, "spill": Class.SPILL}
-
-
-def counted(result: RunResult) -> DramBytes:
-    """What the hardware counted, by class."""
-    both = {name: (Counter[f"READ_{kind.name}"], Counter[f"WRITTEN_{kind.name}"]) for name, kind in KINDS.items()}
-    return DramBytes(**{name: sum(result.counters[counter] for counter in pair) for name, pair in both.items()})
 
 
 def completed(result: RunResult) -> int:
@@ -49,21 +42,16 @@ def completed(result: RunResult) -> int:
     return sum(result.counters[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS))
 
 
-def on_rtl(model: Model, stream: CommandStream, inputs: dict[str, np.ndarray], dram: Dram | None = None) -> RunResult:
-    region = (stream.maps_address, stream.memory_bytes)
-    return run(model, stream.program, memory(stream, inputs), program_address=0, write_region=region, dram=dram)
-
-
 def disagreement(model: Model, plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], dram: Dram | None = None) -> list[str]:
     """Where the hardware differs from the plan and from the reference."""
     stream = encode(plan, graph)
-    done, wanted = on_rtl(model, stream, inputs, dram), reference(graph, inputs)
+    done, wanted = run(model, stream, inputs, dram=dram), reference(graph, inputs)
     if done.failure is not None or not done.finished:
         return [f"it stopped: {done.failure}"]
     made = outputs(stream, graph, done.memory)
     differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
     found = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
-    if (moved := counted(done)) != total_dram(plan.groups):
+    if (moved := counted(done.counters)) != total_dram(plan.groups):
         found.append(f"counted {moved}, planned {total_dram(plan.groups)}")
     if completed(done) != stream.commands:
         found.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
@@ -72,11 +60,11 @@ def disagreement(model: Model, plan: Plan, graph: Graph, inputs: dict[str, np.nd
     return found
 
 
-def run_random(model: Model, seeds: range, folder: Path | None = None) -> Tally[str]:
+def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: int = LANES) -> Tally[str]:
     """Random plans, some on a memory that holds back; with a folder, in C that counts, and executed, too."""
     ran, wrong = Tally[str](), list[str]()
     for seed in seeds:
-        plan, graph, inputs = random_plan(seed)
+        plan, graph, inputs = random_plan(seed, lanes)
         if any(group.unexecutable for group in plan.groups):
             continue
         try:
@@ -111,6 +99,12 @@ def test_hundreds_of_random_plans_on_rtl(model: Model, first: int, tmp_path: Pat
     print(run_random(model, range(first, first + 50), tmp_path))
 
 
+@pytest.mark.slow
+def test_random_plans_at_32_lanes(wide_model: Model) -> None:
+    ran = run_random(wide_model, range(8000, 8060), lanes=32)
+    assert all(ran[mode] for mode in ("lbdf", "brr", "resident", "tiled")), ran
+
+
 def mutants(commands: Sequence[Command]) -> Iterator[tuple[str, list[Command]]]:
     """The program with one transfer dropped, doubled or shortened, or one computation dropped."""
     for at, command in enumerate(commands):
@@ -132,10 +126,10 @@ def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: Model) -> None
         for what, commands in islice(mutants(decode(stream.program)), 40):
             program = to_words(commands)
             region = (stream.maps_address, stream.memory_bytes)
-            done = run(model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000)
+            done = run_program(model, program, memory(stream, inputs), write_region=region, watchdog_cycles=2000)
             made = outputs(stream, graph, done.memory)
             tried += 1
-            same = counted(done) == moved and completed(done) == stream.commands  # rows that nobody reads are computed all the same
+            same = counted(done.counters) == moved and completed(done) == stream.commands  # rows that nobody reads are computed all the same
             if done.failure is None and same and all((made[name] == wanted[name]).all() for name in wanted):
                 missed.append(what)
     assert tried > 60
@@ -178,8 +172,8 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, sche
     """Every map that a group stores is an output here, so that no group may hide behind the next one."""
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
     stream = encode(plan, graph)
-    done = on_rtl(model, stream, inputs)
-    assert counted(done) == total_dram(plan.groups)
+    done = run(model, stream, inputs)
+    assert counted(done.counters) == total_dram(plan.groups)
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
     assert len(between) > 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -11,25 +11,20 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
-from hw_rtl.build import BuildFailed, Parameters, build
+from hw_rtl.build import BuildFailed
 from hw_rtl.run import Dram, RunResult, SimulationFailed
-from hw_rtl.run import run as simulated
 from lfopt.app.arrays import differences, random_inputs, read_inputs, real, write_arrays
-from lfopt.app.cache import cache_folder
 from lfopt.app.screen import err, out, progress_line, table
-from lfopt.app.streams import memory, outputs, read_stream
-from lfopt.ir import CommandStream, DramBytes, Graph, LfoptError, Plan
+from lfopt.app.streams import accelerator, counted, outputs, read_stream
+from lfopt.app.streams import run as run_stream
+from lfopt.ir import LfoptError, Plan, Report
 from lfopt.isa import document
-from lfopt.isa.tables import BEAT_BYTES, Class, Counter
-from lfopt.ops import Call, spec
+from lfopt.isa.tables import Counter
 from lfopt.ops.reference import reference
 from lfopt.planning import total_dram
 from simulator.simulate import simulate
 
 app = App(name="rtl", help="Run command streams on the accelerator in RTL, and describe its instructions.")
-
-CLASSES = {"input": Class.INPUT, "output": Class.OUTPUT, "weight": Class.WEIGHT, "parameter": Class.PARAMETER, "spill": Class.SPILL}
-COUNTED = {name: (Counter[f"READ_{found.name}"], Counter[f"WRITTEN_{found.name}"]) for name, found in CLASSES.items()}
 
 
 @app.command
@@ -69,16 +64,20 @@ def run(
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
     values = random_inputs(graph, np.random.default_rng(seed)) if inputs is None else read_inputs(graph, inputs)
-    predicted = simulate(plan, graph).cycles.total
-    with progress_line() as report, threadpool_limits(1):
-        report("building the model", 0.0)
-        done = _simulated(stream, values, Dram(latency_cycles=latency, stall=stall), lambda cycles: report("running", min(cycles / predicted, 1.0)))
-        report("reference", 1.0)
+    predicted = simulate(plan, graph)
+    dram, cycles = Dram(latency_cycles=latency, stall=stall), predicted.cycles.total
+    with progress_line() as progress, threadpool_limits(1):
+        progress("building the model", 0.0)
+        try:
+            done = run_stream(accelerator(stream), stream, values, dram=dram, progress=lambda passed: progress("running", min(passed / cycles, 1.0)))
+        except (BuildFailed, SimulationFailed) as error:
+            raise CannotSimulate(str(error)) from None
+        progress("reference", 1.0)
         wanted = reference(graph, values) if check else None
     made = outputs(stream, graph, done.memory)
     if output is not None:
         write_arrays(output, {name: real(graph.tensors[name], value) for name, value in made.items()})
-    return _print(plan, graph, done, predicted, differences(made, wanted) if wanted is not None else None)
+    return _print(plan, done, predicted, differences(made, wanted) if wanted is not None else None)
 
 
 @app.command
@@ -87,37 +86,25 @@ def isa() -> None:
     out.print(document.page(), markup=False, soft_wrap=True)
 
 
-def _simulated(stream: CommandStream, inputs: dict[str, np.ndarray], dram: Dram, progress: Callable[[int], None]) -> RunResult:
-    """Build the model if need be, and run."""
-    before = memory(stream, inputs)
-    beats = 1 << max(-(-stream.memory_bytes // BEAT_BYTES) - 1, 1 << 20).bit_length()
-    try:
-        model = build(cache_folder() / "rtl", Parameters(lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, dram_beats=beats))
-        region = (stream.maps_address, stream.memory_bytes)
-        return simulated(model, stream.program, before, program_address=0, write_region=region, dram=dram, progress=progress)
-    except (BuildFailed, SimulationFailed) as error:
-        raise CannotSimulate(str(error)) from None
-
-
 class CannotSimulate(LfoptError):
     """There is no simulation of the accelerator on this machine."""
 
 
-def _print(plan: Plan, graph: Graph, done: RunResult, predicted: int, wrong: list[str] | None) -> int:
+def _print(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | None) -> int:
     """What the hardware counted beside what was planned. Returns the exit code."""
     counters, planned = done.counters, total_dram(plan.groups)
-    counted = DramBytes(**{name: sum(counters[counter] for counter in pair) for name, pair in COUNTED.items()})
+    moved = counted(counters)
     rows = table("DRAM bytes", "planned", "counted in RTL")
-    for name in COUNTED:
-        if getattr(planned, name) or getattr(counted, name):
-            rows.add_row(name, f"{getattr(planned, name):,}", f"{getattr(counted, name):,}")
-    rows.add_row("all", f"{planned.total:,}", f"{counted.total:,}", style="bold")
+    for name, count in asdict(moved).items():
+        if count or getattr(planned, name):
+            rows.add_row(name, f"{getattr(planned, name):,}", f"{count:,}")
+    rows.add_row("all", f"{planned.total:,}", f"{moved.total:,}", style="bold")
     rows.add_row("instructions, beside", "", f"{counters[Counter.READ_INSTRUCTION]:,}", style="dim")
     out.print(rows)
-    macs = sum(spec(op.kind, op.domain).macs(Call.of(graph, op)) for op in graph.operators)
     cycles = max(counters[Counter.CYCLES], 1)
-    lanes = plan.hardware.mac_rows * plan.hardware.mac_columns
-    out.print(f"{cycles:,} cycles, {predicted:,} predicted ({predicted / cycles - 1:+.1%}); {macs / cycles / lanes:.1%} of the MAC array's peak")
+    peak = (predicted.macs - predicted.recomputed_macs) / cycles / plan.hardware.mac_rows / plan.hardware.mac_columns
+    error = predicted.cycles.total / cycles - 1
+    out.print(f"{cycles:,} cycles, {predicted.cycles.total:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
     shares = {"loads": Counter.LOAD_BUSY, "stores": Counter.STORE_BUSY, "computation": Counter.EXEC_BUSY, "MAC array": Counter.ARRAY_ACTIVE}
     stalls = {"weights": Counter.WEIGHT_STALL, "the buffer": Counter.BUFFER_STALL, "accumulators": Counter.DRAIN_STALL}
     out.print("busy: " + ", ".join(f"{name} {counters[counter] / cycles:.1%}" for name, counter in shares.items()))
@@ -128,8 +115,8 @@ def _print(plan: Plan, graph: Graph, done: RunResult, predicted: int, wrong: lis
         problems.insert(0, f"stopped with error {found.code.name}, found by {found.queue.name} at command {found.index}")
     elif not done.finished:
         problems.insert(0, "it did not finish")
-    if counted != planned:
-        problems.append(f"planned {planned}, counted {counted}")
+    if moved != planned:
+        problems.append(f"planned {planned}, counted {moved}")
     for line in problems[:20]:
         out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
     verdict = "bytes counted in hardware equal bytes planned" + (
