@@ -9,14 +9,21 @@ from functools import partial
 
 import onnx
 
-from lfopt.zoo.builder import Net, Value
+from lfopt.zoo.builder import Net, Outputs, Value
+from lfopt.zoo.c3d import c3d
 from lfopt.zoo.deeplab import deeplabv3_mobilenet_v3_large
 from lfopt.zoo.efficientnet import SCALES, efficientnet
 from lfopt.zoo.fsrcnn import fsrcnn, fsrcnn_deconv
+from lfopt.zoo.gpt2 import VOCABULARY, gpt2
 from lfopt.zoo.mobilenet import mobilenet_v1, mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
 from lfopt.zoo.resnet import STAGES, resnet
 from lfopt.zoo.squeezenet import squeezenet
+from lfopt.zoo.ssd import mobilenet_v1_ssd
+from lfopt.zoo.unet import unet
 from lfopt.zoo.vgg import vgg16
+from lfopt.zoo.yolo import yolov4
+
+Layers = Callable[[Net, Value], Outputs]  # from the input to the outputs
 
 
 class UnknownNetwork(ValueError):
@@ -28,13 +35,14 @@ class Summary:
     """One row of the zoo."""
 
     name: str
-    input_shape: tuple[int, int, int, int]  # n, c, h, w
+    input_shape: tuple[int, ...]  # n, c, h, w of an image; n, c, t, h, w of a video; n, s of a text
     source: str  # the paper that publishes the network
     description: str  # what it is, in a few words
-    layers: Callable[[Net, Value], Value] = field(repr=False, compare=False)  # from the image to the output
+    layers: Layers = field(repr=False, compare=False)
+    vocabulary: int | None = None  # of a text: the input is whole numbers below this; None: it is real numbers, "image"
 
 
-def _square(name: str, size: int, source: str, description: str, layers: Callable[[Net, Value], Value]) -> Summary:
+def _square(name: str, size: int, source: str, description: str, layers: Layers) -> Summary:
     return Summary(name, (1, 3, size, size), source, description, layers)
 
 
@@ -47,6 +55,11 @@ _SQUEEZENET = "Iandola et al., 2016, arXiv:1602.07360"
 _VGG = "Simonyan and Zisserman, ICLR 2015, arXiv:1409.1556"
 _DEEPLAB = "Chen et al., 2017, arXiv:1706.05587"
 _FSRCNN = "Dong et al., ECCV 2016, arXiv:1608.00367"
+_SSD = "Liu et al., ECCV 2016, arXiv:1512.02325"
+_YOLOV4 = "Bochkovskiy et al., 2020, arXiv:2004.10934"
+_UNET = "Ronneberger et al., MICCAI 2015, arXiv:1505.04597"
+_C3D = "Tran et al., ICCV 2015, arXiv:1412.0767"
+_GPT2 = "Radford et al., OpenAI, 2019"
 
 _ROWS = (
     *(
@@ -67,6 +80,11 @@ _ROWS = (
     _square("deeplabv3_mobilenet_v3_large", 513, _DEEPLAB, "segmentation, atrous pyramid on MobileNet V3", deeplabv3_mobilenet_v3_large),
     Summary("fsrcnn", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, convolution and shuffle at the end", fsrcnn),
     Summary("fsrcnn_deconv", (1, 1, 540, 960), _FSRCNN, "super-resolution x2, transposed convolution at the end", fsrcnn_deconv),
+    _square("mobilenet_v1_ssd", 300, _SSD, "detector on MobileNet V1, six maps", mobilenet_v1_ssd),
+    _square("yolov4", 416, _YOLOV4, "detector on CSPDarknet53, three maps", yolov4),
+    _square("unet", 256, _UNET, "segmentation, a quarter of the published width", unet),
+    Summary("c3d", (1, 3, 16, 112, 112), _C3D, "classifier of videos, 3 x 3 x 3 convolutions", c3d),
+    Summary("gpt2", (1, 64), _GPT2, "language model, parts in small operators", gpt2, vocabulary=VOCABULARY),
 )
 _BY_NAME = {row.name: row for row in _ROWS}
 
@@ -88,7 +106,7 @@ def summary(name: str) -> Summary:
 def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
     """ONNX model (opset 18, batch 1, static shapes) with random weights, the same bytes for the same seed.
 
-    weights=False leaves every initializer of more than 256 elements without values: it keeps dims and type, is marked as external data at
+    weights=False leaves every weight tensor of more than 256 elements without values: it keeps dims and type, is marked as external data at
     "__random__", and states mean, std, min and max. `onnx.load(path, load_external_data=False)` reads such a file.
 
     >>> build("squeezenet1_1", weights=False).graph.output[0].name
@@ -96,5 +114,5 @@ def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:
     """
     row = summary(name)
     net = Net(name, seed, weights)
-    image = net.image(row.input_shape)
-    return net.model(image, row.layers(net, image), f"{row.description}; {row.source}")
+    given = net.image(row.input_shape) if row.vocabulary is None else net.tokens(row.input_shape, row.vocabulary)
+    return net.model(given, row.layers(net, given), f"{row.description}; {row.source}")

@@ -60,11 +60,23 @@ V3_SMALL: tuple[V3Row, ...] = (
 
 def mobilenet_v1(net: Net, image: Value) -> Value:
     """Image to 1000 logits."""
-    x = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2), act="relu6")
-    for b, (channels, stride) in enumerate(V1, start=1):
-        x = net.conv(f"block{b}.depthwise", x, x.shape[1], 3, stride=stride, pads=late_pads(3, stride), group=x.shape[1], act="relu6")
-        x = net.conv(f"block{b}.pointwise", x, channels, act="relu6")
+    x = v1_blocks(net, image)[-1]
     return net.dense("logits", net.flatten("flatten", net.mean("pool", x)), 1000)
+
+
+def v1_blocks(net: Net, image: Value, *, late: bool = True, shift: float = 0.0) -> list[Value]:
+    """The outputs of V1's depthwise-separable pairs.
+
+    late: strided windows start late (see `late_pads`); else they are centred.
+    shift: wanted mean before each activation.
+    """
+    x, found = net.conv("stem", image, 32, 3, stride=2, pads=late_pads(3, 2) if late else None, act="relu6", shift=shift), []
+    for b, (channels, stride) in enumerate(V1, start=1):
+        pads = late_pads(3, stride) if late else None
+        x = net.conv(f"block{b}.depthwise", x, x.shape[1], 3, stride=stride, pads=pads, group=x.shape[1], act="relu6", shift=shift)
+        x = net.conv(f"block{b}.pointwise", x, channels, act="relu6", shift=shift)
+        found.append(x)
+    return found
 
 
 def mobilenet_v2(net: Net, image: Value) -> Value:

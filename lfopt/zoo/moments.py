@@ -17,9 +17,9 @@ import numpy as np
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
-# Largest of n independent rectified normals, for 2 x 2 and 3 x 3 windows: how far its mean lies above theirs, in their standard deviations,
-# and its variance as a fraction of theirs (by numerical integration of the density of the maximum).
-_LARGEST_OF = {4: (1.108, 1.321), 9: (1.861, 1.046)}
+# Largest of n independent rectified normals, n being the positions of a window: how far its mean lies above theirs, in their standard
+# deviations, and its variance as a fraction of theirs (by numerical integration of the density of the maximum).
+_LARGEST_OF = {4: (1.108, 1.321), 8: (1.756, 1.089), 9: (1.861, 1.046), 25: (2.683, 0.758), 81: (3.481, 0.566), 169: (3.924, 0.487)}
 
 # Neighbouring positions of a map are correlated: the mean of n of them varies as that of n / 4 independent ones (measured on the zoo).
 _CORRELATED_POSITIONS = 4
@@ -104,6 +104,20 @@ def largest(x: Moments, positions: int) -> Moments:
     """Moments of the maximum over a window of `positions` positions of a map after ReLU."""
     shift, shrink = _LARGEST_OF[positions]
     return Moments(x.mean + shift * float(np.sqrt(x.varying)), x.static, x.varying * shrink)
+
+
+def normalized(x: Moments) -> Moments:
+    """Moments of x less its mean, over its standard deviation, both taken over the features of one position."""
+    return Moments(0.0, x.static / x.variance, x.varying / x.variance)
+
+
+def attended(x: Moments, positions: int) -> Moments:
+    """Moments of a causal attention's mean of x, whose scores are standard normal.
+
+    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position, near e / n for many.
+    """
+    kept = float(np.mean(np.e / (np.arange(positions) + np.e)))
+    return Moments(x.mean, x.static, x.varying * kept)
 
 
 def live_taps(size: int, out: int, kernel: int, stride: int, dilation: int, before: int) -> float:

@@ -13,7 +13,7 @@ from onnx import TensorProto, numpy_helper
 import lfopt.zoo
 from lfopt import zoo
 
-BIG = ("efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "resnet152", "vgg16")
+BIG = ("efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "resnet152", "vgg16", "yolov4", "c3d", "gpt2")
 BY_SIZE = [pytest.param(name, marks=[pytest.mark.slow] if name in BIG else []) for name in zoo.names()]
 
 
@@ -40,8 +40,8 @@ def test_stated_shapes_are_those_that_onnx_infers(name: str) -> None:
 def test_header_input_and_names(name: str) -> None:
     model, row = zoo.build(name, weights=False), zoo.summary(name)
     assert (model.ir_version, [(o.domain, o.version) for o in model.opset_import]) == (10, [("", 18)])
-    assert shapes(list(model.graph.input)) == {"image": list(row.input_shape)}
-    assert len(model.graph.output) == 1
+    assert shapes(list(model.graph.input)) == {"image" if row.vocabulary is None else "tokens": list(row.input_shape)}
+    assert len(model.graph.output) == {"yolov4": 3, "mobilenet_v1_ssd": 2}.get(name, 1)
     assert model.graph.name == name == row.name
     assert row.source
     assert row.description
@@ -61,7 +61,7 @@ def test_names_tell_where_an_operator_is() -> None:
     } <= found
 
 
-@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v3_small", "squeezenet1_1", "fsrcnn"])
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v3_small", "squeezenet1_1", "fsrcnn", "unet"])
 def test_same_seed_same_bytes(name: str) -> None:
     first, again, other = (hashlib.sha256(zoo.build(name, seed).SerializeToString()).digest() for seed in (3, 3, 4))
     assert first == again
@@ -75,7 +75,7 @@ def test_deeper_network_keeps_the_weights_it_shares() -> None:
         np.testing.assert_array_equal(weights[0][tensor], weights[1][tensor])
 
 
-@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v2", "fsrcnn", "deeplabv3_mobilenet_v3_large"])
+@pytest.mark.parametrize("name", ["efficientnet_b0", "mobilenet_v2", "fsrcnn", "deeplabv3_mobilenet_v3_large", "unet"])
 def test_without_weights_only_large_tensors_lose_their_values(name: str) -> None:
     full = {t.name: t for t in zoo.build(name).graph.initializer}
     hollow = {t.name: t for t in zoo.build(name, weights=False).graph.initializer}
@@ -108,5 +108,6 @@ def test_unknown_name_lists_what_there_is_close_ones_first() -> None:
 
 def test_public_names_are_exactly_all() -> None:
     assert set(zoo.__all__) == {name for name in vars(lfopt.zoo) if name[0] != "_"} - {
-        "blocks", "builder", "catalog", "deeplab", "efficientnet", "fsrcnn", "mobilenet", "moments", "resnet", "squeezenet", "vgg",
+        "activations", "blocks", "builder", "c3d", "catalog", "deeplab", "efficientnet", "fsrcnn", "gpt2", "mobilenet", "moments", "resnet",
+        "squeezenet", "ssd", "transformer", "unet", "vgg", "writer", "yolo",
     }  # fmt: skip

@@ -49,11 +49,29 @@ def test_joined_agrees_with_samples() -> None:
     assert_close(moments.joined([(64, X), (64, Y)]), measured(np.concatenate([sample(X, 1), sample(Y, 2)])))
 
 
-@pytest.mark.parametrize("window", [4, 9])
+@pytest.mark.parametrize("window", [4, 8, 9, 25])
 def test_largest_agrees_with_samples_after_relu(window: int) -> None:
     rectified = np.maximum(np.random.default_rng(0).standard_normal((CHANNELS, POSITIONS, window)), 0)
     before = moments.activated(lambda v: np.maximum(v, 0), Moments(0.0, 0.0, 1.0))
     assert_close(moments.largest(before, window), measured(rectified.max(axis=2)))
+
+
+def test_normalized_has_unit_variance_and_keeps_the_share_of_what_varies() -> None:
+    found = moments.normalized(X)
+    assert (found.mean, found.variance) == (0.0, pytest.approx(1.0))
+    assert found.varying / found.static == pytest.approx(X.varying / X.static)
+
+
+def test_attended_agrees_with_samples() -> None:
+    rng = np.random.default_rng(0)
+    scores = np.where(np.tril(np.ones((64, 64), bool)), rng.standard_normal((500, 64, 64)), -np.inf)
+    shares = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
+    values = np.moveaxis(sample(X, 1).reshape(500, 8, POSITIONS)[:, :, :64], 1, 2)  # (texts, positions, channels)
+    found = measured(np.moveaxis(shares @ values, 2, 1).reshape(-1, 64))
+    estimate = moments.attended(X, 64)
+    assert found.mean == pytest.approx(estimate.mean, abs=0.03)
+    assert found.mean**2 + found.variance == pytest.approx(estimate.mean_square, rel=0.05)
+    assert np.mean(np.sum(shares**2, axis=-1)) == pytest.approx(estimate.varying / X.varying, rel=0.15)
 
 
 def test_live_taps_of_a_wide_dilation_is_the_centre_alone() -> None:

@@ -8,6 +8,8 @@ import onnx
 import pytest
 
 from lfopt import zoo
+from lfopt.zoo.builder import Net
+from lfopt.zoo.unet import unet
 
 # Parameters as torchvision documents them (num_params of the pretrained weights); MobileNet V1 as in Keras, trainable ones.
 PARAMETERS = {
@@ -33,11 +35,14 @@ PARAMETERS = {
     "vgg16": 138_357_544,
     # 11,029,328 with the auxiliary head of training: 3 x 3 from 40 to 10 channels, BatchNorm, 1 x 1 to 21 classes
     "deeplabv3_mobilenet_v3_large": 11_029_328 - (9 * 40 * 10 + 2 * 10 + 10 * 21 + 21),
+    "yolov4": 64_363_101,  # trainable ones; see the size of its authors' file below
+    "gpt2": 124_439_808,  # of the released model, whose embedding is also its last matrix
 }
 WITHOUT_BATCHNORM = ("squeezenet1_0", "squeezenet1_1", "vgg16")
-WITHOUT_BATCHNORM_AFTER = (".se.reduce", ".se.expand", "classifier.classes")  # ends of the names of such convolutions elsewhere
+WITHOUT_BATCHNORM_AFTER = (".se.reduce", ".se.expand", "classifier.classes", ".boxes", "logits")  # ends of the names of such convolutions elsewhere
 
-# 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2) and MobileNet V1 (paper, table 8).
+# 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2), MobileNet V1 (paper, table 8), YOLOv4 (its
+# authors' README: 60.1 billion operations), C3D and MobileNet-V1-SSD (DNNFusion, table 6: 77.0 and 3.0 billion).
 GIGA_MACS = {
     "efficientnet_b0": 0.39,
     "efficientnet_b1": 0.70,
@@ -59,6 +64,9 @@ GIGA_MACS = {
     "squeezenet1_0": 0.82,
     "squeezenet1_1": 0.35,
     "vgg16": 15.47,
+    "yolov4": 30.05,
+    "c3d": 38.5,
+    "mobilenet_v1_ssd": 1.5,
 }
 
 
@@ -73,8 +81,10 @@ def macs(model: onnx.ModelProto) -> int:
     dims |= {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in (*model.graph.value_info, *model.graph.input, *model.graph.output)}
     total = 0
     for node in model.graph.node:
-        if node.op_type in ("Conv", "Gemm"):  # each output takes the part of the weights that belongs to its channel
+        if node.op_type == "Conv":  # each output takes the part of the weights that belongs to its channel
             total += prod(dims[node.output[0]]) * prod(dims[node.input[1]][1:])
+        elif node.op_type in ("Gemm", "MatMul"):  # each output takes a row of the first matrix
+            total += prod(dims[node.output[0]]) * dims[node.input[0]][-1]
         elif node.op_type == "ConvTranspose":  # each input meets the part of the weights that belongs to its channel
             total += prod(dims[node.input[0]]) * prod(dims[node.input[1]][1:])
     return total
@@ -127,3 +137,49 @@ def test_convolution_form_of_fsrcnn_has_26072_weights_and_full_hd_output() -> No
     assert weight_elements("fsrcnn") == 26_072
     assert ends == [518_400, 2_073_600]
     assert sum(node.op_type == "Conv" for node in graph.node) == 8
+
+
+def test_yolov4_fills_the_file_of_its_authors() -> None:
+    """`yolov4.weights` has 257,717,640 bytes: five words of header, and for each channel of a BatchNorm four numbers where we have a bias."""
+    model = zoo.build("yolov4", weights=False)
+    assert 4 * (5 + parameters(model) + 3 * folded_channels("yolov4", model)) == 257_717_640
+
+
+def test_unet_of_published_width_has_31_million_parameters() -> None:
+    """31,037,698 with BatchNorm, whose shift stands for the bias, after all convolutions of the two sides."""
+    net = Net("unet", seed=0, weights=False)
+    image = net.image((1, 3, 256, 256))
+    model = net.model(image, unet(net, image, width=64), "")
+    assert parameters(model) + folded_channels("unet", model) == 31_037_698
+
+
+def test_macs_of_gpt2_are_those_of_its_matrices() -> None:
+    """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding once more for the logits."""
+    assert macs(zoo.build("gpt2", weights=False)) == 64 * (12 * (12 * 768**2 + 2 * 64 * 768) + 768 * 50257)
+
+
+@pytest.mark.parametrize(("name", "millions"), [("yolov4", 64), ("c3d", 78), ("mobilenet_v1_ssd", 9.5)])
+def test_parameters_are_those_that_dnnfusion_reports(name: str, millions: float) -> None:
+    """DNNFusion (PLDI 2021), table 6, to the last printed digit."""
+    found = parameters(zoo.build(name, weights=False)) / 1e6
+    assert found == pytest.approx(millions, abs=0.05 if isinstance(millions, float) else 0.5)
+
+
+def test_c3d_has_the_27_operators_that_dnnfusion_counts() -> None:
+    """DNNFusion (PLDI 2021), table 5: 11 whose inputs are used more than once, 16 others."""
+    kinds = [node.op_type for node in zoo.build("c3d", weights=False).graph.node]
+    assert len(kinds) == 27
+    assert sum(kind in ("Conv", "Gemm") for kind in kinds) == 11
+
+
+def test_yolov4_has_110_convolutions_and_72_mish() -> None:
+    """As many as `yolov4.cfg`; 399 operators as exported, of which 216 are the pieces of Mish."""
+    kinds = [node.op_type for node in zoo.build("yolov4", weights=False).graph.node]
+    assert (len(kinds), kinds.count("Conv"), kinds.count("Softplus"), kinds.count("LeakyRelu")) == (399, 110, 72, 35)
+
+
+def test_ssd_has_3000_boxes() -> None:
+    """Six at each position of maps of 19, 10, 5, 3, 2 and 1."""
+    found = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in zoo.build("mobilenet_v1_ssd", weights=False).graph.output]
+    assert found == [[1, 3000, 21], [1, 3000, 4]]
+    assert 6 * sum(side**2 for side in (19, 10, 5, 3, 2, 1)) == 3000

@@ -26,7 +26,7 @@ def list_() -> None:
         flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
         macs, weights = sum(flow.macs), flow.weight_elements
         shape = "x".join(str(d) for d in flow.maps[0].shape[1:])
-        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source.rpartition("arXiv:")[2])
+        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source.partition("arXiv:")[2] or "-")
     out.print(rows)
 
 
