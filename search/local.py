@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
 from search.problem import Problem, Result
 
@@ -20,8 +22,9 @@ def improve(
     screen: Screen | None = None,
     lower_bound_bytes: int = 0,
     partitions: Partitions | None = None,
+    start: Sequence[Plan] = (),
 ) -> Result:
-    """Start from `keep` random plans; each iteration edits every plan kept once, then keeps the best `keep` of old and new.
+    """Start from `start`, legal plans, and as many random ones as make `keep`; each iteration edits every plan kept once, then keeps the best `keep`.
 
     An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split, as `split` says or else at
     random. An edit that changes nothing, or leads to a plan seen before, is drawn again. Ctrl-C returns the best so far.
@@ -41,6 +44,8 @@ def improve(
             kept.append((dram_bytes, -tally.evaluations, plan))
 
     try:
+        for plan in start[: tally.left]:
+            add(plan, sum(map(partitions.bytes_of, plan)))
         while tally.left > 0 and len(kept) < keep:
             plan = partitions.in_order(partitions.draw(dice, guide))
             add(plan, partitions.dram_bytes(plan))

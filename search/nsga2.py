@@ -23,7 +23,7 @@ from pymoo.core.survival import Survival
 from pymoo.core.termination import NoTermination
 from pymoo.operators.selection.tournament import TournamentSelection
 
-from search.partition import Dice, Guide, Partitions, Progress, Screen, Split, Tally
+from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
 from search.problem import Front, Problem, Result
 
 Point = tuple[int, int]  # (DRAM bytes, buffer bytes)
@@ -42,12 +42,14 @@ def evolve(
     screen: Screen | None = None,
     lower_bound_bytes: int = 0,
     partitions: Partitions | None = None,
+    start: Sequence[Plan] = (),
 ) -> Result:
     """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by non-dominated sorting.
 
     A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the population are not evaluated again.
     At budgets of a few thousand plans, a population of 20 came nearer to the optimum than 100 on three of four networks (not on ResNet-50).
     `front` of the result holds the plans found that no other beats in both DRAM and buffer bytes. Ctrl-C returns the best so far.
+    The first population has the legal plans of `start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
     partitions = partitions or Partitions(problem)
@@ -57,7 +59,7 @@ def evolve(
     front: dict[Point, tuple[int, ...]] = {}
 
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
-        "sampling": _Draws(partitions, dice, guide),
+        "sampling": _Draws(partitions, dice, guide, start),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
         "mutation": _Flip(),
@@ -149,14 +151,18 @@ class _Nsga2(NSGA2):
 
 
 class _Draws(Sampling):
-    """Random plans to start from."""
+    """Plans to start from: those given, then random ones."""
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide) -> None:
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Plan]) -> None:
         super().__init__()
+        for group in (group for plan in start for group in plan):
+            partitions.price(group)
+        self.start = [partitions.encode(plan) for plan in start]
         self.draw = lambda: partitions.encode(partitions.draw(dice, guide))
 
     def _do(self, problem: Genomes, n_samples: int, *_: object, **__: object) -> Any:
-        return np.stack([np.resize(self.draw(), problem.n_var) for _ in range(n_samples)])
+        plans = [*self.start[:n_samples], *(self.draw() for _ in range(n_samples - len(self.start)))]
+        return np.stack([np.resize(plan, problem.n_var) for plan in plans])
 
 
 class _Legal(Repair):

@@ -316,6 +316,12 @@ class Partitions:
         genome = (dice.bytes(len(self.links)) <= 127 + dice.below(129)).tobytes()
         return self.fit(self.decode(genome), dice, guide)
 
+    def bytes_of(self, group: int) -> int:
+        """DRAM bytes of a legal group, which is priced if it is not yet."""
+        price = self.price(group)
+        assert price is not None, "a legal group has a price"
+        return price.dram_bytes
+
     def executable(self, groups: Iterable[int]) -> Plan | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
 

@@ -15,13 +15,15 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware, InvalidConfig, Scheme
 
-Method = Literal["exact", "nsga2", "local", "random"]
+Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
 TrafficName = Literal["tiled", "once", "paper"]
 Rules = Literal["default", "none"]
+Proposal = Literal["none", "mapping"]
 GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
+SAMPLING: tuple[Method, ...] = ("nsga2", "local", "random")
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
 
@@ -37,11 +39,15 @@ class SearchConfig:
     time_limit: float | None = None  # seconds for each method; None: until done
     guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
     screen: bool = False  # whether the predictor says which groups are worth checking
+    propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
 
     def __post_init__(self) -> None:
-        if self.method == "exact" and (self.guidance != "none" or self.screen):
+        if self.method not in SAMPLING and (self.guidance != "none" or self.screen):
             name, found, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
-            raise InvalidConfig(f"search.{name}: found {found} with method exact, which breaks no groups; accepted: {accepted}, or another method")
+            accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
+            raise InvalidConfig(f"search.{name}: found {found} with method {self.method}, which breaks no groups; accepted: {accepted}")
+        if self.propose != "none" and self.method not in ("nsga2", "local"):
+            raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods nsga2, local")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
         for name, (value, low) in least.items():
             if value < low:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lfopt.app.config import Config, GuidanceName, Method
+from lfopt.app.config import Config, GuidanceName, Method, Proposal
 from lfopt.app.files import sha256, write_plan
 from lfopt.frontend import from_model, load, save
 from lfopt.fusion import check
@@ -51,8 +51,9 @@ def run_search(
     report: Report | None = None,
     guidance: GuidanceName = "none",
     screen: bool = False,
+    propose: Proposal = "none",
 ) -> Result:
-    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. `guidance` and `screen` are for those that sample."""
+    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. What follows it is for those that sample."""
     name = method if guidance == "none" else f"{method} guided by {guidance}"
 
     def of_plans(done: int, best: int) -> None:
@@ -69,7 +70,23 @@ def run_search(
         from search.exact import solve  # noqa: PLC0415
 
         return solve(problem, time_limit=time_limit, progress=of_operators)
+    if method == "dp":
+        from search.dp import solve_by_types  # noqa: PLC0415
+
+        return solve_by_types(problem, time_limit=time_limit, progress=of_operators)
+    if method == "dnnfusion":
+        from search.dnnfusion import grow_blocks  # noqa: PLC0415
+
+        return grow_blocks(problem)
+    if method == "tvm":
+        from search.tvm import fuse_by_patterns  # noqa: PLC0415
+
+        return fuse_by_patterns(problem)
     options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans}
+    if propose == "mapping":
+        from search.dnnfusion import grow_blocks  # noqa: PLC0415
+
+        options["start"] = (grow_blocks(problem).groups,)
     if guidance != "none" or screen:
         from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
 
@@ -131,9 +148,9 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     bound = 0
     runs: list[Run] = []
     options = config.search
-    plain: tuple[GuidanceName, bool] = ("none", False)
-    jobs = [(options.method, (options.guidance, options.screen)), *((method, plain) for method in options.compare)]
-    for method, (guidance, screen) in dict.fromkeys(jobs):
+    plain: tuple[GuidanceName, bool, Proposal] = ("none", False, "none")
+    jobs = [(options.method, (options.guidance, options.screen, options.propose)), *((method, plain) for method in options.compare)]
+    for method, (guidance, screen, propose) in dict.fromkeys(jobs):
         result = run_search(
             costs,
             problem,
@@ -145,12 +162,13 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
             report=report,
             guidance=guidance,
             screen=screen,
+            propose=propose,
         )
         runs.append(Run(result, guidance))
         if method == "exact":
             bound = result.lower_bound_bytes
-            if result.interrupted:
-                break  # Ctrl-C stops the job, not just one of its methods
+        if result.interrupted:
+            break  # Ctrl-C stops the job, not just one of its methods
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from lfopt.ir import InvalidConfig
 
+UNLIMITED = 1 << 40  # bytes; larger than anything
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -16,12 +17,14 @@ def parse_size(text: str | int, what: str) -> int:
     >>> parse_size("256KiB", "--buffer")
     262144
     """
+    if text == "unlimited":
+        return UNLIMITED
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
     found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zA-Z]*)", str(text).strip())
     size = Fraction(found[1]) * UNITS.get(found[2].lower(), -1) if found else Fraction(-1)
     if size < 1 or size.denominator != 1:
-        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB")
+        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB, or unlimited")
     return int(size)
 
 
@@ -31,6 +34,8 @@ def format_size(size: int) -> str:
     >>> format_size(262144), format_size(1000)
     ('256 KiB', '1,000 B')
     """
+    if size == UNLIMITED:
+        return "unlimited"
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size % unit == 0:
             return f"{size // unit:,} {name}"

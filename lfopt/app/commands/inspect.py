@@ -11,6 +11,8 @@ from lfopt.app.config import Rules
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import mib, note, out, shorten, table
 from lfopt.app.sizes import format_size, parse_shapes
+from lfopt.fusion import mapping_of
+from lfopt.fusion.mapping import COMPLEXITY
 from lfopt.ir import DoesNotFit, Hardware
 from lfopt.ops import OPAQUE, Dataflow
 from lfopt.planning import GroupCosts
@@ -75,10 +77,10 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         kinds[operator.kind].append(i)
     rows = table("operator", "count", "mapping type", "MMACs", "weights MiB", "largest map MiB")
     for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        row = flow.specs[members[0]]
         weights = sum(costs.weight_bytes(1 << i)[0] for i in members)
         largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
-        mapping = "opaque" if row is OPAQUE else row.mapping.value
+        types = sorted({mapping_of(flow.calls[i]) for i in members}, key=COMPLEXITY.index)
+        mapping = "opaque" if flow.specs[members[0]] is OPAQUE else ", ".join(found.value for found in types)
         rows.add_row(kind, str(len(members)), mapping, f"{sum(macs[i] for i in members) / 1e6:,.1f}", mib(weights), mib(largest))
     out.print(rows)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.config import MAX_SECONDS
+from lfopt.app.config import MAX_SECONDS, SAMPLING
 from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.files import read_plan, sha256, write_text
 from lfopt.app.report.content import content
@@ -110,7 +110,7 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
     epilogue = "on" if plan.epilogue else "off"
-    evaluated = f"{search.evaluations:,} {'groups' if search.method == 'exact' else 'plans'}"
+    evaluated = f"{search.evaluations:,} {'plans' if search.method in SAMPLING else 'groups'}"
     seed = f", seed {search.seed}" if search.seed is not None else ""
     return Summary(
         name=plan.model.name,

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import Config, GuidanceName, Method, Rules, Scheme, TrafficName, find_config, load_config, validate
+from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, validate
 from lfopt.app.pipeline import ZOO, Outcome, run
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, table
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
@@ -39,6 +39,7 @@ def search(
     time_limit: float | None = None,
     guidance: GuidanceName | None = None,
     screen: Literal["on", "off"] | None = None,
+    propose: Proposal | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
@@ -54,14 +55,15 @@ def search(
     hardware
         Hardware description (YAML).
     buffer
-        On-chip buffer, e.g. 256KiB; wins over the hardware description.
+        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description.
     element_bytes
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
         for each), or auto: per group whichever moves the fewest bytes.
     method
-        exact proves its optimum; nsga2, local and random sample as many plans as --budget says.
+        exact proves its optimum; nsga2, local and random sample as many plans as --budget says. As compilers fuse: dnnfusion (mapping types, blocks
+        grown from one operator), tvm (its rules), dp (the optimum among groups that mapping types allow).
     traffic
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
@@ -83,6 +85,8 @@ def search(
         schedule (analytic), links at random (random), or none.
     screen
         Whether the predictor says which groups are worth checking.
+    propose
+        mapping: nsga2 and local start from the groups that rules of mapping types make.
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
@@ -94,14 +98,14 @@ def search(
     if shapes := parse_shapes(input_shape):
         given["input_shapes"] = shapes
     job = _job(config, {name: value for name, value in given.items() if value is not None}, hardware, buffer, element_bytes)
-    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance}
+    chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "propose": propose}
     picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if screen is not None:
         picked["screen"] = screen == "on"
     if method is not None:
         picked["compare"] = ()  # asked for one method: run that one
-    if method == "exact":
-        picked = {"guidance": "none", "screen": False, **picked}  # whatever the file says: that was for another method
+    if method is not None and method not in SAMPLING:
+        picked = {"guidance": "none", "screen": False, "propose": "none", **picked}  # whatever the file says: that was for another method
     job = replace(job, search=replace(job.search, **picked))
     folder = Path(job.out or f"runs/{job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem}")
     with progress_line() as report:

@@ -1,0 +1,98 @@
+"""DNNFusion's planner: blocks grown from one-to-one operators, as mapping types allow; doubtful pairs as a latency decides."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lfopt.fusion import Outcome, TypeRules, combined, mapping_of
+from lfopt.ops import bits
+from lfopt.ops.table import Mapping
+from search.partition import Partitions
+from search.problem import Problem, Result
+
+Latency = Callable[[int], float]  # (group) -> what running it takes, in any unit
+
+
+def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: bool = False) -> Result:
+    """One block after the other: from the unfused one-to-one operator of the smallest result, over its successors, then its predecessors.
+
+    Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
+    operator joins only if no two blocks wait for each other then, and the block stays legal. `latency` decides doubtful pairs (yellow in table 3):
+    fused if the larger block takes no longer than its parts; without one, DRAM bytes do. With `strict`, no block has two many-to-many operators, as
+    table 3 has it; without, pools and reductions may follow or precede another (doubtful), as the counts in the paper's table 5 say.
+    """
+    start = time.perf_counter()
+    partitions = Partitions(problem)
+    blocks = _Blocks(partitions, latency or partitions.bytes_of, strict=strict)
+    for seed in blocks.seeds():
+        if blocks.block[seed] == 1 << seed:
+            blocks.grow(seed)
+    groups = partitions.in_order(set(blocks.block))
+    seconds = time.perf_counter() - start
+    return Result(groups, sum(map(partitions.bytes_of, groups)), problem.least_bytes, "none", "dnnfusion", None, partitions.judged, seconds)
+
+
+class _Blocks:
+    """The blocks so far."""
+
+    def __init__(self, partitions: Partitions, latency: Latency, *, strict: bool) -> None:
+        self.partitions, self.flow, self.latency = partitions, partitions.flow, latency
+        self.types = [mapping_of(call) for call in self.flow.calls]
+        self.rules = TypeRules.of(self.flow, strict=strict)
+        self.block = [1 << i for i in range(len(self.flow))]  # of every operator
+
+    def seeds(self) -> list[int]:
+        """One-to-one operators, that of the smallest result first."""
+        flow = self.flow
+        found = [i for i, kind in enumerate(self.types) if kind is Mapping.ONE_TO_ONE]
+        return sorted(found, key=lambda i: (sum(flow.maps[m].elements for m in flow.results[i]), i))
+
+    def grow(self, seed: int) -> None:
+        """The block of a seed."""
+        kind = self.types[seed]
+        for after in (True, False):
+            left = list(bits(self.block[seed]))
+            while left:
+                op = left.pop(0)
+                for other in bits((self.flow.succs if after else self.flow.preds)[op] & self.flow.neighbours[op]):
+                    mask, joined = self.block[seed], self.block[other]
+                    if mask >> other & 1 or joined != 1 << other:
+                        continue
+                    fused, outcome = self.judged(mask, kind, other, after=after)
+                    if outcome is Outcome.BREAK or not self.may_join(mask, other):
+                        continue
+                    if outcome is Outcome.PROFILE and self.latency(mask | joined) > self.latency(mask) + self.latency(joined):
+                        continue
+                    kind = fused
+                    for member in bits(mask | joined):
+                        self.block[member] = mask | joined
+                    left.append(other)
+
+    def judged(self, mask: int, kind: Mapping, other: int, *, after: bool) -> tuple[Mapping, Outcome]:
+        """Table 3 for a block and an operator behind, or before, it."""
+        fused, outcome = combined(kind, self.types[other]) if after else combined(self.types[other], kind)
+        spared = kind is self.types[other] is Mapping.MANY_TO_MANY and self.rules.allow(mask | 1 << other)
+        return fused, Outcome.PROFILE if outcome is Outcome.BREAK and spared else outcome
+
+    def may_join(self, mask: int, other: int) -> bool:
+        """Whether no blocks wait for each other then, and the group is legal."""
+        flow, joined = self.flow, mask | 1 << other
+        below = self._reached(joined, flow.descendants)
+        above = self._reached(joined, flow.ancestors)
+        return not below & above & ~joined and self.partitions.price(joined) is not None
+
+    def _reached(self, mask: int, beyond: tuple[int, ...]) -> int:
+        """Operators that the set reaches through operators and blocks outside it."""
+        found = pending = 0
+        for i in bits(mask):
+            pending |= beyond[i]
+        pending &= ~mask
+        while pending:
+            op = (pending & -pending).bit_length() - 1
+            block = self.block[op]
+            found |= block
+            for member in bits(block) if block != 1 << op else ():
+                pending |= beyond[member]
+            pending &= ~found & ~mask
+        return found

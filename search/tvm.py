@@ -1,0 +1,125 @@
+"""TVM's fusion rules: an operator joins the one that all paths from it lead to, if the kinds on the way allow it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from lfopt.fusion import connected, convex_gap
+from lfopt.fusion.patterns import Pattern, pattern_of
+from lfopt.ops import bits
+from search.partition import Partitions
+from search.problem import Problem, Result
+
+ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Pattern
+DEEPEST = 256  # operators of one group
+
+
+def fuse_by_patterns(problem: Problem) -> Result:
+    """The groups that the pass FuseOps of TVM makes. No cost is looked at; a group that is not legal on the chip is not made.
+
+    Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the elementwise ones behind them, simple ones
+    join the injective ones and reductions that they lead to; then injective ones join one another.
+    """
+    start = time.perf_counter()
+    partitions = Partitions(problem)
+    fuser = _Fuser(partitions)
+    for phase in (0, 1):
+        for op in range(len(problem.dataflow)):
+            fuser.visit(op, phase)
+    groups = partitions.in_order(set(fuser.group))
+    seconds = time.perf_counter() - start
+    return Result(groups, sum(map(partitions.bytes_of, groups)), problem.least_bytes, "none", "tvm", None, partitions.judged, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An operator in the tree of post-dominators."""
+
+    parent: int  # the operator that every path from it to an output goes through first; -1: there is none
+    depth: int
+    pattern: Pattern  # the most complex way in which the operators between them, and the parent, read
+
+
+class _Fuser:
+    def __init__(self, partitions: Partitions) -> None:
+        self.partitions, self.flow = partitions, partitions.flow
+        self.kinds = [pattern_of(call) for call in self.flow.calls]
+        self.tree: list[_Node] = []
+        self.group = [1 << i for i in range(len(self.flow))]
+        self.pattern = list(self.kinds)  # of the group, at each of its operators
+        self._grow_tree()
+
+    # -- post-dominators -----------------------------------------------------------------------------------------------------------------------
+
+    def _grow_tree(self) -> None:
+        flow = self.flow
+        found = [_Node(-1, 1, OPAQUE)] * len(flow)
+        self.tree = found
+        for op in reversed(range(len(flow))):
+            readers = list(bits(flow.succs[op]))
+            if readers and not any(flow.is_output[m] for m in flow.results[op]):
+                parent, pattern = readers[0], self._edge(op, readers[0])
+                for other in readers[1:]:
+                    parent, between = self._meet(parent, other)
+                    pattern = max(pattern, between, self._edge(op, other))
+                found[op] = _Node(parent, found[parent].depth + 1 if parent >= 0 else 1, pattern)
+
+    def _edge(self, op: int, reader: int) -> Pattern:
+        """How a reader takes what an operator makes: a broadcast of an operand that has the result's shape already is elementwise."""
+        call, kind = self.flow.calls[reader], self.kinds[reader]
+        if kind is BROADCAST:
+            shapes = [call.shapes[o.input] for o in self.flow.operands[reader] if o.map in self.flow.results[op]]
+            return ELEMENTWISE if all(shape == call.result for shape in shapes) else BROADCAST
+        return kind
+
+    def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
+        """(first common post-dominator, most complex reading on the way there)."""
+        pattern = ELEMENTWISE
+        while a != b:
+            if a < 0 or b < 0:
+                return -1, OPAQUE
+            left, right = self.tree[a], self.tree[b]
+            if left.depth >= right.depth:
+                a, pattern = left.parent, max(pattern, left.pattern)
+            if right.depth >= left.depth:
+                b, pattern = right.parent, max(pattern, right.pattern)
+        return a, pattern
+
+    # -- fusing --------------------------------------------------------------------------------------------------------------------------------
+
+    def visit(self, op: int, phase: int) -> None:
+        """What one phase does with an operator."""
+        node = self.tree[op]
+        if self.kinds[op] is OPAQUE or node.parent < 0 or self.group[op] >> node.parent & 1:
+            return
+        own = self.pattern[op]
+        if own is COMPLEX:
+            if phase == 0 and node.pattern is ELEMENTWISE:
+                self._fuse(op, node.parent, BROADCAST, BROADCAST)
+        elif own <= BROADCAST:
+            if node.pattern <= INJECTIVE or node.pattern is REDUCTION:
+                self._fuse(op, node.parent, INJECTIVE, COMPLEX)
+        elif own is INJECTIVE and phase == 1:
+            self._fuse(op, node.parent, INJECTIVE, INJECTIVE)
+
+    def _fuse(self, op: int, sink: int, between_at_most: Pattern, sink_at_most: Pattern) -> None:
+        """Fuse an operator, and all between, with its post-dominator, if the groups on the way are so simple, and the whole is legal."""
+        between = self.flow.descendants[op] & self.flow.ancestors[sink]
+        if self.pattern[sink] > sink_at_most or any(self.pattern[i] > between_at_most for i in bits(between)):
+            return
+        mask = self.group[op]
+        for i in (*bits(between), sink):
+            mask |= self.group[i]
+        complexes = sum(1 for i in bits(mask) if self.kinds[i] > BROADCAST and self.kinds[i] is not INJECTIVE)
+        if (
+            complexes > 1
+            or mask.bit_count() > DEEPEST
+            or not connected(self.flow.neighbours, mask)
+            or convex_gap(self.flow, mask)
+            or self.partitions.price(mask) is None
+        ):
+            return
+        pattern = max(self.pattern[i] for i in bits(mask))
+        for i in bits(mask):
+            self.group[i], self.pattern[i] = mask, pattern
