@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from rich.console import Console
 
-from codegen import CSource, emit_c
 from codegen.build import Built, build, find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.runtime import Compiled
+from codegen.source import CSource
 from lfopt import zoo
 from lfopt.app.compiled import cpu_costs, cpu_problem
 from lfopt.app.pipeline import write_result

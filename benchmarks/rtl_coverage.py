@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen import Unsupported
 from codegen.accel import encode
+from codegen.source import Unsupported
 from hw_rtl.build import Model, Parameters, compiled, design
 from hw_rtl.run import Dram, run
 from lfopt.app.streams import run as run_stream

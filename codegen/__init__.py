@@ -1,6 +1,1 @@
-"""From a plan to C and to command streams."""
-
-from codegen.emit import better_whole, emit_c
-from codegen.source import CSource, Unsupported
-
-__all__ = ["CSource", "Unsupported", "better_whole", "emit_c"]
+"""From a plan to C and to command streams. Importing it imports nothing: what runs generated code needs no generator."""

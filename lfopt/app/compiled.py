@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-import codegen
 from codegen.build import build, compiler_version, find_compiler, library_name, write_source
+from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt.app.cache import cache_folder, kept, key_of
@@ -72,7 +72,7 @@ def compile_graph(
         tuning = Tuning(target, threads, compiler, report) if tune else None
         plan = plan_for_cpu(graph, hardware, folder, target, report, tuning)
         report("printing C", 0.0)
-        source = codegen.emit_c(plan, graph, target, threads=threads)
+        source = emit_c(plan, graph, target, threads=threads)
         write_source(source, folder)
         report("compiling", 0.0)
         build(source, folder, compiler, os.cpu_count() or 1)
@@ -94,7 +94,7 @@ def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", ha
     check_options(target, threads)
     _check_values(graph, label)
     with TemporaryDirectory() as folder:
-        return codegen.emit_c(plan_for_cpu(graph, hardware, Path(folder), target), graph, target, threads=threads)
+        return emit_c(plan_for_cpu(graph, hardware, Path(folder), target), graph, target, threads=threads)
 
 
 def check_options(target: str, threads: int) -> None:
@@ -125,7 +125,7 @@ def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
 
 def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:
     """The problem of the cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = codegen.better_whole(costs.dataflow, target)
+    apart = better_whole(costs.dataflow, target)
 
     def restricted(problem: Problem) -> Problem:
         def evaluate(mask: int) -> Cost | DoesNotFit | None:

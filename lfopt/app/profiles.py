@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-import codegen
 from codegen.build import build, find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.planning import GroupCosts, Propose
@@ -93,7 +93,7 @@ def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
 
 def group_times(plan: Plan, graph: Graph, target: str, threads: int, compiler: Sequence[str], inputs: Mapping[str, np.ndarray]) -> list[float]:
     """Seconds of each group: the fastest of a few runs."""
-    source = codegen.emit_c(plan, graph, target, threads=threads, profile=True)
+    source = emit_c(plan, graph, target, threads=threads, profile=True)
     with TemporaryDirectory() as folder:
         write_source(source, Path(folder))
         model = Compiled(build(source, Path(folder), compiler or find_compiler()).library, source.name, Path(folder) / "weights.bin")

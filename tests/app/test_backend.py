@@ -17,7 +17,7 @@ from onnx.backend.test.case.test_case import TestCase as Case
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from codegen import Unsupported
+from codegen.source import Unsupported
 from lfopt.app.backend import Backend, bound
 from lfopt.ir import InvalidConfig, InvalidModel, UnsupportedModel
 

@@ -14,11 +14,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import codegen
 import lfopt
 from codegen.source import Unsupported
+from lfopt.app import compiled
 from lfopt.app.arrays import with_values
 from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.commands import codegen as command
 from lfopt.app.compiled import compile_graph
 from lfopt.app.config import Config
 from lfopt.app.pipeline import run as search
@@ -54,7 +55,8 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
         asked.append((target, threads, embed))
         return twice(embed=embed)
 
-    monkeypatch.setattr(codegen, "emit_c", emit_c, raising=False)
+    for user in (compiled, command):
+        monkeypatch.setattr(user, "emit_c", emit_c)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     return asked
@@ -118,7 +120,7 @@ def test_what_cannot_be_compiled_leaves_nothing_in_the_cache(printed: list, mode
     def refuse(*_, **__):
         raise Unsupported("node 'double' (Mul): no")
 
-    monkeypatch.setattr(codegen, "emit_c", refuse, raising=False)
+    monkeypatch.setattr(compiled, "emit_c", refuse)
     with pytest.raises(Unsupported, match="double"):
         lfopt.compile(model)
     assert entries(tmp_path) == []

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import lfopt
-from codegen import Unsupported
+from codegen.source import Unsupported
 from lfopt.app import detect
 from lfopt.app.config import load_hardware
 from lfopt.ir import Hardware, InvalidConfig

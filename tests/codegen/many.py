@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from codegen import CSource, Unsupported, emit_c
 from codegen.build import find_compiler
+from codegen.emit import emit_c
+from codegen.source import CSource, Unsupported
 from lfopt.ir import Graph, Plan
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference

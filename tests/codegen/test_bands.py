@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import emit_c
+from codegen.emit import emit_c
 from lfopt.app.pipeline import load_network, run_search, write_result
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import CSource, Unsupported, emit_c
 from codegen.build import Built, build, find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.runtime import CannotRun, Compiled
+from codegen.source import CSource, Unsupported
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Scheme, Transfer
 from lfopt.ops import Dataflow

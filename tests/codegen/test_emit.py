@@ -13,8 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen import CSource, Unsupported, emit_c
 from codegen.build import find_compiler, write_source
+from codegen.emit import emit_c
+from codegen.source import CSource, Unsupported
 from codegen.target import TARGETS, native
 from lfopt.app.pipeline import load_network, run_search, write_result
 from lfopt.frontend import from_model

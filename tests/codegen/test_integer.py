@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import CSource, Unsupported, emit_c
 from codegen.build import find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.runtime import Compiled
+from codegen.source import CSource, Unsupported
 from codegen.target import target
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.pipeline import run_search, write_result

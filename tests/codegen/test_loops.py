@@ -14,11 +14,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from codegen import CSource, Unsupported, emit_c
 from codegen.build import find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.layout import CTYPES
 from codegen.loops import elementwise
 from codegen.runtime import Compiled
+from codegen.source import CSource, Unsupported
 from codegen.target import TARGETS
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.frontend import from_model

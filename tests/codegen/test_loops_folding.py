@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from codegen import emit_c
+from codegen.emit import emit_c
 from codegen.loops import reducing
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.ir import Hardware

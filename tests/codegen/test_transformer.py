@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen import emit_c
 from codegen.build import find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.layout import layouts
 from codegen.target import native
 from lfopt.app.pipeline import run_search, write_result

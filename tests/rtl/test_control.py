@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import Unsupported
 from codegen.accel import encode as encode_plan
+from codegen.source import Unsupported
 from hw_rtl.build import Model, Parameters, available, lint
 from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run

@@ -8,8 +8,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from codegen import Unsupported
 from codegen.accel import encode
+from codegen.source import Unsupported
 from hw_rtl.emulator import Emulation, Order, emulate
 from lfopt.app.streams import memory, outputs
 from lfopt.ir import CommandStream, Graph, Plan

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codegen import Unsupported
 from codegen.accel import encode
+from codegen.source import Unsupported
 from hw_rtl.build import Model
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program

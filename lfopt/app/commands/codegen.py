@@ -11,10 +11,10 @@ import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
-import codegen as back_end
 from codegen.accel import encode
 from codegen.build import build as compile_c
 from codegen.build import find_compiler, write_source
+from codegen.emit import emit_c
 from codegen.source import CSource
 from lfopt.app.arrays import with_values
 from lfopt.app.compiled import Target, check_options
@@ -83,7 +83,7 @@ def codegen(
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
-        source = back_end.emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd)
+        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd)
         files = write_source(source, out_dir)
         if build:
             report("compiling", 0.5)
