@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl rtl-formal rtl-area rtl-coverage clean
+.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic t
 
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
 	$(BIN)/python benchmarks/bench_rtl.py
+
+bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
+	$(BIN)/python benchmarks/bench_fusion.py
 
 rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues, by bounded model checking
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[formal]'

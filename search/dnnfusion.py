@@ -20,7 +20,7 @@ def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: boo
     Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
     operator joins only if no two blocks wait for each other then, and the block stays legal. `latency` decides doubtful pairs (yellow in table 3):
     fused if the larger block takes no longer than its parts; without one, DRAM bytes do. With `strict`, no block has two many-to-many operators, as
-    table 3 has it; without, pools and reductions may follow or precede another (doubtful), as the counts in the paper's table 5 say.
+    table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the paper's table 5 counts.
     """
     start = time.perf_counter()
     partitions = Partitions(problem)

@@ -17,7 +17,7 @@ from lfopt.ir import Hardware, InvalidConfig, Scheme
 
 Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
 TrafficName = Literal["tiled", "once", "paper"]
-Rules = Literal["default", "none"]
+Rules = Literal["default", "all", "none"]
 Proposal = Literal["none", "mapping"]
 GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 

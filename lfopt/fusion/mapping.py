@@ -63,8 +63,8 @@ def _of_input(call: Call, row: OpSpec, index: int) -> Mapping:
 class TypeRules:
     """Which sets of operators table 3 does not break, whatever it says of their profit.
 
-    Strictly, a group has one many-to-many operator, and no one-to-many operator before it. Pools and reductions, which are many-to-one, may be
-    let off: the paper's own counts of fused layers (its table 5) are lower than there are many-to-many operators.
+    Strictly, a group has one many-to-many operator, and no one-to-many operator before it. Pools, reductions, and what is made of them (softmax,
+    normalisation) may be let off: the paper's own counts of fused layers (its table 5) are lower than there are many-to-many operators.
     """
 
     single: int  # operators of which a group has one at the most
@@ -75,7 +75,7 @@ class TypeRules:
         """The rules for the operators of a graph."""
         types = [mapping_of(call) for call in flow.calls]
         spreading = sum(1 << i for i, found in enumerate(types) if found is O2M)
-        single = [i for i, found in enumerate(types) if found is M2M and (strict or not _is_many_to_one(flow.specs[i]))]
+        single = [i for i, found in enumerate(types) if found is M2M and (strict or _sums_products(flow.specs[i]))]
         return cls(sum(1 << i for i in single), {i: flow.ancestors[i] & spreading for i in single})
 
     def allow(self, group: int) -> bool:
@@ -84,5 +84,6 @@ class TypeRules:
         return not single or (not single & (single - 1) and not group & self.before[single.bit_length() - 1])
 
 
-def _is_many_to_one(row: OpSpec) -> bool:
-    return row.tiling is Tiling.FOLD or row.kind.endswith("Pool") or row.kind.startswith("Reduce")
+def _sums_products(row: OpSpec) -> bool:
+    """Whether a many-to-many operator is one in earnest: a contraction, or one of which nothing is known."""
+    return row.tiling in (Tiling.CONTRACT, Tiling.WHOLE)

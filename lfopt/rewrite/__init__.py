@@ -1,5 +1,8 @@
 """Graph in, equivalent graph out."""
 
-from lfopt.rewrite.simplify import RULES, simplify
+from lfopt.rewrite.log import Applied, Refusal, Rewriting
+from lfopt.rewrite.rule import Rule, rule
+from lfopt.rewrite.simplify import RULES, rewrite, simplify
+from lfopt.rewrite.stages import ALL_RULES
 
-__all__ = ["RULES", "simplify"]
+__all__ = ["ALL_RULES", "RULES", "Applied", "Refusal", "Rewriting", "Rule", "rewrite", "rule", "simplify"]

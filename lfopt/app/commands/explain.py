@@ -92,7 +92,8 @@ def explain(
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     rules
-        Graph simplification of a model: default folds BatchNormalization, none does not.
+        Graph simplification of a model: default folds BatchNormalization, all also rewrites
+        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     """
     if top < 1:
         raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")

@@ -45,7 +45,8 @@ def inspect(
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     rules
-        Graph simplification: default folds BatchNormalization, none does not.
+        Graph simplification: default folds BatchNormalization, all also rewrites
+        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     all_operators
         List every operator.
     """

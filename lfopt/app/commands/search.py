@@ -71,7 +71,8 @@ def search(
     band_rows
         Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
     rules
-        Graph simplification: default folds BatchNormalization, none does not.
+        Graph simplification: default folds BatchNormalization, all also rewrites
+        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     seed

@@ -58,7 +58,8 @@ def sweep(
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     rules
-        Graph simplification: default folds BatchNormalization, none does not.
+        Graph simplification: default folds BatchNormalization, all also rewrites
+        (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     time_limit
         Seconds to enumerate the groups of a range, or for each size of a list; a size that takes longer gets a bound and no proof.
     out_dir

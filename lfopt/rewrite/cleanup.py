@@ -1,0 +1,185 @@
+"""What exporters leave behind and no algebra is needed for: operators that do nothing, that repeat another, or that nobody reads.
+
+Every function takes a board and a log, and says how many operators it took out or changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from lfopt.ir import Operator, Tensor
+from lfopt.ops import spec
+from lfopt.ops.parameters import pad_amounts, permutation, slice_steps
+from lfopt.rewrite.board import Board, signature
+from lfopt.rewrite.draft import MAX_FOLDED, folded
+from lfopt.rewrite.log import Applied, Log
+
+RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
+SMALL_CONSTANT = 64  # elements up to which equal constants are found
+BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where Mod".split())
+
+
+def drop_idle(board: Board, log: Log) -> int:
+    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ..."""
+    count = 0
+    for name in tuple(board.operators):
+        operator = board.operators.get(name)
+        if operator is None or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
+            continue
+        source, made = board.tensors[operator.inputs[0]], board.tensors[operator.outputs[0]]
+        alike = (source.shape, source.dtype, source.quantization) == (made.shape, made.dtype, made.quantization)
+        if not alike or not IDLE.get(operator.kind, _never)(board, operator) or _must_stay(board, operator):
+            continue
+        board.bypass(replace(operator, outputs=operator.outputs[:1]), source.name)
+        log.applied.append(Applied(f"{operator.kind} that changes nothing", "clean-up", (name,), (), 0, 0))
+        count += 1
+    return count
+
+
+def _must_stay(board: Board, operator: Operator) -> bool:
+    """Whether an output of the graph would be an input, a constant or another output under a second name."""
+    source, made = operator.inputs[0], operator.outputs[0]
+    return made in board.outputs and (source not in board.makers or source in board.outputs)
+
+
+def _always(board: Board, operator: Operator) -> bool:
+    return True
+
+
+def _never(board: Board, operator: Operator) -> bool:
+    return False
+
+
+def _alone(board: Board, operator: Operator) -> bool:
+    return len(operator.inputs) == 1
+
+
+def _pads_nothing(board: Board, operator: Operator) -> bool:
+    amounts = pad_amounts(board.call(operator))
+    return amounts is not None and all(pair == (0, 0) for pair in amounts)
+
+
+def _slices_nothing(board: Board, operator: Operator) -> bool:
+    steps = slice_steps(board.call(operator))
+    return steps is not None and all(step == 1 for _, step in steps)
+
+
+def _moves_nothing(board: Board, operator: Operator) -> bool:
+    perm = permutation(board.call(operator))
+    return perm == tuple(range(len(perm)))
+
+
+IDLE: dict[str, Callable[[Board, Operator], bool]] = {  # of operators whose result has the operand's shape and type
+    **dict.fromkeys(("Cast", "CastLike", "Dropout", "Expand", "Flatten", "Identity", "Reshape", "Squeeze", "Tile", "Unsqueeze"), _always),
+    **dict.fromkeys(("Concat", "Max", "Mean", "Min", "Split", "Sum"), _alone),
+    "Pad": _pads_nothing,
+    "Slice": _slices_nothing,
+    "Transpose": _moves_nothing,
+}
+
+
+def join_casts(board: Board, log: Log) -> int:
+    """A Cast of a Cast that loses nothing is one Cast."""
+    count = 0
+    for operator in tuple(board.operators.values()):
+        inner = board.plain_maker(operator.inputs[0]) if operator.kind == "Cast" and board.is_plain(operator) else None
+        if inner is None or inner.kind != "Cast":
+            continue
+        source, between = (board.tensors[inner.inputs[0]].dtype, board.tensors[inner.outputs[0]].dtype)
+        if not _is_number(source) or not _is_number(between) or not np.can_cast(source, between, "safe"):
+            log.refuse("Cast of Cast", operator.name, f"from {source} to {between} digits may be lost")
+            continue
+        board.change(replace(operator, inputs=(inner.inputs[0],)))
+        log.applied.append(Applied("Cast of Cast", "clean-up", (operator.name,), (operator.name,), 0, 0))
+        count += 1
+    return count
+
+
+def _is_number(dtype: str) -> bool:
+    return dtype.startswith(("float", "int", "uint", "bool")) and dtype not in ("int4", "uint4", "int2", "uint2", "float8e4m3fn")
+
+
+def drop_expands(board: Board, log: Log) -> int:
+    """An Expand before an operator that broadcasts anyway is left out, where the other operands give the result its shape."""
+    count = 0
+    for name in tuple(board.operators):
+        operator = board.operators[name]
+        if operator.kind not in BROADCASTING or not board.is_plain(operator):
+            continue
+        for place, tensor in enumerate(operator.inputs):
+            maker = board.plain_maker(tensor)
+            if maker is None or maker.kind != "Expand":
+                continue
+            inputs = (*operator.inputs[:place], maker.inputs[0], *operator.inputs[place + 1 :])
+            if np.broadcast_shapes(*(board.tensors[t].shape for t in inputs)) == board.tensors[operator.outputs[0]].shape:
+                operator = replace(operator, inputs=inputs)
+                board.change(operator)
+                log.applied.append(Applied("Expand before a broadcast", "clean-up", (name,), (name,), 0, 0))
+                count += 1
+    return count
+
+
+def merge_equal(board: Board, log: Log) -> int:
+    """Common sub-expressions: of operators that are told and read the same, the first is read by all; small equal constants are one."""
+    _merge_constants(board)
+    count = 0
+    first: dict[object, Operator] = {}
+    for operator in board.finish().operators:
+        operator = board.operators[operator.name]  # it may read something else by now
+        if operator.kind in RANDOM or operator.domain:
+            continue
+        results = tuple(bool(name) for name in operator.outputs)
+        types = tuple((board.tensors[name].dtype, board.tensors[name].quantization) for name in operator.outputs if name)
+        key = (signature(operator.kind, operator.inputs, operator.attributes), results, types)
+        known = first.setdefault(key, operator)
+        if known is operator or any(name in board.outputs for name in operator.outputs):
+            continue
+        board.remove(operator.name)
+        for old, new in zip(operator.outputs, known.outputs, strict=True):
+            if old:
+                board.redirect(old, new)
+        log.applied.append(Applied("common sub-expression", "clean-up", (operator.name,), (), 0, 0))
+        count += 1
+    return count
+
+
+def _merge_constants(board: Board) -> None:
+    first: dict[object, str] = {}
+    for name, value in tuple(board.constants.items()):
+        tensor = board.tensors[name]
+        if value is None or value.size > SMALL_CONSTANT or value.dtype.kind not in "biuf" or name in board.outputs:
+            continue
+        known = first.setdefault((tensor.dtype, tensor.shape, tensor.quantization, value.tobytes()), name)
+        if known != name and board.readers.get(name):
+            board.redirect(name, known)
+
+
+def fold_constants(board: Board, log: Log) -> int:
+    """An operator whose operands are all constants becomes one; by shape alone where values are absent."""
+    count = 0
+    for operator in board.finish().operators:
+        operator = board.operators[operator.name]
+        given = [name for name in operator.inputs if name]
+        foldable = board.is_plain(operator) and operator.kind not in RANDOM and spec(operator.kind).kind == operator.kind
+        if not foldable or not given or any(name not in board.constants for name in given) or operator.outputs[0] in board.outputs:
+            continue
+        made = board.tensors[operator.outputs[0]]
+        if made.elements > MAX_FOLDED:
+            log.refuse("constant folding", operator.name, f"{made.elements} elements; the limit is {MAX_FOLDED}")
+            continue
+        value = folded(board, operator, made)
+        board.remove(operator.name)
+        board.add_folded(operator, Tensor(made.name, made.shape, made.dtype), value)
+        log.applied.append(Applied("constant folding", "clean-up", (operator.name,), (), 0, 0))
+        count += 1
+    return count
+
+
+def drop_dead(board: Board, log: Log) -> int:
+    """Take out what no output depends on."""
+    dead = board.drop_dead()
+    log.applied.extend(Applied("nobody reads it", "clean-up", (operator.name,), (), 0, 0) for operator in dead)
+    return len(dead)

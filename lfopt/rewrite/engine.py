@@ -1,0 +1,283 @@
+"""Apply rules greedily: of all that match in a sub-graph, the one that saves most, until none saves anything.
+
+Source: DNNFusion (PLDI'21, arXiv 2108.13342), its graph rewriting: the graph is cut at operators that are neither associative nor distributive nor
+commutative, and in each part the rule with the largest reduction of floating-point operations is applied, to a fixpoint. Ties are broken by fewer
+operators, then fewer tensors read, then cheaper operators.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import NamedTuple
+
+from lfopt.ir import Operator
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.draft import CannotBuild, Draft, folded
+from lfopt.rewrite.facts import Facts
+from lfopt.rewrite.flops import HARDNESS, flops
+from lfopt.rewrite.guards import is_match, refusal
+from lfopt.rewrite.log import Applied, Log
+from lfopt.rewrite.match import ASSOCIATIVE, Chain, flattened, is_inner, matches
+from lfopt.rewrite.rule import Match, Rule
+from lfopt.rewrite.terms import Apply, Number, Term, depth, subterms
+
+REAL = ("float", "bfloat")
+FEW = 4  # readers of a tensor up to which losing one may let a pattern stand at the others; the next round looks at all of them anyway
+MATCHES = 8  # of one rule at one operator that are weighed: in a long chain most are alike
+STEPS = 100  # rewrites per operator of a scope, at most: ties are broken locally, so that only operations and operators are sure to fall
+SMALLER_FIRST = "operands of a chain: constants meet first, then small shapes"
+
+
+class Gain(NamedTuple):
+    """What a rewrite saves, the most important first."""
+
+    flops: int
+    operators: int
+    reads: int  # tensors read, each once
+    hardness: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rewrite that could be applied."""
+
+    rule: str
+    family: str
+    root: Operator
+    draft: Draft
+    result: str  # tensor that takes the place of the root's
+    dying: tuple[Operator, ...]
+    before: int  # FLOPs of what goes
+    after: int  # FLOPs of what comes
+    gain: Gain
+
+
+@dataclass(frozen=True)
+class Index:
+    """Rules by the kind of their root, each with the kinds that must stand before it."""
+
+    rules: dict[str, list[tuple[Rule, frozenset[str]]]] = field(default_factory=dict[str, list[tuple[Rule, frozenset[str]]]])
+    depth: int = 1  # of the deepest pattern
+    reorders: bool = False  # whether chains without a rule are put in order, too
+
+    @classmethod
+    def of(cls, rules: Iterable[Rule], *, reorders: bool = False) -> Index:
+        """The index of some rules."""
+        found: dict[str, list[tuple[Rule, frozenset[str]]]] = defaultdict(list)
+        deepest = 1
+        for rule in rules:
+            assert isinstance(rule.pattern, Apply), f"{rule.name}: the pattern is no operator"
+            operands = flattened(rule.pattern) if rule.pattern.kind in ASSOCIATIVE else rule.pattern.operands
+            needs = {t.kind if isinstance(t, Apply) else "number" for t in operands if isinstance(t, Apply | Number)}
+            found[rule.pattern.kind].append((rule, frozenset(needs)))
+            deepest = max(deepest, depth(rule.pattern))
+        return cls(dict(found), deepest, reorders)
+
+
+@dataclass
+class Engine:
+    """Rules at work on a board."""
+
+    board: Board
+    facts: Facts
+    log: Log
+
+    def settle(self, index: Index, scope: Iterable[str]) -> int:
+        """Apply rules among the operators of a scope, and those that come in their place, until none saves anything; the number applied."""
+        heap: list[tuple[tuple[int, ...], int, str]] = []
+        count = serial = 0
+        todo = dict.fromkeys(scope)
+        inside = set(todo)
+        limit = STEPS * len(todo)
+        while (todo or heap) and count < limit:
+            for name in todo:
+                if (best := self.best(index, name)) is not None:
+                    heapq.heappush(heap, (tuple(-g for g in best.gain), serial, name))
+                    serial += 1
+            todo = {}
+            if not heap:
+                break
+            promised, _, name = heapq.heappop(heap)
+            best = self.best(index, name)
+            if best is None:
+                continue
+            if (found := tuple(-g for g in best.gain)) != promised:
+                heapq.heappush(heap, (found, serial, name))
+                serial += 1
+                continue
+            made = self.apply(best)
+            inside.update(made)
+            count += 1
+            todo = {near: None for near in self._near(best, made, index.depth) if near in inside}
+        return count
+
+    def best(self, index: Index, name: str) -> Candidate | None:
+        """The rewrite rooted at an operator that saves most."""
+        operator = self.board.operators.get(name)
+        if operator is None or not self.board.is_plain(operator) or is_inner(self.board, operator):
+            return None
+        rules = index.rules.get(operator.kind, [])
+        chain = Chain.of(self.board, operator) if operator.kind in ASSOCIATIVE else None
+        kinds = {self._kind(tensor) for tensor in (chain.leaves if chain else operator.inputs)}
+        found: list[Candidate] = []
+        for rule, needs in rules:
+            if needs <= kinds and isinstance(rule.pattern, Apply):
+                for match in islice(matches(self.board, rule.pattern, operator, chain), MATCHES):
+                    found.extend(self._judged(rule, operator, match))
+        if chain and index.reorders and len(chain.leaves) > 2:
+            found.extend(self._reordered(operator, chain))
+        return max(found, key=lambda candidate: candidate.gain, default=None)
+
+    def apply(self, chosen: Candidate) -> list[str]:
+        """Carry a rewrite out; the names of the operators that came."""
+        board, draft, root = self.board, chosen.draft, chosen.root
+        position = board.position[root.name]
+        for operator in chosen.dying:
+            board.remove(operator.name)
+        for name, operator in draft.folds.items():
+            board.add_folded(operator, draft.tensors[name], folded(board, operator, draft.tensors[name]))
+        made = {tensor for operator in draft.operators for tensor in operator.outputs}
+        for operator in draft.operators:
+            board.tensors[operator.outputs[0]] = draft.tensors[operator.outputs[0]]
+            if operator.outputs[0] == chosen.result:
+                operator = replace(operator, outputs=root.outputs)
+            board.add(operator, position)
+        if chosen.result not in made:
+            board.redirect(root.outputs[0], chosen.result)
+        gone, came = tuple(op.name for op in chosen.dying), tuple(op.name for op in draft.operators)
+        self.log.applied.append(Applied(chosen.rule, chosen.family, gone, came, chosen.before, chosen.after))
+        return list(came)
+
+    def _judged(self, rule: Rule, operator: Operator, match: Match) -> Iterator[Candidate]:
+        """The match as a candidate, if it is one; the log is told why not."""
+        board = self.board
+        if not is_match(rule.guard, match, self.facts):
+            return
+        if not rule.exact and any(not self._is_real(name) for name in match.operators):
+            self.log.refuse(rule.name, operator.name, "it is exact for real numbers only, and these are integers")
+            return
+        if (reason := refusal(rule.guard, match, self.facts)) is not None:
+            self.log.refuse(rule.name, operator.name, reason)
+            return
+        draft = Draft(board, operator, match)
+        try:
+            result = _built(draft, rule.replacement, operator.kind, match.rest)
+        except CannotBuild as error:
+            self.log.refuse(rule.name, operator.name, str(error))
+            return
+        made, wanted = draft.tensor(result), board.tensors[operator.outputs[0]]
+        if (made.shape, made.dtype) != (wanted.shape, wanted.dtype):
+            self.log.refuse(rule.name, operator.name, f"the result would be {made.dtype} {list(made.shape)}, not {wanted.dtype} {list(wanted.shape)}")
+            return
+        candidate = self._priced(rule.name, rule.family, operator, match.operators, draft, result)
+        if candidate.gain > (0, 0, 0, 0):
+            yield candidate
+        elif candidate.gain.flops < 0:
+            self.log.refuse(rule.name, operator.name, f"it would take {-candidate.gain.flops} FLOPs more")
+
+    def _reordered(self, operator: Operator, chain: Chain) -> Iterator[Candidate]:
+        """The same operands, met in a cheaper order."""
+        if not self._is_real(operator.name):
+            return
+        draft = Draft(self.board, operator, Match(rest=chain.leaves))
+        result = draft.combine(operator.kind, chain.leaves)
+        candidate = self._priced(SMALLER_FIRST, "associative", operator, chain.operators, draft, result)
+        made, wanted = draft.tensor(result), self.board.tensors[operator.outputs[0]]
+        if candidate.gain[:2] > (0, 0) and made.shape == wanted.shape:
+            yield candidate
+
+    def _priced(self, rule: str, family: str, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> Candidate:
+        dying = self._dying(root, matched, draft, result)
+        before = sum(flops(self.board.call(op)) for op in dying)
+        after = sum(flops(draft.call(op)) for op in draft.operators)
+        gain = Gain(
+            before - after,
+            len(dying) - len(draft.operators),
+            _reads(dying) - _reads(draft.operators),
+            sum(HARDNESS.get(op.kind, 0) for op in dying) - sum(HARDNESS.get(op.kind, 0) for op in draft.operators),
+        )
+        return Candidate(rule, family, root, draft, result, dying, before, after, gain)
+
+    def _dying(self, root: Operator, matched: Sequence[str], draft: Draft, result: str) -> tuple[Operator, ...]:
+        """Operators that nobody needs once the root's result comes from the draft."""
+        board = self.board
+        kept = {tensor for operator in draft.operators for tensor in operator.inputs} | {result}
+        dying = {root.name: root}
+        waiting = [board.operators[name] for name in dict.fromkeys(matched) if name != root.name]
+        changed = True
+        while changed:
+            changed = False
+            for operator in tuple(waiting):
+                tensor = operator.outputs[0]
+                if tensor not in kept and tensor not in board.outputs and board.readers.get(tensor, {}).keys() <= dying.keys():
+                    dying[operator.name] = operator
+                    waiting.remove(operator)
+                    changed = True
+        return tuple(dying.values())
+
+    def _is_real(self, name: str) -> bool:
+        operator = self.board.operators[name]
+        tensors = [*operator.inputs[:2], *operator.outputs]
+        kinds = [self.board.tensors[tensor].dtype.startswith(REAL) for tensor in tensors if tensor]
+        return kinds[-1] or kinds[0] if operator.kind != "Where" else kinds[1]
+
+    def _kind(self, tensor: str) -> str:
+        maker = self.board.maker(tensor)
+        return maker.kind if maker else ("number" if tensor in self.board.constants else "")
+
+    def _near(self, chosen: Candidate, made: Sequence[str], reach: int) -> Iterable[str]:
+        """Operators at which a pattern could now stand that did not before: those that came, and what reads near them."""
+        board = self.board
+        found = dict.fromkeys(made)
+        leaves = {tensor for operator in chosen.dying for tensor in operator.inputs if tensor}
+        edge = [chosen.root.outputs[0], chosen.result, *leaves, *(t for name in made for t in board.operators[name].outputs)]
+        edge = [t for t in edge if t not in board.constants and (t not in leaves or len(board.readers.get(t, {})) <= FEW)]
+        for _ in range(reach + 1):
+            readers = [name for tensor in edge for name in board.readers.get(tensor, {}) if name not in found]
+            found.update(dict.fromkeys(readers))
+            edge = [tensor for name in dict.fromkeys(readers) for tensor in board.operators[name].outputs]
+        return found
+
+
+def subgraphs(board: Board, kinds: frozenset[str]) -> list[list[str]]:
+    """Operators of some kinds, in parts that are joined by tensors; all others cut the graph."""
+    parts: list[list[str]] = []
+    seen: set[str] = set()
+    for start in board.operators:
+        if start in seen or board.operators[start].kind not in kinds:
+            continue
+        part, todo = [], [start]
+        seen.add(start)
+        while todo:
+            operator = board.operators[todo.pop()]
+            part.append(operator.name)
+            near = [board.makers[t] for t in operator.inputs if t in board.makers]
+            near += [name for t in operator.outputs for name in board.readers.get(t, {})]
+            for name in near:
+                if name not in seen and board.operators[name].kind in kinds:
+                    seen.add(name)
+                    todo.append(name)
+        parts.append(part)
+    return parts
+
+
+def kinds_of(rules: Iterable[Rule]) -> frozenset[str]:
+    """Kinds of operator that patterns are made of."""
+    return frozenset(term.kind for rule in rules for term in subterms(rule.pattern) if isinstance(term, Apply))
+
+
+def _built(draft: Draft, replacement: Term, kind: str, rest: Sequence[str]) -> str:
+    """The tensor that a replacement makes, joined with what is left of the root's chain."""
+    if not rest:
+        return draft.build(replacement)
+    leaves = flattened(replacement) if isinstance(replacement, Apply) and replacement.kind == kind else (replacement,)
+    return draft.combine(kind, [*(draft.build(leaf) for leaf in leaves), *rest])
+
+
+def _reads(operators: Iterable[Operator]) -> int:
+    made = {tensor for operator in operators for tensor in operator.outputs}
+    return len({tensor for operator in operators for tensor in operator.inputs if tensor} - made)

@@ -1,0 +1,251 @@
+"""What is known of a tensor's values without running the network: bounds, and whether zero can be among them.
+
+Read off the operators that make it, by interval arithmetic. A value that the arithmetic would round to zero (Exp of a large negative number) counts
+as what it is in the reals. Of constants only those of one element are looked at: a graph then rewrites the same with and without its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, isnan
+
+from lfopt.ir import Operator
+from lfopt.rewrite.board import Board
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Bounds of every element, inclusive."""
+
+    low: float = -inf
+    high: float = inf
+    nonzero: bool = False  # no element is 0
+
+    def satisfies(self, sign: str, bound: float) -> bool:
+        """Whether every element is >, >=, !=, <=, < the bound, as far as is known."""
+        strict = self.nonzero and bound == 0
+        return {
+            ">": self.low > bound or (self.low >= bound and strict),
+            ">=": self.low >= bound,
+            "!=": self.low > bound or self.high < bound or strict,
+            "<=": self.high <= bound,
+            "<": self.high < bound or (self.high <= bound and strict),
+        }[sign]
+
+
+UNKNOWN = Fact()
+Transfer = Callable[[Sequence[Fact], Operator], Fact]
+
+
+def fact(low: float, high: float, nonzero: bool = False) -> Fact:
+    """Bounds, of which products of zero and infinity say nothing; nonzero where they leave zero out."""
+    low, high = -inf if isnan(low) else low, inf if isnan(high) else high
+    return Fact(low, high, nonzero or low > 0 or high < 0)
+
+
+def _between(low: float, high: float, *, nonzero: bool = False, zero_at_zero: bool = False) -> Transfer:
+    return lambda given, _: fact(low, high, nonzero or (zero_at_zero and given[0].nonzero))
+
+
+def _monotone(function: Callable[[float], float]) -> Transfer:
+    return lambda given, _: fact(function(given[0].low), function(given[0].high))
+
+
+def _absolute(given: Sequence[Fact], _: Operator) -> Fact:
+    x = given[0]
+    return fact(max(x.low, -x.high, 0), max(-x.low, x.high), x.nonzero)
+
+
+def _square_root(given: Sequence[Fact], _: Operator) -> Fact:
+    x = given[0]
+    return fact(max(x.low, 0) ** 0.5, x.high**0.5 if x.high >= 0 else inf, x.nonzero)
+
+
+def _reciprocal(given: Sequence[Fact], _: Operator) -> Fact:
+    x = given[0]
+    if not x.nonzero or x.low < 0 < x.high:
+        return Fact(nonzero=True)
+    if x.low >= 0:
+        return fact(1 / x.high if x.high < inf else 0, 1 / x.low if x.low > 0 else inf, nonzero=True)
+    return fact(1 / x.high if x.high < 0 else -inf, 1 / x.low if x.low > -inf else 0, nonzero=True)
+
+
+def _sum(given: Sequence[Fact], _: Operator) -> Fact:
+    low, high = sum(x.low for x in given), sum(x.high for x in given)
+    signed = all(x.low >= 0 for x in given) or all(x.high <= 0 for x in given)
+    return fact(low, high, signed and any(x.nonzero for x in given))
+
+
+def _difference(given: Sequence[Fact], _: Operator) -> Fact:
+    a, b = given
+    return _sum((a, Fact(-b.high, -b.low, b.nonzero)), _)
+
+
+def _product(given: Sequence[Fact], operator: Operator) -> Fact:
+    a, b = given
+    if operator.inputs[0] == operator.inputs[1]:
+        size = _absolute(given, operator)
+        return fact(size.low**2, size.high**2, a.nonzero)
+    corners = [0.0 if 0 in (x, y) else x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+    return fact(min(corners), max(corners), a.nonzero and b.nonzero)
+
+
+def _quotient(given: Sequence[Fact], operator: Operator) -> Fact:
+    a, b = given
+    inverse = _reciprocal((b,), operator) if b.nonzero else UNKNOWN
+    corners = [0.0 if 0 in (x, y) else x * y for x in (a.low, a.high) for y in (inverse.low, inverse.high)]
+    return fact(min(corners), max(corners), a.nonzero) if b.nonzero else UNKNOWN
+
+
+def _power(given: Sequence[Fact], _: Operator) -> Fact:
+    a, b = given
+    exponent = b.low if b.low == b.high else None
+    if exponent is not None and exponent % 2 == 0:
+        return fact(0, inf, a.nonzero)
+    return fact(0, inf, a.nonzero) if a.low >= 0 else UNKNOWN
+
+
+def _largest(given: Sequence[Fact], _: Operator) -> Fact:
+    return fact(max(x.low for x in given), max(x.high for x in given), all(x.nonzero for x in given))
+
+
+def _smallest(given: Sequence[Fact], _: Operator) -> Fact:
+    return fact(min(x.low for x in given), min(x.high for x in given), all(x.nonzero for x in given))
+
+
+def _either(given: Sequence[Fact], _: Operator) -> Fact:
+    return fact(min(x.low for x in given), max(x.high for x in given), all(x.nonzero for x in given))
+
+
+def _chosen(given: Sequence[Fact], operator: Operator) -> Fact:
+    return _either(given[1:], operator)
+
+
+def _first(given: Sequence[Fact], _: Operator) -> Fact:
+    return given[0]
+
+
+def _of_one_sign(given: Sequence[Fact], _: Operator) -> Fact:
+    """Sums and products of several elements: a sign that all of them share."""
+    x = given[0]
+    if x.low >= 0:
+        return fact(0, inf, x.nonzero)
+    return fact(-inf, 0, x.nonzero) if x.high <= 0 else UNKNOWN
+
+
+def _product_of_many(given: Sequence[Fact], _: Operator) -> Fact:
+    return fact(0 if given[0].low >= 0 else -inf, inf, given[0].nonzero)
+
+
+def _mean(given: Sequence[Fact], _: Operator) -> Fact:
+    x = given[0]
+    return fact(x.low, x.high, x.nonzero and (x.low >= 0 or x.high <= 0))
+
+
+def _clipped(given: Sequence[Fact], operator: Operator) -> Fact:
+    names, x = (*operator.inputs, "", "")[:3], given[0]
+    low = given[1] if names[1] else Fact(-inf, -inf)
+    high = given[2] if names[2] else Fact(inf, inf)
+    return fact(min(max(x.low, low.low), high.low), min(max(x.high, low.high), high.high))
+
+
+def _padded(given: Sequence[Fact], operator: Operator) -> Fact:
+    if operator.attributes.get("mode", "constant") != "constant":
+        return given[0]
+    return _either((given[0], given[2] if len(given) > 2 else Fact(0, 0)), operator)
+
+
+RULES: dict[str, Transfer] = {
+    "Abs": _absolute,
+    "Acos": _between(0, 3.15),
+    "Acosh": _between(0, inf),
+    "Asin": _between(-1.58, 1.58, zero_at_zero=True),
+    "Atan": _between(-1.58, 1.58, zero_at_zero=True),
+    "Cos": _between(-1, 1),
+    "Cosh": _between(1, inf),
+    "Elu": lambda given, op: fact(-abs(float(op.attributes.get("alpha", 1.0))), inf),  # type: ignore[arg-type]
+    "Erf": _between(-1, 1, zero_at_zero=True),
+    "Exp": _between(0, inf, nonzero=True),
+    "Gelu": _between(-0.18, inf),
+    "HardSigmoid": _between(0, 1),
+    "HardSwish": _between(-0.375, inf),
+    "Identity": _first,
+    "Neg": lambda given, _: Fact(-given[0].high, -given[0].low, given[0].nonzero),
+    "Reciprocal": _reciprocal,
+    "Relu": _monotone(lambda x: max(x, 0)),
+    "Sigmoid": _between(0, 1, nonzero=True),
+    "Sign": _between(-1, 1, zero_at_zero=True),
+    "Sin": _between(-1, 1),
+    "Softplus": _between(0, inf, nonzero=True),
+    "Softsign": _between(-1, 1, zero_at_zero=True),
+    "Sqrt": _square_root,
+    "Swish": lambda given, op: fact(-0.28 if op.attributes.get("alpha", 1.0) == 1 else -inf, inf),
+    "Tanh": _between(-1, 1, zero_at_zero=True),
+    "Add": _sum,
+    "Sub": _difference,
+    "Mul": _product,
+    "Div": _quotient,
+    "Pow": _power,
+    "Max": _largest,
+    "Min": _smallest,
+    "Where": _chosen,
+    "Clip": _clipped,
+    "ReduceL1": _between(0, inf, zero_at_zero=True),
+    "ReduceL2": _between(0, inf, zero_at_zero=True),
+    "ReduceSumSquare": _between(0, inf, zero_at_zero=True),
+    "ReduceSum": _of_one_sign,
+    "ReduceProd": _product_of_many,
+    "ReduceMean": _mean,
+    "GlobalAveragePool": _mean,
+    "Softmax": _between(0, 1, nonzero=True),
+    "LogSoftmax": _between(-inf, 0),
+    "Concat": _either,
+    "Pad": _padded,
+    **dict.fromkeys(("ReduceMax", "ReduceMin", "GlobalMaxPool", "MaxPool", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"), _first),
+    **dict.fromkeys(("Slice", "Split", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Trilu"), _first),
+}
+RULES["Trilu"] = lambda given, op: _either((given[0], Fact(0, 0)), op)
+
+
+class Facts:
+    """Facts by tensor. A name keeps its value through every rewrite, so what was found once stays true."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._known: dict[str, Fact] = {}
+
+    def of(self, tensor: str) -> Fact:
+        """What is known of a tensor."""
+        todo = [tensor]
+        while todo:
+            name = todo[-1]
+            if not name or name in self._known:
+                todo.pop()
+                continue
+            waiting = [operand for operand in self._operands(name) if operand and operand not in self._known]
+            if waiting:
+                todo.extend(waiting)
+            else:
+                self._known[name] = self._found(name)
+                todo.pop()
+        return self._known.get(tensor, UNKNOWN)
+
+    def _operands(self, tensor: str) -> tuple[str, ...]:
+        """What has to be known first."""
+        operator = self._explained(tensor)
+        return operator.inputs if operator is not None else ()
+
+    def _explained(self, tensor: str) -> Operator | None:
+        """The operator that makes a tensor of real numbers, if there is a row for it."""
+        known, operator = self.board.tensors[tensor], self.board.maker(tensor)
+        real = known.dtype.startswith(("float", "bfloat")) and known.quantization is None
+        return operator if operator is not None and real and not operator.domain and operator.kind in RULES else None
+
+    def _found(self, tensor: str) -> Fact:
+        if (value := self.board.scalar(tensor)) is not None:
+            return fact(value, value)
+        operator = self._explained(tensor)
+        if operator is not None:
+            return RULES[operator.kind]([self._known.get(name, UNKNOWN) for name in operator.inputs], operator)
+        return Fact(low=0) if self.board.tensors[tensor].dtype.startswith("uint") else UNKNOWN

@@ -1,0 +1,205 @@
+"""What follows a convolution or a matrix product, and scales or shifts each of its channels by a constant, goes into its weights and bias."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from lfopt.ir import Graph, Operator, Tensor
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.flops import flops
+from lfopt.rewrite.log import Applied, Log
+
+Constants = Mapping[str, np.ndarray | None]
+
+
+def fold_batch_normalization(graph: Graph) -> Graph:
+    """BatchNormalization after a convolution goes into its weights and bias: W' = W s, b' = (b - mean) s + B with s = scale / sqrt(var + epsilon).
+
+    Only where nothing else reads the convolution's result. Where values are absent, the shapes alone are folded.
+    """
+    uses = Counter(name for op in graph.operators for name in op.inputs)
+    uses.update(graph.outputs)
+    tensors, constants = dict(graph.tensors), dict(graph.constants)
+    operators: dict[str, Operator] = {}  # by name, in order
+    convolutions: dict[str, Operator] = {}  # by the tensor that they make
+    for op in graph.operators:
+        conv = convolutions.get(op.inputs[0]) if op.kind == "BatchNormalization" and not op.domain else None
+        if conv is not None and uses[op.inputs[0]] == 1 and _fits(conv, op, tensors, constants):
+            op = _merged(conv, op, tensors, constants)
+        operators[op.name] = op
+        if op.kind in ("Conv", "ConvTranspose") and not op.domain:
+            convolutions[op.outputs[0]] = op
+    return _without_unused(replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants))
+
+
+def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:
+    """Whether everything but the map is constant, with one element per output channel, and no integers stand between the two."""
+    if tensors[conv.outputs[0]].quantization is not None:
+        return False
+    vectors = [name for name in (*conv.inputs[2:], *norm.inputs[1:]) if name]
+    if any(name not in constants for name in (conv.inputs[1], *vectors)):
+        return False
+    weight, group = tensors[conv.inputs[1]].shape, conv.attributes.get("group", 1)
+    assert isinstance(group, int)
+    channels = weight[0] if conv.kind == "Conv" else weight[1] * group
+    return all(tensors[name].shape == (channels,) for name in vectors)
+
+
+def _merged(conv: Operator, norm: Operator, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]) -> Operator:
+    """The convolution that does the work of both; its weight and bias are added to tensors and constants."""
+    source, filters, *bias = conv.inputs
+    weight, count = tensors[filters], tensors[norm.inputs[1]].shape
+    found = [constants[name] if name else np.zeros(count) for name in (filters, *(bias or [""]), *norm.inputs[1:])]
+    values: tuple[np.ndarray | None, ...] = (None, None)
+    if all(value is not None for value in found):
+        values = _folded_values([np.asarray(value) for value in found], conv, norm, weight.dtype)
+    names: list[str] = []
+    for part, shape, value in zip(("weight", "bias"), (weight.shape, count), values, strict=True):
+        name = f"{conv.name}.{part}.folded"
+        while name in tensors:
+            name += "_"
+        tensors[name], constants[name] = Tensor(name, shape, weight.dtype), value
+        names.append(name)
+    return replace(conv, inputs=(source, *names), outputs=norm.outputs)
+
+
+def _folded_values(found: list[np.ndarray], conv: Operator, norm: Operator, dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """(weights, bias) from [weight, bias, scale, shift, mean, variance], computed in float64."""
+    weight, bias, scale, shift, mean, variance = (value.astype(np.float64) for value in found)
+    epsilon, group = norm.attributes.get("epsilon", 1e-5), conv.attributes.get("group", 1)
+    assert isinstance(epsilon, float)
+    assert isinstance(group, int)
+    with np.errstate(all="ignore"):
+        factor = scale / np.sqrt(variance + epsilon)
+        if conv.kind == "Conv":  # [out, in / group, ...]
+            scaled = weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
+        else:  # [in, out / group, ...]
+            scaled = (weight.reshape(group, -1, weight.shape[1], prod(weight.shape[2:])) * factor.reshape(group, 1, -1, 1)).reshape(weight.shape)
+        return scaled.astype(dtype), ((bias - mean) * factor + shift).astype(dtype)
+
+
+def _without_unused(graph: Graph) -> Graph:
+    """Drop tensors and constants that nothing reads."""
+    used = {name for op in graph.operators for name in (*op.inputs, *op.outputs)} | set(graph.inputs) | set(graph.outputs)
+    return replace(
+        graph,
+        tensors={name: tensor for name, tensor in graph.tensors.items() if name in used},
+        constants={name: value for name, value in graph.constants.items() if name in used},
+    )
+
+
+# -- Mul, Div, Add, Sub by a constant per channel --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Affine:
+    """What an operator does to each channel of a map: it becomes map * scale + shift, each one element or one per channel."""
+
+    constant: str  # tensor that it reads besides the map
+    kind: str
+    map_first: bool
+
+    def scaled(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Weights or bias, times the scale; `by` is the constant, laid along the channels of the values."""
+        if self.kind == "Mul":
+            return values * by
+        if self.kind == "Div":
+            return values / by
+        return values if self.kind == "Add" or self.map_first else -values
+
+    def shifted(self, values: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Bias, scaled and shifted."""
+        scaled = self.scaled(values, by)
+        if self.kind in ("Mul", "Div"):
+            return scaled
+        return scaled - by if self.kind == "Sub" and self.map_first else scaled + by
+
+
+def fold_affine(board: Board, log: Log) -> int:
+    """Mul, Div, Add, Sub by a constant per channel after Conv, ConvTranspose or Gemm; the number folded."""
+    count = 0
+    for name in tuple(board.operators):
+        operator = board.operators[name]
+        found = _affine(board, operator)
+        if found is None:
+            continue
+        affine, layer = found
+        if (reason := _hindrance(board, operator, affine, layer)) is not None:
+            log.refuse(f"{layer.kind} takes in {operator.kind}", operator.name, reason)
+            continue
+        before = flops(board.call(operator)) + flops(board.call(layer))
+        position = board.position[layer.name]
+        inputs = (layer.inputs[0], *_folded_inputs(board, affine, layer))
+        board.remove(operator.name)
+        board.remove(layer.name)
+        board.add(replace(layer, inputs=inputs, outputs=operator.outputs), position)
+        after = flops(board.call(board.operators[layer.name]))
+        log.applied.append(Applied(f"{layer.kind} takes in {operator.kind}", "fold", (layer.name, operator.name), (layer.name,), before, after))
+        count += 1
+    return count
+
+
+def _affine(board: Board, operator: Operator) -> tuple[Affine, Operator] | None:
+    """What the operator does, and the layer that it follows."""
+    if operator.kind not in ("Mul", "Div", "Add", "Sub") or not board.is_plain(operator):
+        return None
+    for place in (0, 1):
+        source, constant = operator.inputs[place], operator.inputs[1 - place]
+        layer = board.plain_maker(source)
+        if layer is None or constant not in board.constants or layer.kind not in ("Conv", "ConvTranspose", "Gemm"):
+            continue
+        if not (operator.kind == "Div" and place == 1):
+            return Affine(constant, operator.kind, place == 0), layer
+    return None
+
+
+def _hindrance(board: Board, operator: Operator, affine: Affine, layer: Operator) -> str | None:
+    """Why it cannot be folded."""
+    made, shape = board.tensors[layer.outputs[0]].shape, board.tensors[affine.constant].shape
+    if board.only_reader(layer.outputs[0]) is not operator:
+        return f"the result of {layer.name!r} is needed by others"
+    if any(name not in board.constants for name in layer.inputs[1:] if name):
+        return f"weights or bias of {layer.name!r} are computed"
+    padded = (1,) * (len(made) - len(shape)) + shape
+    if len(padded) > len(made) or any(n != 1 for axis, n in enumerate(padded) if axis != 1):
+        return f"the constant of shape {shape} does not stand for channels of {made}"
+    if layer.kind == "Gemm" and affine.kind in ("Add", "Sub") and layer.attributes.get("beta", 1.0) != 1:
+        return "beta is not 1"
+    return None
+
+
+def _folded_inputs(board: Board, affine: Affine, layer: Operator) -> tuple[str, ...]:
+    """Weights and bias of the layer that does both."""
+    filters, *bias = layer.inputs[1:]
+    weight, by = board.tensors[filters], board.constants[affine.constant]
+    channels = board.tensors[layer.outputs[0]].shape[1]
+    row = None if by is None else np.broadcast_to(by.astype(np.float64).reshape(-1), (channels,))
+    values = board.constants[filters]
+    made = [filters]
+    if affine.kind in ("Mul", "Div") or (affine.kind == "Sub" and not affine.map_first):
+        scaled = None if values is None or row is None else affine.scaled(values.astype(np.float64), _along_channels(row, layer, weight.shape))
+        made = [board.add_constant(f"{layer.name}.weight.folded", weight.shape, weight.dtype, scaled)]
+    biased = bool(bias and bias[0])
+    if biased or affine.kind in ("Add", "Sub"):
+        old = board.constants[bias[0]] if biased else np.zeros(channels)
+        shifted = None if old is None or row is None else affine.shifted(old.astype(np.float64), row)
+        shape = (channels,) if not biased else np.broadcast_shapes(board.tensors[bias[0]].shape, (channels,))
+        made.append(board.add_constant(f"{layer.name}.bias.folded", shape, weight.dtype, shifted))
+    return tuple(made)
+
+
+def _along_channels(row: np.ndarray, layer: Operator, shape: tuple[int, ...]) -> np.ndarray:
+    """One element per output channel, shaped so that it multiplies the weights."""
+    if layer.kind == "Conv":  # [out, in / group, ...]
+        return row.reshape(-1, *(1,) * (len(shape) - 1))
+    if layer.kind == "Gemm":
+        return row.reshape(-1, 1) if layer.attributes.get("transB", 0) else row
+    group = layer.attributes.get("group", 1)
+    assert isinstance(group, int)
+    per_input = np.repeat(row.reshape(group, 1, shape[1]), shape[0] // group, axis=1)  # [in, out / group, ...]
+    return per_input.reshape(shape[0], shape[1], *(1,) * (len(shape) - 2))

@@ -1,0 +1,108 @@
+"""Whole networks rewritten by every rule: values within 1e-5 of scale, quickly, and alike with and without weights."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import feeds_of, kinds
+from oracle import LIGHT, SHARED, structure
+
+from lfopt import zoo
+from lfopt.frontend import from_model, load, to_model
+from lfopt.ops.reference import reference
+from lfopt.rewrite import rewrite
+
+TOLERANCE = 1e-5  # of the largest element
+ZOO = ("mobilenet_v3_small", "efficientnet_b0", "squeezenet1_1")
+
+
+def assert_same_values(graph, after, feeds):
+    wanted, found = reference(graph, feeds), reference(after, feeds)
+    for name in graph.outputs:
+        assert np.isfinite(wanted[name]).all()
+        assert np.abs(found[name].astype(np.float64) - wanted[name]).max() <= TOLERANCE * np.abs(wanted[name]).max()
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_zoo_networks_keep_their_values(name):
+    graph = from_model(zoo.build(name), {"image": (1, 3, 64, 64)})
+    done = rewrite(graph)
+    assert_same_values(graph, done.graph, feeds_of(graph))
+    bare = from_model(zoo.build(name, weights=False), {"image": (1, 3, 64, 64)})
+    assert structure(rewrite(bare).graph) == structure(done.graph)
+
+
+def test_a_rewritten_network_can_be_saved_and_read_back():
+    for name in ("efficientnet_b0", "mobilenet_v3_small"):
+        done = rewrite(from_model(zoo.build(name, weights=False)))
+        assert structure(from_model(to_model(done.graph))) == structure(done.graph)
+
+
+def filled(path, folder):
+    """The network with random weights of the statistics that the file states."""
+    out = folder / "filled.onnx"
+    subprocess.run([sys.executable, str(path.parent / "skeleton.py"), "fill", str(path), str(out), "1"], check=True, cwd=folder, capture_output=True)
+    return load(out)
+
+
+def damped(graph, factor):
+    """Matrices made smaller: MobileBERT has no normalization, and random weights drive it to 1e32, where float32 itself keeps no digit."""
+    constants = {n: v * np.float32(factor) if v is not None and v.dtype == np.float32 and v.ndim == 2 else v for n, v in graph.constants.items()}
+    return replace(graph, constants=constants)
+
+
+RECOGNISED = {  # (at most so many operators after, of 168, 87, 522, 526, 1816; what must have been found, and how often)
+    "hf_tinybert_4_312": (123, {"Gelu": 4, "Transpose": 16}),
+    "hf_distilbert_2l": (65, {"Gelu": 2, "Transpose": 8}),
+    "hf_gpt2": (364, {"Gelu": 12, "LayerNormalization": 25}),
+    "hf_albert_12l": (356, {"Gelu": 12, "Transpose": 48}),
+    "hf_mobilebert": (1524, {"Transpose": 96}),
+}
+FAST = ("hf_tinybert_4_312", "hf_distilbert_2l")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in RECOGNISED])
+def test_transformers_keep_their_values(name, shared_model, tmp_path):
+    path = shared_model(name)
+    graph = filled(path, tmp_path)
+    if name == "hf_mobilebert":
+        graph = damped(graph, 0.5)
+    done = rewrite(graph)
+    assert structure(rewrite(load(path)).graph) == structure(done.graph)
+    rng = np.random.default_rng(0)
+    first, *masks = graph.inputs
+    feeds = {first: rng.integers(0, 1000, graph.shape(first)), **{name: np.ones(graph.shape(name), np.int64) for name in masks}}
+    assert_same_values(graph, done.graph, feeds)
+
+
+@pytest.mark.parametrize("name", RECOGNISED)
+def test_what_is_recognised_in_transformers(name, shared_model):
+    operators, wanted = RECOGNISED[name]
+    found = kinds(rewrite(load(shared_model(name))).graph)
+    assert len(found) <= operators
+    assert {kind: found.count(kind) for kind in wanted} == wanted
+
+
+def test_the_largest_reaches_its_fixpoint_within_two_seconds(shared_model):
+    graph = load(shared_model("hf_mobilebert"))
+    started = time.process_time()
+    done = rewrite(graph)
+    assert time.process_time() - started < 2
+    assert len(done.graph.operators) < len(graph.operators)
+
+
+@pytest.mark.parametrize("path", SHARED, ids=lambda path: path.stem)
+def test_every_network_is_rewritten_to_a_fixpoint(path):
+    once = rewrite(load(path))
+    assert not rewrite(once.graph).applied
+    assert all(step.flops_after <= step.flops_before for step in once.applied)
+
+
+@pytest.mark.parametrize("path", [path for path in LIGHT if "squeezenet" in path.stem or "shufflenet" in path.stem], ids=lambda path: path.stem)
+def test_light_networks_keep_their_values(path):
+    graph = load(path)
+    feeds = {name: abs(value) for name, value in feeds_of(graph).items()}
+    assert_same_values(graph, rewrite(graph).graph, feeds)
