@@ -1,11 +1,12 @@
 """How many layers are left, and how many bytes between them, when a network is fused as compilers do: beside DNNFusion's table 5.
 
-    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--seconds 20] [--json FILE]
+    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default] [--seconds 20] [--json FILE]
 
 Buffers are unlimited: what ends a group is the rules alone. `nodes` are those of the ONNX file, `operators` those that move or compute something
-(views apart). Of dnnfusion, `strict` has one many-to-many operator in a group; the other lets pools and reductions join, as the paper's own counts
-say. `dp` finds the fewest DRAM bytes among the groups that types allow, `exact` among all. ORT is what ONNX Runtime leaves at full optimisation; it
-needs weights. Intermediate bytes are of all results, and of those that leave a group, in float32. In parentheses: the paper's.
+(views apart), after rewriting (`--rules`; ORT starts from the file). Of dnnfusion, `strict` has one many-to-many operator in a group; the other lets
+pools, reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the fewest DRAM bytes among the groups
+that types allow, `exact` among all: not the fewest groups. ORT is what ONNX Runtime leaves at full optimisation; it needs weights. Intermediate bytes
+are of all results, and of those that leave a group, in float32. In parentheses: the paper's.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lfopt.frontend import from_model, load
 from lfopt.ir import Hardware, LfoptError
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
-from lfopt.rewrite import simplify
+from lfopt.rewrite import RULES, simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
@@ -89,13 +90,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="*", choices=zoo.names(), default=list(NETWORKS), metavar="NAME", help="of the zoo")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="all ONNX files of a folder as well")
+    parser.add_argument("--rules", choices=RULES, default="all", help="of rewriting (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each search (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     rows: list[Row] = []
     for name, file in sources(options.networks, options.models):
         try:
-            rows.append(measured(name, file, options.seconds))
+            rows.append(measured(name, file, options.rules, options.seconds))
         except LfoptError as error:
             print(f"{name}: skipped: {error}", file=sys.stderr)
             continue
@@ -112,10 +114,10 @@ def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Pat
         yield file.stem, file
 
 
-def measured(name: str, file: Path | None, seconds: float) -> Row:
+def measured(name: str, file: Path | None, rules: str, seconds: float) -> Row:
     """Plan one network in every way."""
     model = zoo.build(name) if file is None else None
-    graph = simplify(from_model(model, name=name) if model is not None else load(str(file)))
+    graph = simplify(from_model(model, name=name) if model is not None else load(str(file)), rules)
     flow = Dataflow.of(graph)
     problem = Problem.of(GroupCosts(flow, UNLIMITED, scheme="auto"))
     blocks = grow_blocks(problem)
