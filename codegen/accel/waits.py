@@ -23,6 +23,7 @@ class Waits:
         self._stored: dict[str, int] = {}  # map in DRAM -> last store to it
         self._loaded: dict[str, int] = {}
         self.dispatched: dict[Opcode, int] = dict.fromkeys(QUEUES, 0)
+        self._awaited: dict[Opcode, dict[Opcode, int]] = {queue: dict.fromkeys(QUEUES, -1) for queue in QUEUES}  # by the commands of each queue
 
     def add(self, run: Run) -> None:
         """Note a command, and set the distances that it may keep."""
@@ -46,7 +47,12 @@ class Waits:
             after(EXEC, self._wrote[EXEC], run.reads)
             after(LOAD, self._wrote[LOAD], run.writes)
             after(STORE, self._read[STORE], run.writes)
-        run.waits = {queue: NO_WAIT if index < 0 else min(self.dispatched[queue] - 1 - index, NO_WAIT - 1) for queue, index in needed.items()}
+        awaited = self._awaited[run.opcode]
+        run.waits = dict.fromkeys(QUEUES, NO_WAIT)
+        for queue, index in needed.items():
+            if index > awaited[queue]:  # commands of a queue start in order: what one has waited for, those behind it need not wait for
+                awaited[queue] = index
+                run.waits[queue] = min(self.dispatched[queue] - 1 - index, NO_WAIT - 1)
         self._note(run)
 
     def _note(self, run: Run) -> None:
