@@ -14,7 +14,7 @@ from search.problem import Problem, Result
 Latency = Callable[[int], float]  # (group) -> what running it takes, in any unit
 
 
-def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: bool = False) -> Result:
+def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: bool = False, partitions: Partitions | None = None) -> Result:
     """One block after the other: from the unfused one-to-one operator of the smallest result, over its successors, then its predecessors.
 
     Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
@@ -23,14 +23,12 @@ def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: boo
     table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the paper's table 5 counts.
     """
     start = time.perf_counter()
-    partitions = Partitions(problem)
+    partitions = partitions or Partitions(problem)
     blocks = _Blocks(partitions, latency or partitions.bytes_of, strict=strict)
     for seed in blocks.seeds():
         if blocks.block[seed] == 1 << seed:
             blocks.grow(seed)
-    groups = partitions.in_order(set(blocks.block))
-    seconds = time.perf_counter() - start
-    return Result(groups, sum(map(partitions.bytes_of, groups)), problem.least_bytes, "none", "dnnfusion", None, partitions.judged, seconds)
+    return partitions.scheme(set(blocks.block), "dnnfusion", time.perf_counter() - start)
 
 
 class _Blocks:

@@ -15,7 +15,8 @@ def solve_by_types(problem: Problem, *, strict: bool = False, time_limit: float 
 
     Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over a cost model, and pruning together;
     the program here is that of `search.exact`: states are the operators executed so far, and a group is given up as soon as the table breaks it,
-    because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools and reductions may join.
+    because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
+    softmax and normalisation may join.
     """
     rules = TypeRules.of(problem.dataflow, strict=strict)
 

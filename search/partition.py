@@ -322,6 +322,11 @@ class Partitions:
         assert price is not None, "a legal group has a price"
         return price.dram_bytes
 
+    def scheme(self, groups: Iterable[int], method: str, seconds: float) -> Result:
+        """The result of a method that makes one scheme, of legal groups, and proves nothing."""
+        plan = self.in_order(groups)
+        return Result(plan, sum(map(self.bytes_of, plan)), self.problem.least_bytes, "none", method, None, self.judged, seconds)
+
     def executable(self, groups: Iterable[int]) -> Plan | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
 

@@ -82,17 +82,17 @@ def run_search(
         from search.tvm import fuse_by_patterns  # noqa: PLC0415
 
         return fuse_by_patterns(problem)
-    options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans}
+    partitions = Partitions(problem)
+    options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans, "partitions": partitions}
     if propose == "mapping":
         from search.dnnfusion import grow_blocks  # noqa: PLC0415
 
-        options["start"] = (grow_blocks(problem).groups,)
+        options["start"] = (grow_blocks(problem, partitions=partitions).groups,)
     if guidance != "none" or screen:
         from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
 
-        partitions = Partitions(problem)
         split, screened = guide(costs, partitions, guidance, screen=screen, seed=seed)
-        options |= {"partitions": partitions, "split": split, "screen": screened}
+        options |= {"split": split, "screen": screened}
     if method == "nsga2":
         from search.nsga2 import evolve as run  # noqa: PLC0415
     elif method == "local":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,14 +29,21 @@ class Call:
     @classmethod
     def of(cls, graph: Graph, operator: Operator) -> Call:
         """The operator as it stands in the graph."""
+        return cls.over(operator, graph.tensors.__getitem__, graph.constants)
+
+    @classmethod
+    def over(cls, operator: Operator, tensor: Callable[[str], Tensor], constants: Mapping[str, np.ndarray | None]) -> Call:
+        """The operator over tensors and constants by name."""
+        inputs = tuple(tensor(name) if name else None for name in operator.inputs)
+        results = tuple(tensor(name) for name in operator.outputs if name)
         return cls(
             operator,
-            tuple(graph.shape(name) if name else None for name in operator.inputs),
-            tuple(graph.constants.get(name) for name in operator.inputs),
-            tuple(name in graph.constants for name in operator.inputs),
-            tuple(graph.shape(name) for name in operator.outputs if name),
-            tuple(graph.tensors[name] if name else None for name in operator.inputs),
-            tuple(graph.tensors[name] for name in operator.outputs if name),
+            tuple(None if found is None else found.shape for found in inputs),
+            tuple(constants.get(name) for name in operator.inputs),
+            tuple(name in constants for name in operator.inputs),
+            tuple(found.shape for found in results),
+            inputs,
+            results,
         )
 
     def attribute(self, name: str, default: T) -> T:

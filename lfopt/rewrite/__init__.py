@@ -3,6 +3,5 @@
 from lfopt.rewrite.log import Applied, Refusal, Rewriting
 from lfopt.rewrite.rule import Rule, rule
 from lfopt.rewrite.simplify import RULES, rewrite, simplify
-from lfopt.rewrite.stages import ALL_RULES
 
-__all__ = ["ALL_RULES", "RULES", "Applied", "Refusal", "Rewriting", "Rule", "rewrite", "rule", "simplify"]
+__all__ = ["RULES", "Applied", "Refusal", "Rewriting", "Rule", "rewrite", "rule", "simplify"]

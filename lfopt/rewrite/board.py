@@ -64,17 +64,7 @@ class Board:
 
     def call(self, operator: Operator) -> Call:
         """The operator as the operator table sees it."""
-        inputs = tuple(self.tensors[name] if name else None for name in operator.inputs)
-        results = tuple(self.tensors[name] for name in operator.outputs if name)
-        return Call(
-            operator,
-            tuple(tensor and tensor.shape for tensor in inputs),
-            tuple(self.constants.get(name) for name in operator.inputs),
-            tuple(name in self.constants for name in operator.inputs),
-            tuple(tensor.shape for tensor in results),
-            inputs,
-            results,
-        )
+        return Call.over(operator, self.tensors.__getitem__, self.constants)
 
     def same(self, kind: str, inputs: tuple[str, ...], attributes: Mapping[str, Attribute]) -> str | None:
         """The tensor that an operator like this makes already."""
@@ -190,14 +180,7 @@ class Board:
 
     def finish(self) -> Graph:
         """The graph as it stands: operators in topological order, as near as that allows to where they were; nothing that nothing reads."""
-        operators = self._ordered()
-        used = {name for op in operators for name in (*op.inputs, *op.outputs)} | set(self.graph.inputs) | self.outputs
-        return replace(
-            self.graph,
-            operators=operators,
-            tensors={name: tensor for name, tensor in self.tensors.items() if name in used},
-            constants={name: value for name, value in self.constants.items() if name in used},
-        )
+        return without_unused(replace(self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants))
 
     def _ordered(self) -> tuple[Operator, ...]:
         waiting = {name: len({t for t in op.inputs if t in self.makers}) for name, op in self.operators.items()}
@@ -213,6 +196,16 @@ class Board:
                     heapq.heappush(ready, (self.position[name], len(done), name))
         assert len(done) == len(self.operators), "a rewrite made a cycle"
         return tuple(done)
+
+
+def without_unused(graph: Graph) -> Graph:
+    """The graph without tensors and constants that nothing reads."""
+    used = {name for op in graph.operators for name in (*op.inputs, *op.outputs)} | set(graph.inputs) | set(graph.outputs)
+    return replace(
+        graph,
+        tensors={name: tensor for name, tensor in graph.tensors.items() if name in used},
+        constants={name: value for name, value in graph.constants.items() if name in used},
+    )
 
 
 def signature(kind: str, inputs: Iterable[str], attributes: Mapping[str, Attribute]) -> Signature:

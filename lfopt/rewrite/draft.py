@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
@@ -93,11 +94,7 @@ class Draft:
 
     def call(self, operator: Operator) -> Call:
         """One of the new operators as the operator table sees it."""
-        inputs = tuple(self.tensor(name) if name else None for name in operator.inputs)
-        made = tuple(self.tensor(name) for name in operator.outputs)
-        values = tuple(self.board.constants.get(name) for name in operator.inputs)
-        constant = tuple(bool(name) and self.is_constant(name) for name in operator.inputs)
-        return Call(operator, tuple(t and t.shape for t in inputs), values, constant, tuple(t.shape for t in made), inputs, made)
+        return Call.over(operator, self.tensor, ChainMap(self.board.constants, dict.fromkeys(self.folds)))
 
     def _name(self, kind: str) -> str:
         """After the operator that it replaces; one of the same kind has its name."""

@@ -203,9 +203,9 @@ RULES: dict[str, Transfer] = {
     "Concat": _either,
     "Pad": _padded,
     **dict.fromkeys(("ReduceMax", "ReduceMin", "GlobalMaxPool", "MaxPool", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"), _first),
-    **dict.fromkeys(("Slice", "Split", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace", "SpaceToDepth", "Trilu"), _first),
+    **dict.fromkeys(("Slice", "Split", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"), _first),
+    "Trilu": lambda given, op: _either((given[0], Fact(0, 0)), op),
 }
-RULES["Trilu"] = lambda given, op: _either((given[0], Fact(0, 0)), op)
 
 
 class Facts:

@@ -10,11 +10,21 @@ from math import prod
 import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
-from lfopt.rewrite.board import Board
+from lfopt.ops import Call
+from lfopt.rewrite.board import Board, without_unused
 from lfopt.rewrite.flops import flops
 from lfopt.rewrite.log import Applied, Log
 
 Constants = Mapping[str, np.ndarray | None]
+
+
+def fold_norms(graph: Graph, log: Log) -> Graph:
+    """BatchNormalization goes into the convolution before it."""
+    after = fold_batch_normalization(graph)
+    left = {operator.name for operator in after.operators}
+    gone = [operator for operator in graph.operators if operator.name not in left]
+    log.applied.extend(Applied("Conv takes in BatchNormalization", "fold", (op.name,), (), flops(Call.of(graph, op)), 0) for op in gone)
+    return after
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
@@ -34,7 +44,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         operators[op.name] = op
         if op.kind in ("Conv", "ConvTranspose") and not op.domain:
             convolutions[op.outputs[0]] = op
-    return _without_unused(replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants))
+    return without_unused(replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants))
 
 
 def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:
@@ -81,16 +91,6 @@ def _folded_values(found: list[np.ndarray], conv: Operator, norm: Operator, dtyp
         else:  # [in, out / group, ...]
             scaled = (weight.reshape(group, -1, weight.shape[1], prod(weight.shape[2:])) * factor.reshape(group, 1, -1, 1)).reshape(weight.shape)
         return scaled.astype(dtype), ((bias - mean) * factor + shift).astype(dtype)
-
-
-def _without_unused(graph: Graph) -> Graph:
-    """Drop tensors and constants that nothing reads."""
-    used = {name for op in graph.operators for name in (*op.inputs, *op.outputs)} | set(graph.inputs) | set(graph.outputs)
-    return replace(
-        graph,
-        tensors={name: tensor for name, tensor in graph.tensors.items() if name in used},
-        constants={name: value for name, value in graph.constants.items() if name in used},
-    )
 
 
 # -- Mul, Div, Add, Sub by a constant per channel --------------------------------------------------------------------------------------------

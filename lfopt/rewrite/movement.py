@@ -58,7 +58,7 @@ def _is_pointwise(board: Board, operator: Operator) -> bool:
     """Whether it is a function of one map, element by element, that knows no axes."""
     if not spec(operator.kind).elementwise or not board.is_plain(operator) or operator.kind in ("BatchNormalization", "PRelu"):
         return False
-    maps = [name for name in operator.inputs if name and not (name in board.constants and board.tensors[name].shape == ())]
+    maps = _maps(board, operator)
     return len(maps) == 1 and board.tensors[maps[0]].shape == board.tensors[operator.outputs[0]].shape
 
 
@@ -66,7 +66,12 @@ def _source(board: Board, operator: Operator) -> str:
     """The map that it moves or maps."""
     if operator.kind in MOVES:
         return operator.inputs[0]
-    return next(name for name in operator.inputs if name and not (name in board.constants and board.tensors[name].shape == ()))
+    return _maps(board, operator)[0]
+
+
+def _maps(board: Board, operator: Operator) -> list[str]:
+    """Operands that are no numbers."""
+    return [name for name in operator.inputs if name and not (name in board.constants and board.tensors[name].shape == ())]
 
 
 def _chain(board: Board, last: Operator) -> list[Operator]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lfopt.ir import Graph
-from lfopt.ops import Call
 from lfopt.rewrite.associative import ASSOCIATIVE
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.cleanup import drop_dead, drop_expands, drop_idle, fold_constants, join_casts, merge_equal
@@ -14,10 +13,9 @@ from lfopt.rewrite.composite import COMPOSITES, NORMAL_FORMS
 from lfopt.rewrite.distributive import DISTRIBUTIVE
 from lfopt.rewrite.engine import Engine, Index, kinds_of, subgraphs
 from lfopt.rewrite.facts import Facts
-from lfopt.rewrite.flops import flops
-from lfopt.rewrite.fold import fold_affine, fold_batch_normalization
+from lfopt.rewrite.fold import fold_affine, fold_norms
 from lfopt.rewrite.inverse import INVERSE
-from lfopt.rewrite.log import Applied, Log, Rewriting
+from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.movement import shorten_moves
 from lfopt.rewrite.rule import Rule
 
@@ -62,15 +60,6 @@ def rewrite_with(graph: Graph, rules: tuple[Rule, ...]) -> Rewriting:
     Engine(board, Facts(board), log).settle(Index.of(rules), board.operators)
     board.drop_dead()
     return finished(board, log)
-
-
-def fold_norms(graph: Graph, log: Log) -> Graph:
-    """BatchNormalization goes into the convolution before it."""
-    after = fold_batch_normalization(graph)
-    left = {operator.name for operator in after.operators}
-    gone = [operator for operator in graph.operators if operator.name not in left]
-    log.applied.extend(Applied("Conv takes in BatchNormalization", "fold", (op.name,), (), flops(Call.of(graph, op)), 0) for op in gone)
-    return after
 
 
 def finished(board: Board, log: Log) -> Rewriting:
