@@ -19,13 +19,10 @@ import argparse
 import json
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -36,17 +33,29 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu import FAMILIES, Planned, add_options, compiled, console, family, feeds, geometric_mean, graphs, planned, say
-from codegen.runtime import Compiled
+from benchmarks.cpu import (
+    FAMILIES,
+    PLANS,
+    Planned,
+    Run,
+    add_options,
+    compiled,
+    console,
+    family,
+    feeds,
+    geometric_mean,
+    graphs,
+    ours,
+    peer,
+    planned,
+    say,
+    timed,
+)  # fmt: skip
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Graph, LfoptError
 
-PLANS = ("exact", "epilogue", "alone")
 PEERS = {"onnxruntime": "ORT", "openvino": "OpenVINO", "tvm": "TVM"}
-PAUSE = 0.03  # seconds
-SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
 Feeds = dict[str, np.ndarray]
-Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
 Row = dict[str, Any]
 
 
@@ -70,7 +79,7 @@ def main() -> None:
             console().print(_table(members, threads))
     if options.json:
         peers = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tvm": "apache-tvm"}
-        versions = {name: version(peers[name]) for name in wanted if name in PEERS and _peer(name)}
+        versions = {name: version(peers[name]) for name in wanted if name in PEERS and peer(name)}
         options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 
@@ -84,33 +93,7 @@ def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buff
             if {"exact", "onnxruntime"} <= engines.keys():
                 moved = {f"{name} DRAM bytes": found.plan.totals.dram_bytes for name, found in plans.items()}
                 head = {"network": graph.name, "family": family(graph), "threads": threads, "groups": len(plans["exact"].plan.groups)}
-                yield {**head, **moved, "engines": _timed(engines, runs)}
-
-
-def _timed(engines: dict[str, Run], runs: int) -> dict[str, dict[str, Any]]:
-    """Engine -> median and least ms, turns it had, and the largest difference from ONNX Runtime over its largest output."""
-    expected = engines["onnxruntime"]()
-    found: dict[str, dict[str, Any]] = {}
-    for name, run in engines.items():
-        outputs = run()
-        start = time.perf_counter()
-        run()
-        turns = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
-        found[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
-    for turn in range(runs):
-        for name, run in engines.items():
-            if turn < found[name]["turns"]:
-                time.sleep(PAUSE)
-                run()
-                start = time.perf_counter()
-                run()
-                found[name]["ms"].append(1e3 * (time.perf_counter() - start))
-    return {name: {**row, "ms": median(row["ms"]), "least ms": min(row["ms"])} for name, row in found.items()}
-
-
-def _error(output: np.ndarray, expected: np.ndarray) -> float:
-    scale = float(np.abs(expected).max())
-    return float(np.abs(output.astype(np.float64) - expected).max()) / (scale or 1.0)
+                yield {**head, **moved, "engines": timed(engines, runs, "onnxruntime")}
 
 
 # -- engines ---------------------------------------------------------------------------------------------------------------------------------------
@@ -123,8 +106,8 @@ def _engines(graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: lis
     for name in wanted:
         try:
             if name in plans:
-                yield name, _ours(compiled(plans[name], graph, threads=threads).loaded(), values)
-            elif _peer(name):
+                yield name, ours(compiled(plans[name], graph, threads=threads), values)
+            elif peer(name):
                 yield name, makers[name](model, values, threads)
         except LfoptError as error:
             say(f"{graph.name}, {threads} threads: {name} skipped: {error}")
@@ -132,20 +115,6 @@ def _engines(graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: lis
                 return  # nothing to compare with
         except Exception as error:
             say(f"{graph.name}, {threads} threads: {name} does not take it: {str(error).strip().splitlines()[-1][:200]}")
-
-
-@cache
-def _peer(name: str) -> Any:
-    """The module of another engine; None, and a line that says so, if it is not installed."""
-    try:
-        return import_module(name)
-    except ImportError as error:
-        say(f"{name}: skipped: {error}; accepted: pip install {'apache-tvm' if name == 'tvm' else name}")
-        return None
-
-
-def _ours(model: Compiled, values: Feeds) -> Run:
-    return lambda: list(model.run(values).values())
 
 
 def _onnxruntime(model: Path, values: Feeds, threads: int) -> Run:
@@ -157,12 +126,12 @@ def _onnxruntime(model: Path, values: Feeds, threads: int) -> Run:
 
 def _openvino(model: Path, values: Feeds, threads: int) -> Run:
     settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    network = _peer("openvino").Core().compile_model(str(_plainly_pooled(model)), "CPU", settings)
+    network = peer("openvino").Core().compile_model(str(_plainly_pooled(model)), "CPU", settings)
     return lambda: list(network(values).to_tuple())
 
 
 def _tvm(model: Path, values: Feeds, threads: int) -> Run:
-    tvm = _peer("tvm")
+    tvm = peer("tvm")
     relax, frontend = import_module("tvm.relax"), import_module("tvm.relax.frontend.onnx")
     processor = import_module("tvm.target.codegen").llvm_get_system_cpu()
     module = frontend.from_onnx(onnx.load(_plainly_pooled(model)))

@@ -1,12 +1,19 @@
 """How many layers are left, and how many bytes between them, when a network is fused as compilers do: beside DNNFusion's table 5.
 
-    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default] [--seconds 20] [--json FILE]
+    python benchmarks/bench_fusion.py [--networks efficientnet_b0 vgg16] [--models FOLDER] [--rules default] [--seconds 20] [--runs 0] [--json FILE]
 
-Buffers are unlimited: what ends a group is the rules alone. `nodes` are those of the ONNX file, `operators` those that move or compute something
-(views apart), after rewriting (`--rules`; ORT starts from the file). Of dnnfusion, `strict` has one many-to-many operator in a group; the other lets
-pools, reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the fewest DRAM bytes among the groups
-that types allow, `exact` among all: not the fewest groups. ORT is what ONNX Runtime leaves at full optimisation; it needs weights. Intermediate bytes
-are of all results, and of those that leave a group, in float32. In parentheses: the paper's.
+In the first table buffers are unlimited: what ends a group is the rules alone. `nodes` are those of the ONNX file, `operators` those that move or
+compute something (views apart), after rewriting (`--rules`; ORT and TVM start from the file). Of dnnfusion, `strict` has one many-to-many operator
+in a group; the other lets pools, reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the fewest
+DRAM bytes among the groups that types allow, `exact` among all: not the fewest groups. ORT is what ONNX Runtime leaves of the file at full
+optimisation, and TVM what Relax makes of it by default (views apart; where apache-tvm is installed); both need weights. Intermediate bytes are of
+all results, and of those that leave a group, in float32. In parentheses: the paper's.
+
+In the second table the same planners for a core with 1 MiB of cache: groups, and how long our C takes on one thread, against that of TVM's rules on
+the network as read; medians of interleaved runs. All plans share the back end, which keeps elementwise operators in registers and rows in rings
+where the plan has them in a group. Doubtful pairs of dnnfusion are decided by C measured here. Networks without weights are left out.
+
+    pip install apache-tvm
 """
 
 from __future__ import annotations
@@ -17,9 +24,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx
 from rich import box
 from rich.console import Console
@@ -27,9 +36,11 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.cpu import compiled, feeds, geometric_mean, ours, peer, planned, say, timed
 from lfopt import zoo
+from lfopt.app.sizes import parse_size
 from lfopt.frontend import from_model, load
-from lfopt.ir import Hardware, LfoptError
+from lfopt.ir import Graph, Hardware, LfoptError
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts
 from lfopt.rewrite import RULES, simplify
@@ -40,6 +51,8 @@ from search.problem import Problem, Result
 from search.tvm import fuse_by_patterns
 
 UNLIMITED = Hardware(1 << 40, element_bytes=4)
+PLANNERS = ("alone", "tvm", "dnnfusion", "dp", "exact")
+GAO = frozenset({"efficientnet_b0", "mobilenet_v1", "vgg16", "yolov4"})  # networks of Gao et al. (Computer Science 52(5), 2025)
 NETWORKS = ("efficientnet_b0", "vgg16", "mobilenet_v1", "mobilenet_v1_ssd", "yolov4", "c3d", "unet", "gpt2")
 
 
@@ -77,6 +90,7 @@ class Row:
     nodes: int
     operators: int
     onnxruntime: int | None
+    apache_tvm: int | None
     tvm: int
     strict: int
     dnnfusion: int
@@ -92,19 +106,28 @@ def main() -> None:
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="all ONNX files of a folder as well")
     parser.add_argument("--rules", choices=RULES, default="all", help="of rewriting (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each search (default %(default)s)")
+    parser.add_argument("--runs", type=int, default=11, help="of the C of each plan; 0: no second table (default %(default)s)")
+    parser.add_argument("--buffer", default="1MiB", help="of the second table (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     rows: list[Row] = []
+    times: dict[str, Times] = {}
     for name, file in sources(options.networks, options.models):
         try:
-            rows.append(measured(name, file, options.rules, options.seconds))
+            read = from_model(zoo.build(name), name=name) if file is None else load(str(file))
+            rows.append(measured(name, file, read, options.rules, options.seconds))
+            if options.runs and read.has_values:
+                times[name] = latencies(read, options.rules, options.runs, parse_size(options.buffer, "--buffer"))
         except LfoptError as error:
-            print(f"{name}: skipped: {error}", file=sys.stderr)
+            say(f"{name}: skipped: {error}")
             continue
-        print(f"{name}: done", file=sys.stderr, flush=True)
+        say(f"{name}: done")
     Console(width=150).print(table(rows))
+    if times:
+        Console(width=150).print(latency_table(times))
     if options.json:
-        options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+        found = {"groups": [asdict(row) for row in rows], "latency": times}
+        options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Path | None]]:
@@ -114,10 +137,10 @@ def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Pat
         yield file.stem, file
 
 
-def measured(name: str, file: Path | None, rules: str, seconds: float) -> Row:
+def measured(name: str, file: Path | None, read: Graph, rules: str, seconds: float) -> Row:
     """Plan one network in every way."""
-    model = zoo.build(name) if file is None else None
-    graph = simplify(from_model(model, name=name) if model is not None else load(str(file)), rules)
+    model = zoo.build(name) if file is None else onnx.load(str(file), load_external_data=read.has_values)
+    graph = simplify(read, rules)
     flow = Dataflow.of(graph)
     problem = Problem.of(GroupCosts(flow, UNLIMITED, scheme="auto"))
     blocks = grow_blocks(problem)
@@ -131,9 +154,8 @@ def measured(name: str, file: Path | None, rules: str, seconds: float) -> Row:
             solve(problem, time_limit=seconds),
         )
     ]
-    nodes = len(model.graph.node) if model is not None else len(onnx.load(str(file), load_external_data=False).graph.node)
-    kernels = onnxruntime_nodes(model, file) if graph.has_values else None
-    return Row(name, nodes, len(flow), kernels, *counts, between(flow, None), between(flow, blocks))
+    peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
+    return Row(name, len(model.graph.node), len(flow), *peers, *counts, between(flow, None), between(flow, blocks))
 
 
 def between(flow: Dataflow, result: Result | None) -> int:
@@ -149,7 +171,7 @@ def between(flow: Dataflow, result: Result | None) -> int:
     return 4 * sum(leaving)
 
 
-def onnxruntime_nodes(model: onnx.ModelProto | None, file: Path | None) -> int:
+def onnxruntime_nodes(model: onnx.ModelProto) -> int:
     """Nodes that ONNX Runtime leaves of a network."""
     import onnxruntime  # noqa: PLC0415  (the rest runs without it)
 
@@ -158,24 +180,79 @@ def onnxruntime_nodes(model: onnx.ModelProto | None, file: Path | None) -> int:
     options.log_severity_level = 4
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "given.onnx"
-        if model is not None:
-            onnx.save(model, path)
+        onnx.save(model, path)
         options.optimized_model_filepath = str(Path(folder) / "optimized.onnx")
-        onnxruntime.InferenceSession(str(path if file is None else file), options, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         found = onnx.load(options.optimized_model_filepath, load_external_data=False)
     return len(found.graph.node)
+
+
+def tvm_kernels(model: onnx.ModelProto) -> int | None:
+    """Kernels that Apache TVM makes of a network: functions called after FuseOps, with what is no more than another shape left out."""
+    tvm = peer("tvm")
+    if tvm is None:
+        return None
+    relax, frontend = import_module("tvm.relax"), import_module("tvm.relax.frontend.onnx")
+    passes = ("LegalizeOps", "AnnotateTIROpPattern", "FoldConstant", "FuseOps", "FuseTIR", "RewriteDataflowReshape")
+    try:
+        with tvm.target.Target("llvm"):
+            module = tvm.transform.Sequential([getattr(relax.transform, name)() for name in passes])(frontend.from_onnx(model))
+    except Exception as error:
+        say(f"{model.graph.name}: TVM does not take it: {str(error).strip().splitlines()[-1][:200]}")
+        return None
+    values = (binding.value for block in module["main"].body.blocks for binding in block.bindings)
+    return sum(isinstance(value, relax.Call) and value.op == tvm.ir.Op.get("relax.call_tir") for value in values)
+
+
+# -- latency -----------------------------------------------------------------------------------------------------------------------------------------
+
+Times = dict[str, dict[str, Any]]  # planner -> groups, median ms, ...
+
+
+def latencies(read: Graph, rules: str, runs: int, buffer_bytes: int) -> Times:
+    """What the C of each planner takes, and of TVM's rules and of operators alone on the network as read."""
+    values = feeds(read, np.random.default_rng(0))
+    groups: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        engines = {}
+        for label, graph, kinds in (("as read", simplify(read), PLANNERS[:2]), ("rewritten", simplify(read, rules), PLANNERS)):
+            for kind, found in planned(graph, kinds, buffer_bytes, Path(folder) / label).items():
+                groups[f"{kind}, {label}"] = len(found.plan.groups)
+                engines[f"{kind}, {label}"] = ours(compiled(found, graph), values)
+        return {name: {"groups": groups[name], **row} for name, row in timed(engines, runs, "alone, as read").items()}
+
+
+def latency_table(times: dict[str, Times]) -> Table:
+    """Milliseconds of TVM's rules on the network as read, how many times slower or faster the others are, and groups in parentheses."""
+    base = "tvm, as read"
+    others = ("alone, as read", *(f"{kind}, rewritten" for kind in PLANNERS))
+    found = Table(
+        box=box.SIMPLE_HEAD, title="our C, one thread: ms, and how many times faster than that the others are (groups)", title_justify="left"
+    )
+    for header in ("network", base, *others):
+        found.add_column(header, justify="left" if header == "network" else "right")
+    for name, rows in times.items():
+        took = rows[base]["ms"]
+        cells = (f"{took / rows[other]['ms']:.2f} ({rows[other]['groups']})" for other in others)
+        found.add_row(name, f"{took:.2f} ({rows[base]['groups']})", *cells)
+    for label, members in (("mean of Gao's four", [rows for name, rows in times.items() if name in GAO]), ("mean", list(times.values()))):
+        if members:
+            means = (geometric_mean([rows[base]["ms"] / rows[other]["ms"] for rows in members]) for other in others)
+            found.add_row(label, "", *(f"{mean:.2f}" for mean in means), style="bold")
+    return found
 
 
 def table(rows: list[Row]) -> Table:
     """The figures, with the paper's in parentheses."""
     found = Table(box=box.SIMPLE_HEAD)
-    for header in ("network", "nodes", "operators", "ORT", "TVM's rules", "strict", "dnnfusion", "rate", "dp", "exact", "MB before", "MB after"):
+    heads = ("network", "nodes", "operators", "ORT", "TVM", "TVM's rules", "strict", "dnnfusion", "rate", "dp", "exact", "MB before", "MB after")
+    for header in heads:
         found.add_column(header, justify="left" if header == "network" else "right")
     for row in rows:
         paper = next((published for key, published in TABLE_5.items() if row.name == key or row.name.partition("_")[2].startswith(key)), None)
         given = [f" ({value})" if value is not None else "" for value in paper] if paper is not None else [""] * 5
         found.add_row(
-            row.name, f"{row.nodes}{given[0]}", str(row.operators), "-" if row.onnxruntime is None else str(row.onnxruntime),
+            row.name, f"{row.nodes}{given[0]}", str(row.operators), *("-" if n is None else str(n) for n in (row.onnxruntime, row.apache_tvm)),
             f"{row.tvm}{given[1]}", str(row.strict), f"{row.dnnfusion}{given[2]}", f"{row.nodes / row.dnnfusion:.2f}", str(row.dp), str(row.exact),
             f"{row.bytes_before / 1e6:.0f}{given[3]}", f"{row.bytes_after / 1e6:.0f}{given[4]}",
         )  # fmt: skip

@@ -17,7 +17,7 @@ from codegen.accel import encode
 from lfopt.app import screen
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import load_hardware
-from lfopt.app.pipeline import write_result
+from lfopt.app.plans import write_result
 from lfopt.app.streams import accelerator, counted, outputs, run
 from lfopt.frontend import load
 from lfopt.ir import Graph, Plan

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -19,20 +23,28 @@ from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt import zoo
 from lfopt.app.compiled import cpu_costs, cpu_problem
-from lfopt.app.pipeline import write_result
+from lfopt.app.plans import write_result
+from lfopt.app.profiles import latency_here
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import from_model, load
 from lfopt.ir import Graph, Hardware, InvalidConfig, LfoptError, MissingValues, Plan
 from lfopt.planning.baselines import epilogue_groups
 from lfopt.rewrite import simplify
+from search.dnnfusion import grow_blocks
+from search.dp import solve_by_types
 from search.exact import solve
 from search.problem import Result
+from search.tvm import fuse_by_patterns
 
 MOBILE = ("efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large")
 CLASSIC = ("resnet18", "resnet50", "squeezenet1_1", "vgg16")
 NETWORKS = MOBILE + CLASSIC
 FAMILIES = ("mobile", "classic", "transformers")  # as the tables have them
+PLANS = ("exact", "epilogue", "alone")  # what fusion itself brings
 SEARCH_SECONDS = 60.0
+PAUSE = 0.03  # seconds
+SLOW, TURNS = 0.5, 3  # an engine that takes longer, in seconds, has so many turns
+Run = Callable[[], list[np.ndarray]]  # one inference: the outputs in the graph's order
 PASSING = frozenset({"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze"})  # token ids are still token ids after them
 
 
@@ -161,10 +173,15 @@ class Code(NamedTuple):
 
 
 def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path) -> dict[str, Planned]:
-    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`."""
+    """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers fuse, `tvm`, `dnnfusion` (doubtful pairs
+    as measured on this machine) and `dp`.
+    """
     costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4))
     groups = {
         "exact": lambda: solve(cpu_problem(costs), time_limit=SEARCH_SECONDS).groups,
+        "dp": lambda: solve_by_types(cpu_problem(costs), time_limit=SEARCH_SECONDS).groups,
+        "dnnfusion": lambda: grow_blocks(cpu_problem(costs), latency=latency_here(costs)).groups,
+        "tvm": lambda: fuse_by_patterns(cpu_problem(costs)).groups,
         "epilogue": lambda: epilogue_groups(costs),
         "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
     }
@@ -183,3 +200,45 @@ def compiled(found: Planned, graph: Graph, target: str = "native", threads: int 
     source = emit_c(found.plan, graph, target, threads=threads)
     write_source(source, folder)
     return Code(source, build(source, folder, find_compiler()))
+
+
+def ours(code: Code, values: dict[str, np.ndarray]) -> Run:
+    """Inferences of a compiled plan."""
+    model = code.loaded()
+    return lambda: list(model.run(values).values())
+
+
+def timed(engines: dict[str, Run], runs: int, first: str) -> dict[str, dict[str, Any]]:
+    """Engine -> median and least ms of interleaved runs, turns it had, and the largest difference from one of them over its largest output."""
+    expected = engines[first]()
+    found: dict[str, dict[str, Any]] = {}
+    for name, run in engines.items():
+        outputs = run()
+        start = time.perf_counter()
+        run()
+        turns = runs if time.perf_counter() - start < SLOW else min(runs, TURNS)
+        found[name] = {"turns": turns, "error": max(_error(*pair) for pair in zip(outputs, expected, strict=True)), "ms": []}
+    for turn in range(runs):
+        for name, run in engines.items():
+            if turn < found[name]["turns"]:
+                time.sleep(PAUSE)
+                run()
+                start = time.perf_counter()
+                run()
+                found[name]["ms"].append(1e3 * (time.perf_counter() - start))
+    return {name: {**row, "ms": median(row["ms"]), "least ms": min(row["ms"])} for name, row in found.items()}
+
+
+def _error(output: np.ndarray, expected: np.ndarray) -> float:
+    scale = float(np.abs(expected).max())
+    return float(np.abs(output.astype(np.float64) - expected).max()) / (scale or 1.0)
+
+
+@cache
+def peer(name: str) -> Any:
+    """The module of another engine; None, and a line that says so, if it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        say(f"{name}: skipped: {error}; accepted: pip install {'apache-tvm' if name == 'tvm' else name}")
+        return None

@@ -57,19 +57,11 @@ class _Fuser:
         for op in reversed(range(len(flow))):
             readers = list(bits(flow.succs[op]))
             if readers and not any(flow.is_output[m] for m in flow.results[op]):
-                parent, pattern = readers[0], self._edge(op, readers[0])
+                parent, pattern = readers[0], self.kinds[readers[0]]
                 for other in readers[1:]:
                     parent, between = self._meet(parent, other)
-                    pattern = max(pattern, between, self._edge(op, other))
+                    pattern = max(pattern, between, self.kinds[other])
                 found[op] = _Node(parent, found[parent].depth + 1 if parent >= 0 else 1, pattern)
-
-    def _edge(self, op: int, reader: int) -> Pattern:
-        """How a reader takes what an operator makes: a broadcast of an operand that has the result's shape already is elementwise."""
-        call, kind = self.flow.calls[reader], self.kinds[reader]
-        if kind is BROADCAST:
-            shapes = [call.shapes[o.input] for o in self.flow.operands[reader] if o.map in self.flow.results[op]]
-            return ELEMENTWISE if all(shape == call.result for shape in shapes) else BROADCAST
-        return kind
 
     def _meet(self, a: int, b: int) -> tuple[int, Pattern]:
         """(first common post-dominator, most complex reading on the way there)."""

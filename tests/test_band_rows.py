@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from lfopt.app.pipeline import load_network, run_search, write_result
+from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.plans import write_result
 from lfopt.frontend import from_model
 from lfopt.ir import Compute, Graph, Hardware, Loop, PlannedGroup, Transfer, row_axis, unfold
 from lfopt.ops import Dataflow, bits

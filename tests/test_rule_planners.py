@@ -96,12 +96,21 @@ def test_tvm_fuses_elementwise_operators_into_the_convolution_before_them() -> N
     assert named(graph, fuse_by_patterns(problem_of(graph))) == {frozenset("abr"), frozenset("d")}
 
 
-def test_tvm_fuses_a_gate_with_its_convolution_only_if_all_paths_meet() -> None:
-    """A branch that comes back through elementwise operators is one kernel, one that comes back through a pool is not."""
+def test_tvm_fuses_a_gate_with_what_makes_it_only_if_all_paths_meet() -> None:
+    """A branch that comes back through elementwise operators is one kernel, one through a pool is not: the pool takes the gate."""
     silu = network(node("Conv", "x w", "a"), node("Sigmoid", "a", "s"), node("Mul", "a s", "m"), x=(1, 4, 6, 6), w=(4, 4, 1, 1))
     assert named(silu, fuse_by_patterns(problem_of(silu))) == {frozenset("asm")}
     squeeze = network(node("Conv", "x w", "a"), node("GlobalAveragePool", "a", "p"), node("Mul", "a p", "m"), x=(1, 4, 6, 6), w=(4, 4, 1, 1))
-    assert len(fuse_by_patterns(problem_of(squeeze)).groups) == 3
+    assert named(squeeze, fuse_by_patterns(problem_of(squeeze))) == {frozenset("a"), frozenset("pm")}
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((1, 4, 6, 6), {"amr"}), ((1, 4, 1, 1), {"amr"}), ((1, 4, 1, 6), {"a", "mr"})])
+def test_tvm_takes_a_broadcast_for_elementwise_if_an_operand_is_as_large_as_the_result(shape: tuple[int, ...], groups: set[str]) -> None:
+    graph = network(
+        node("Conv", "x w", "a"), node("Mul", "a y", "m"), node("Relu", "m", "r"),
+        x=(1, 4, 6, 1) if shape == (1, 4, 1, 6) else (1, 4, 6, 6), w=(4, 4, 1, 1), y=shape,
+    )  # fmt: skip
+    assert named(graph, fuse_by_patterns(problem_of(graph))) == {frozenset(group) for group in groups}
 
 
 def test_tvm_fuses_elementwise_operators_before_a_reduction_and_nothing_behind_it() -> None:

@@ -63,6 +63,12 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
     if rng is None:
         absent = next(name for name, value in graph.constants.items() if value is None)
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them at random")
+    err.print("note: weights were drawn at random where the model has none", style="yellow")
+    return drawn(graph, rng)
+
+
+def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
+    """The graph with weights drawn at random where it has none."""
     constants = dict(graph.constants)
     for name, value in constants.items():
         if value is None:
@@ -70,7 +76,6 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
             # Small enough for deep networks to stay finite.
             fan_in = max(tensor.elements // max(tensor.shape[0], 1), 1) if len(tensor.shape) > 1 else 100
             constants[name] = (rng.standard_normal(tensor.shape) * (2 / fan_in) ** 0.5).astype(tensor.dtype)
-    err.print("note: weights were drawn at random where the model has none", style="yellow")
     return replace(graph, constants=constants)
 
 

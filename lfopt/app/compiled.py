@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -20,8 +19,9 @@ from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt.app.cache import cache_folder, kept, key_of
 from lfopt.app.config import load_hardware
-from lfopt.app.pipeline import Report, load_network, run_search, write_result
-from lfopt.app.profiles import Profiles, group_times, tuned
+from lfopt.app.pipeline import Report, load_network, run_search
+from lfopt.app.plans import write_result
+from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose
@@ -82,7 +82,7 @@ def compile_graph(
         entry = {"name": source.name, "files": files}
         (folder / ENTRY).write_text(json.dumps(entry), encoding="utf-8")
 
-    machine = _this_machine() if target == "native" else platform.machine()
+    machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, tune, compiler, compiler_version(compiler), machine)
     folder, found = kept(key, lambda folder: bool(_entry(folder)), make, cache_folder())
     entry = _entry(folder)
@@ -164,7 +164,6 @@ class Tuning:
 def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) -> Propose:
     rng = np.random.default_rng(0)
     values = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
-    machine = "\n".join((_this_machine(), how.target, str(how.threads), compiler_version(how.compiler)))
 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
@@ -172,7 +171,7 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) 
             plan = write_result(graph, costs, found, found.lower_bound_bytes, Path(folder), bands=bands)
         return group_times(plan, graph, how.target, how.threads, how.compiler, values)
 
-    return tuned(costs, found.groups, Profiles(cache_folder() / "profiles.sqlite", machine), timed)
+    return tuned(costs, found.groups, Profiles.here(how.target, how.threads, how.compiler), timed)
 
 
 def _entry(folder: Path) -> dict[str, Any]:
@@ -182,14 +181,3 @@ def _entry(folder: Path) -> dict[str, Any]:
         return entry if all((folder / name).is_file() for name in entry["files"]) else {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def _this_machine() -> str:
-    """Architecture and what its processor can do: code for one need not run on another that shares the cache."""
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.machine() + platform.processor()
-    named = ("model name", "flags", "Features", "CPU part")
-    lines = sorted({line for line in text.splitlines() if line.startswith(named)})
-    return platform.machine() + hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -39,6 +39,7 @@ class SearchConfig:
     time_limit: float | None = None  # seconds for each method; None: until done
     guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
     screen: bool = False  # whether the predictor says which groups are worth checking
+    profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
     propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
 
     def __post_init__(self) -> None:
@@ -46,6 +47,8 @@ class SearchConfig:
             name, found, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
             accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
             raise InvalidConfig(f"search.{name}: found {found} with method {self.method}, which breaks no groups; accepted: {accepted}")
+        if self.profile and self.method != "dnnfusion":
+            raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method dnnfusion")
         if self.propose != "none" and self.method not in ("nsga2", "local"):
             raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods nsga2, local")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lfopt.app.config import Config, GuidanceName, Method, Proposal
-from lfopt.app.files import sha256, write_plan
-from lfopt.frontend import from_model, load, save
-from lfopt.fusion import check
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, InvalidConfig, InvalidModel, InvalidPlan, ModelReference, Plan, SearchRecord
+from lfopt.app.plans import write_result
+from lfopt.frontend import from_model, load
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of, up_to
+from lfopt.planning import GroupCosts, Traffic, up_to
 from lfopt.rewrite import simplify
 from search.partition import Partitions
-from search.problem import Front, Problem, Result
+from search.problem import Problem, Result
 
 ZOO = "zoo:"
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
@@ -52,8 +51,11 @@ def run_search(
     guidance: GuidanceName = "none",
     screen: bool = False,
     propose: Proposal = "none",
+    profile: bool = False,
 ) -> Result:
-    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. What follows it is for those that sample."""
+    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. What follows it is for those that sample; `profile` is
+    for dnnfusion alone: measured C decides its doubtful pairs.
+    """
     name = method if guidance == "none" else f"{method} guided by {guidance}"
 
     def of_plans(done: int, best: int) -> None:
@@ -77,7 +79,7 @@ def run_search(
     if method == "dnnfusion":
         from search.dnnfusion import grow_blocks  # noqa: PLC0415
 
-        return grow_blocks(problem)
+        return grow_blocks(problem, latency=_measured(costs, report) if profile else None)
     if method == "tvm":
         from search.tvm import fuse_by_patterns  # noqa: PLC0415
 
@@ -100,6 +102,12 @@ def run_search(
     else:
         from search.sampling import sample as run  # noqa: PLC0415
     return run(problem, lower_bound_bytes=max(lower_bound, problem.least_bytes), **options)
+
+
+def _measured(costs: GroupCosts, report: Report | None) -> Callable[[int], float]:
+    from lfopt.app.profiles import latency_here  # noqa: PLC0415  (it brings the code generator)
+
+    return latency_here(costs, None if report is None else lambda count: report(f"dnnfusion: {count} groups measured", 0.0))
 
 
 class Run(NamedTuple):
@@ -163,6 +171,7 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
             guidance=guidance,
             screen=screen,
             propose=propose,
+            profile=options.profile and method == "dnnfusion",
         )
         runs.append(Run(result, guidance))
         if method == "exact":
@@ -176,44 +185,3 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     plan = write_result(graph, costs, best.result, max(bound, best.result.lower_bound_bytes), folder, front, best.guidance, bands)
     lap("write")
     return Outcome(graph, costs, plan, tuple(runs), best, folder, seconds)
-
-
-def write_result(
-    graph: Graph,
-    costs: GroupCosts,
-    result: Result,
-    bound: int,
-    folder: Path,
-    front: Front = (),
-    guidance: str = "none",
-    bands: Propose | None = None,
-) -> Plan:
-    """Plan the groups that a search found, check them, and write simplified.onnx and plan.json, with the front of a search that keeps one.
-
-    `bands`: how many rows at a time groups in mode lbdf may run in (see `plan_groups`).
-    """
-    scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
-    verdict = check(graph, scheme)
-    if not verdict.legal:
-        raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
-    groups = plan_groups(costs, result.groups, bands)
-    if isinstance(groups, DoesNotFit):
-        raise InvalidPlan(f"the {result.method} search returned a group of {groups.needed:,} B for a {groups.store} of {groups.available:,} B")
-    folder.mkdir(parents=True, exist_ok=True)
-    onnx_file = folder / "simplified.onnx"
-    save(graph, onnx_file)
-    plan = Plan(
-        model=ModelReference(graph.name, sha256(onnx_file), onnx_file.name),
-        hardware=costs.hardware,
-        scheme=costs.scheme,
-        traffic=costs.traffic.value,
-        epilogue=costs.epilogue,
-        memory=memory_map(costs, groups),
-        groups=groups,
-        totals=totals_of(costs, groups, bound),
-        search=SearchRecord(
-            result.method, result.seed, result.evaluations, round(result.seconds, 3), tuple((dram, need) for dram, need, _ in front), guidance
-        ),
-    )
-    write_plan(plan, folder / "plan.json")
-    return plan

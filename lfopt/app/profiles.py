@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -11,19 +13,26 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from codegen.build import build, find_compiler, write_source
+from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
+from lfopt.app.arrays import drawn, random_inputs
+from lfopt.app.cache import cache_folder
+from lfopt.app.plans import write_result
 from lfopt.ir import Graph, InvalidConfig, Plan
+from lfopt.ops import Dataflow
+from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose
 from lfopt.planning.band_rows import heights
 from lfopt.planning.tiles import signature
+from search.problem import Result
 
 TABLE = "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))"
 HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
 RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
 Key = tuple[str, int]  # (what a group is, rows of a band)
 Timed = Callable[[Propose], Sequence[float]]  # bands -> seconds of each group, in their order
+Latency = Callable[[int], float]  # (group) -> seconds
 
 
 class Profiles:
@@ -38,6 +47,11 @@ class Profiles:
                 found.execute(TABLE)
         except (OSError, sqlite3.Error) as error:
             raise InvalidConfig(f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made") from None
+
+    @classmethod
+    def here(cls, target: str, threads: int, compiler: Sequence[str]) -> Profiles:
+        """Those of this machine, this target and this compiler, in ~/.cache/lfopt."""
+        return cls(cache_folder() / "profiles.sqlite", "\n".join((this_machine(), target, str(threads), compiler_version(compiler))))
 
     def _open(self) -> sqlite3.Connection:
         return sqlite3.connect(self.path, timeout=30)
@@ -91,6 +105,51 @@ def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
     return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and costs.buffer_bytes(group, rows) < costs.hardware.buffer_bytes))
 
 
+def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:
+    """What a group takes alone: as the database says, and measured where it does not know.
+
+    How it runs (its mode) is part of what it is; a group for which nothing is measured, because no plan has it, takes forever.
+    """
+    known = profiles.seconds()
+
+    def seconds(group: int) -> float:
+        price = costs.price(group)
+        if price is None:
+            return np.inf
+        key = hashlib.sha256(f"alone {price.mode} {code_of(costs, group)}".encode()).hexdigest()[:32], 1
+        if key not in known:
+            known[key] = timed(group)
+            profiles.add([(key, known[key])])
+        return known[key]
+
+    return seconds
+
+
+def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = None) -> Latency:
+    """Seconds of a group as C of its own on one thread of this machine, kept with the other profiles. `progress` is told how many are measured.
+
+    Weights that are absent are drawn at random: times do not depend on them. Raises InvalidConfig where there is no compiler, Unsupported where the
+    hardware description is none of a CPU, or no C can be printed.
+    """
+    compiler = find_compiler(os.environ.get("CC"))
+    count = 0
+
+    def timed(group: int) -> float:
+        nonlocal count
+        count += 1
+        if progress is not None:
+            progress(count)
+        rng = np.random.default_rng(0)
+        graph = drawn(excerpt(costs.dataflow, group), rng)
+        own = GroupCosts(Dataflow.of(graph), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+        found = Result((own.dataflow.everything,), 0, 0, "none", "profile", None, 0, 0.0)
+        with TemporaryDirectory() as folder:
+            plan = write_result(graph, own, found, 0, Path(folder))
+        return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]
+
+    return measured(costs, Profiles.here("native", 1, compiler), timed)
+
+
 def group_times(plan: Plan, graph: Graph, target: str, threads: int, compiler: Sequence[str], inputs: Mapping[str, np.ndarray]) -> list[float]:
     """Seconds of each group: the fastest of a few runs."""
     source = emit_c(plan, graph, target, threads=threads, profile=True)
@@ -98,3 +157,14 @@ def group_times(plan: Plan, graph: Graph, target: str, threads: int, compiler: S
         write_source(source, Path(folder))
         model = Compiled(build(source, Path(folder), compiler or find_compiler()).library, source.name, Path(folder) / "weights.bin")
         return np.min([model.profile(inputs, len(plan.groups)) for _ in range(RUNS + 1)][1:], axis=0).tolist()
+
+
+def this_machine() -> str:
+    """Architecture and what its processor can do: code for one need not run on another that shares the cache."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.machine() + platform.processor()
+    named = ("model name", "flags", "Features", "CPU part")
+    lines = sorted({line for line in text.splitlines() if line.startswith(named)})
+    return platform.machine() + hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Operator kinds as TVM's fusion rules know them, from the simplest to the one that nothing fuses with.
 
-Source: the pass FuseOps of TVM (Relay and Relax; Chen et al., OSDI 2018, section 3, has its idea). TVM states a kind with every operator; those of
-ONNX operators are given here as its importer translates them, and an operator that it takes apart is opaque.
+Source: the pass FuseOps of TVM (Chen et al., OSDI 2018, section 3, has its idea), and what Relax of TVM 0.27 makes of small networks. It reads the
+kind of an operator off its loops; those of ONNX operators are given here as its importer translates them; one that it takes apart is opaque.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BROADCAST = (
     "Where PRelu BatchNormalization QuantizeLinear DequantizeLinear Expand"
 )
 _INJECTIVE = "Concat Split Slice Pad Tile Resize Gather GatherElements GatherND Trilu Transpose DepthToSpace SpaceToDepth"
-_REDUCTION = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare ArgMax ArgMin"
+_REDUCTION = "ReduceL1 ReduceL2 ReduceMax ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 _COMPLEX = (
-    "Conv ConvTranspose Gemm MatMul AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool Softmax LogSoftmax LRN "
-    "LayerNormalization InstanceNormalization GroupNormalization"
+    "Conv ConvTranspose Gemm MatMul AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool Softmax LogSoftmax "
+    "LayerNormalization ReduceMean ArgMax ArgMin"
 )
 _PATTERNS = {
     kind: pattern for pattern, kinds in zip(Pattern, (_UNARY, _BROADCAST, _INJECTIVE, _REDUCTION, _COMPLEX), strict=False) for kind in kinds.split()
@@ -42,5 +42,8 @@ _PATTERNS = {
 
 
 def pattern_of(call: Call) -> Pattern:
-    """The kind of an operator."""
-    return _PATTERNS.get(call.operator.kind, Pattern.OPAQUE) if call.operator.domain in ("", "ai.onnx") else Pattern.OPAQUE
+    """The kind of an operator. One that spreads some operands over another that has the result's shape is elementwise, as Relax has it."""
+    if call.operator.domain not in ("", "ai.onnx"):
+        return Pattern.OPAQUE
+    found = _PATTERNS.get(call.operator.kind, Pattern.OPAQUE)
+    return Pattern.ELEMENTWISE if found is Pattern.BROADCAST and call.result in call.shapes else found

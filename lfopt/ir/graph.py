@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -71,6 +71,15 @@ class Graph:
     def quantized(self) -> bool:
         """Whether the integers of some feature map stand for real numbers."""
         return any(tensor.quantization is not None for name, tensor in self.tensors.items() if name not in self.constants)
+
+    def without_unused(self) -> Graph:
+        """The graph without tensors and constants that nothing reads."""
+        used = {name for op in self.operators for name in (*op.inputs, *op.outputs)} | set(self.inputs) | set(self.outputs)
+        return replace(
+            self,
+            tensors={name: tensor for name, tensor in self.tensors.items() if name in used},
+            constants={name: value for name, value in self.constants.items() if name in used},
+        )
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape of the tensor of that name."""

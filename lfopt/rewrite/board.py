@@ -180,7 +180,7 @@ class Board:
 
     def finish(self) -> Graph:
         """The graph as it stands: operators in topological order, as near as that allows to where they were; nothing that nothing reads."""
-        return without_unused(replace(self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants))
+        return replace(self.graph, operators=self._ordered(), tensors=self.tensors, constants=self.constants).without_unused()
 
     def _ordered(self) -> tuple[Operator, ...]:
         waiting = {name: len({t for t in op.inputs if t in self.makers}) for name, op in self.operators.items()}
@@ -196,16 +196,6 @@ class Board:
                     heapq.heappush(ready, (self.position[name], len(done), name))
         assert len(done) == len(self.operators), "a rewrite made a cycle"
         return tuple(done)
-
-
-def without_unused(graph: Graph) -> Graph:
-    """The graph without tensors and constants that nothing reads."""
-    used = {name for op in graph.operators for name in (*op.inputs, *op.outputs)} | set(graph.inputs) | set(graph.outputs)
-    return replace(
-        graph,
-        tensors={name: tensor for name, tensor in graph.tensors.items() if name in used},
-        constants={name: value for name, value in graph.constants.items() if name in used},
-    )
 
 
 def signature(kind: str, inputs: Iterable[str], attributes: Mapping[str, Attribute]) -> Signature:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
 from lfopt.ops import Call
-from lfopt.rewrite.board import Board, without_unused
+from lfopt.rewrite.board import Board
 from lfopt.rewrite.flops import flops
 from lfopt.rewrite.log import Applied, Log
 
@@ -44,7 +44,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
         operators[op.name] = op
         if op.kind in ("Conv", "ConvTranspose") and not op.domain:
             convolutions[op.outputs[0]] = op
-    return without_unused(replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants))
+    return replace(graph, operators=tuple(operators.values()), tensors=tensors, constants=constants).without_unused()
 
 
 def _fits(conv: Operator, norm: Operator, tensors: Mapping[str, Tensor], constants: Constants) -> bool:

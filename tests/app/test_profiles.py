@@ -11,12 +11,14 @@ import pytest
 
 from codegen.build import find_compiler
 from lfopt.app.compiled import compile_graph, cpu_problem
-from lfopt.app.pipeline import load_network, write_result
-from lfopt.app.profiles import Profiles, code_of, group_times, tuned
+from lfopt.app.pipeline import load_network
+from lfopt.app.plans import write_result
+from lfopt.app.profiles import Profiles, code_of, group_times, latency_here, measured, tuned
 from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose
+from search.dnnfusion import grow_blocks
 from search.exact import solve
 from search.problem import Result
 
@@ -96,3 +98,42 @@ def test_a_tuned_model_computes_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     for name, values in model.run(image).items():
         assert np.abs(values - expected[name]).max() <= 2e-5 * np.abs(expected[name]).max()
     assert compile_graph(graph, hardware=CHIP, tune=True)[1]
+
+
+def test_a_group_is_measured_once_alone_whatever_its_model(tmp_path: Path) -> None:
+    _, costs, found = searched("mobilenet_v2")
+    profiles = Profiles(tmp_path / "profiles.sqlite", "here")
+    asked: list[int] = []
+
+    def timed(group: int) -> float:
+        asked.append(group)
+        return float(group.bit_count())
+
+    times = [measured(costs, profiles, timed)(group) for group in found.groups]
+    assert times == [float(group.bit_count()) for group in found.groups]
+    assert len(asked) == len({code_of(costs, group) for group in found.groups}) < len(found.groups)
+    bands = tuned(costs, found.groups, profiles, lambda propose: [1.0] * len(found.groups))
+    assert [bands(group) for group in found.groups], "bands and groups alone are kept apart"
+    roomy = GroupCosts(costs.dataflow, replace(CHIP, buffer_bytes=CHIP.buffer_bytes + 1), scheme="lbdf")
+    assert [measured(roomy, profiles, timed)(group) for group in found.groups] == times, "the same code"
+
+
+def test_a_group_that_no_plan_has_takes_forever(tmp_path: Path) -> None:
+    _, costs, _ = searched("mobilenet_v2")
+    tiny = GroupCosts(costs.dataflow, Hardware(100, element_bytes=4), scheme="lbdf")
+    assert measured(tiny, Profiles(tmp_path / "profiles.sqlite", "here"), lambda group: 1.0)(costs.dataflow.everything) == float("inf")
+
+
+def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A squeeze and excite network has broadcasts and reductions behind convolutions; what was measured once is not measured again."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default", weights=False)
+    costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
+    counts: list[int] = []
+    found = grow_blocks(cpu_problem(costs), latency=latency_here(costs, counts.append))
+    known = Profiles.here("native", 1, find_compiler()).seconds()
+    assert counts == list(range(1, len(known) + 1))
+    assert counts
+    assert all(0 < seconds < 10 for seconds in known.values())
+    assert grow_blocks(cpu_problem(costs), latency=latency_here(costs, counts.append)).groups == found.groups
+    assert len(counts) == len(known), "all was known"

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from codegen.emit import emit_c
-from lfopt.app.pipeline import load_network, run_search, write_result
+from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.plans import write_result
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose, up_to

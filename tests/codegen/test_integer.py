@@ -17,7 +17,8 @@ from codegen.runtime import Compiled
 from codegen.source import CSource, Unsupported
 from codegen.target import target
 from lfopt.app.compiled import plan_for_cpu
-from lfopt.app.pipeline import run_search, write_result
+from lfopt.app.pipeline import run_search
+from lfopt.app.plans import write_result
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
 from lfopt.ops import Call, Dataflow

@@ -15,7 +15,8 @@ from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.layout import layouts
 from codegen.target import native
-from lfopt.app.pipeline import run_search, write_result
+from lfopt.app.pipeline import run_search
+from lfopt.app.plans import write_result
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow

@@ -40,6 +40,7 @@ def search(
     guidance: GuidanceName | None = None,
     screen: Literal["on", "off"] | None = None,
     propose: Proposal | None = None,
+    profile: Literal["on", "off"] | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> None:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
@@ -88,6 +89,8 @@ def search(
         Whether the predictor says which groups are worth checking.
     propose
         mapping: nsga2 and local start from the groups that rules of mapping types make.
+    profile
+        on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all networks, not by DRAM bytes.
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
@@ -103,8 +106,10 @@ def search(
     picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     if screen is not None:
         picked["screen"] = screen == "on"
+    if profile is not None:
+        picked["profile"] = profile == "on"
     if method is not None:
-        picked["compare"] = ()  # asked for one method: run that one
+        picked = {"compare": (), "profile": False, **picked}  # asked for one method: run that one
     if method is not None and method not in SAMPLING:
         picked = {"guidance": "none", "screen": False, "propose": "none", **picked}  # whatever the file says: that was for another method
     job = replace(job, search=replace(job.search, **picked))

@@ -1,0 +1,31 @@
+"""A group as a network of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lfopt.ir import Graph, Operator
+from lfopt.ops.dataflow import Dataflow, bits
+
+
+def excerpt(flow: Dataflow, mask: int) -> Graph:
+    """The operators of a group, and the views between them: its inputs are the maps read from outside, its outputs those that are needed outside."""
+    graph, behind = flow.graph, flow.behind
+    own = {flow.operators[i].name for i in bits(mask)}
+    moving = {operator.name for operator in flow.operators}  # all but views
+    kept: list[Operator] = []
+    wanted: set[str] = set()
+    for operator in reversed(graph.operators):
+        if operator.name in own or (operator.name not in moving and wanted.intersection(operator.outputs)):
+            kept.append(operator)
+            wanted.update(operator.inputs)
+    made = {name for operator in kept for name in operator.outputs}
+    read = dict.fromkeys(behind[name] for operator in reversed(kept) for name in operator.inputs if name in behind)
+    sinks = (m for i in bits(mask) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~mask)
+    return replace(
+        graph,
+        operators=tuple(reversed(kept)),
+        inputs=tuple(name for name in read if name not in made),
+        outputs=tuple(flow.maps[m].name for m in sinks),
+        notes=(),
+    ).without_unused()
