@@ -7,7 +7,7 @@ compute something (views apart), after rewriting (`--rules`; ORT and TVM start f
 in a group; the other lets pools, reductions, softmax and normalisation stand beside another, as the paper's own counts say. `dp` finds the fewest
 DRAM bytes among the groups that types allow, `exact` among all: not the fewest groups. ORT is what ONNX Runtime leaves of the file at full
 optimisation, and TVM what Relax makes of it by default (views apart; where apache-tvm is installed); both need weights. Intermediate bytes are of
-all results, and of those that leave a group, in float32. In parentheses: the paper's.
+the maps that leave a group, in float32. In parentheses: the paper's.
 
 In the second table the same planners for a core with 1 MiB of cache: groups, and how long our C takes on one thread, against that of TVM's rules on
 the network as read; medians of interleaved runs. All plans share the back end, which keeps elementwise operators in registers and rows in rings
@@ -47,7 +47,7 @@ from lfopt.rewrite import RULES, simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
-from search.problem import Problem, Result
+from search.problem import Problem
 from search.tvm import fuse_by_patterns
 
 UNLIMITED = Hardware(1 << 40, element_bytes=4)
@@ -91,13 +91,8 @@ class Row:
     operators: int
     onnxruntime: int | None
     apache_tvm: int | None
-    tvm: int
-    strict: int
-    dnnfusion: int
-    dp: int
-    exact: int
-    bytes_before: int
-    bytes_after: int  # dnnfusion
+    layers: dict[str, int]  # groups by planner
+    bytes: dict[str, int]  # of the maps that leave their groups, by planner
 
 
 def main() -> None:
@@ -143,32 +138,23 @@ def measured(name: str, file: Path | None, read: Graph, rules: str, seconds: flo
     graph = simplify(read, rules)
     flow = Dataflow.of(graph)
     problem = Problem.of(GroupCosts(flow, UNLIMITED, scheme="auto"))
-    blocks = grow_blocks(problem)
-    counts = [
-        len(found.groups)
-        for found in (
-            fuse_by_patterns(problem),
-            grow_blocks(problem, strict=True),
-            blocks,
-            solve_by_types(problem, time_limit=seconds),
-            solve(problem, time_limit=seconds),
-        )
-    ]
+    plans = {
+        "none": tuple(1 << i for i in range(len(flow))),
+        "tvm": fuse_by_patterns(problem).groups,
+        "strict": grow_blocks(problem, strict=True).groups,
+        "dnnfusion": grow_blocks(problem).groups,
+        "dp": solve_by_types(problem, time_limit=seconds).groups,
+        "exact": solve(problem, time_limit=seconds).groups,
+    }
     peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
-    return Row(name, len(model.graph.node), len(flow), *peers, *counts, between(flow, None), between(flow, blocks))
+    layers = {planner: len(groups) for planner, groups in plans.items()}
+    return Row(name, len(model.graph.node), len(flow), *peers, layers, {planner: between(flow, groups) for planner, groups in plans.items()})
 
 
-def between(flow: Dataflow, result: Result | None) -> int:
-    """Bytes of the maps that operators make, or of those that leave their group."""
-    groups = result.groups if result is not None else tuple(1 << i for i in range(len(flow)))
-    leaving = (
-        flow.maps[m].elements
-        for group in groups
-        for i in bits(group)
-        for m in flow.results[i]
-        if result is None or flow.is_output[m] or flow.readers[m] & ~group
-    )
-    return 4 * sum(leaving)
+def between(flow: Dataflow, groups: tuple[int, ...]) -> int:
+    """Bytes of the maps that leave their group."""
+    made = ((group, m) for group in groups for i in bits(group) for m in flow.results[i])
+    return 4 * sum(flow.maps[m].elements for group, m in made if flow.is_output[m] or flow.readers[m] & ~group)
 
 
 def onnxruntime_nodes(model: onnx.ModelProto) -> int:
@@ -243,20 +229,31 @@ def latency_table(times: dict[str, Times]) -> Table:
 
 
 def table(rows: list[Row]) -> Table:
-    """The figures, with the paper's in parentheses."""
-    found = Table(box=box.SIMPLE_HEAD)
-    heads = ("network", "nodes", "operators", "ORT", "TVM", "TVM's rules", "strict", "dnnfusion", "rate", "dp", "exact", "MB before", "MB after")
-    for header in heads:
+    """Layers and MB by planner, with the paper's in parentheses."""
+    found = Table(box=box.SIMPLE_HEAD, title="fused layers, and MB between them (in parentheses: DNNFusion's table 5)", title_justify="left")
+    for header in ("network", "nodes", "none", "ORT", "TVM", "tvm", "strict", "dnnfusion", "rate", "dp", "exact"):
         found.add_column(header, justify="left" if header == "network" else "right")
     for row in rows:
         paper = next((published for key, published in TABLE_5.items() if row.name == key or row.name.partition("_")[2].startswith(key)), None)
-        given = [f" ({value})" if value is not None else "" for value in paper] if paper is not None else [""] * 5
+        given: dict[str, tuple[int | None, int | None]] = {}
+        if paper is not None:
+            given = {"none": (None, paper.megabytes), "tvm": (paper.tvm, None), "dnnfusion": (paper.dnnfusion, paper.fused_megabytes)}
+        cells = {
+            planner: f"{count}{_given(given, planner, 0)}\n{row.bytes[planner] / 1e6:.0f}{_given(given, planner, 1)}"
+            for planner, count in row.layers.items()
+        }
+        nodes = f"{row.nodes} ({paper.layers})" if paper else str(row.nodes)
+        rate = f"{row.nodes / row.layers['dnnfusion']:.2f}" + (f"\n({paper.layers / paper.dnnfusion:.2f})" if paper else "")
+        peers = ("-" if n is None else str(n) for n in (row.onnxruntime, row.apache_tvm))
         found.add_row(
-            row.name, f"{row.nodes}{given[0]}", str(row.operators), *("-" if n is None else str(n) for n in (row.onnxruntime, row.apache_tvm)),
-            f"{row.tvm}{given[1]}", str(row.strict), f"{row.dnnfusion}{given[2]}", f"{row.nodes / row.dnnfusion:.2f}", str(row.dp), str(row.exact),
-            f"{row.bytes_before / 1e6:.0f}{given[3]}", f"{row.bytes_after / 1e6:.0f}{given[4]}",
+            row.name, nodes, cells["none"], *peers, cells["tvm"], cells["strict"], cells["dnnfusion"], rate, cells["dp"], cells["exact"]
         )  # fmt: skip
     return found
+
+
+def _given(paper: dict[str, tuple[int | None, int | None]], planner: str, which: int) -> str:
+    value = paper.get(planner, (None, None))[which]
+    return "" if value is None else f" ({value})"
 
 
 if __name__ == "__main__":
