@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lfopt.app.arrays import random_inputs
+from lfopt.app.random_values import random_inputs
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.excerpt import excerpt

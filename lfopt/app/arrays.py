@@ -5,13 +5,13 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from lfopt.app.files import write_with
+from lfopt.app.random_values import drawn
 from lfopt.app.screen import err
 from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
 from lfopt.ops.fixed_point import dequantized, quantized
@@ -43,19 +43,6 @@ def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Graph inputs drawn at random: normal where they are real, else 0 and 1."""
-    return {name: _random(graph.tensors[name], rng) for name in graph.inputs}
-
-
-def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
-    if tensor.quantization:
-        return quantized(rng.standard_normal(tensor.shape), tensor.quantization, tensor.dtype)
-    if tensor.dtype.startswith("float"):
-        return rng.standard_normal(tensor.shape).astype(tensor.dtype)
-    return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
-
-
 def with_values(graph: Graph, label: object, rng: np.random.Generator | None) -> Graph:
     """The graph if it has weights; else weights are drawn at random, and stderr says so. Raises MissingValues if `rng` is None."""
     if graph.has_values:
@@ -65,18 +52,6 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them at random")
     err.print("note: weights were drawn at random where the model has none", style="yellow")
     return drawn(graph, rng)
-
-
-def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with weights drawn at random where it has none."""
-    constants = dict(graph.constants)
-    for name, value in constants.items():
-        if value is None:
-            tensor = graph.tensors[name]
-            # Small enough for deep networks to stay finite.
-            fan_in = max(tensor.elements // max(tensor.shape[0], 1), 1) if len(tensor.shape) > 1 else 100
-            constants[name] = (rng.standard_normal(tensor.shape) * (2 / fan_in) ** 0.5).astype(tensor.dtype)
-    return replace(graph, constants=constants)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
-from lfopt.app.arrays import drawn, random_inputs
 from lfopt.app.cache import cache_folder
 from lfopt.app.plans import write_result
+from lfopt.app.random_values import drawn, random_inputs
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.ops import Dataflow
 from lfopt.ops.excerpt import excerpt

@@ -10,8 +10,9 @@ from cyclopts import Parameter
 from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
-from lfopt.app.arrays import differences, random_inputs, read_inputs, real, with_values, write_arrays
+from lfopt.app.arrays import differences, read_inputs, real, with_values, write_arrays
 from lfopt.app.files import load_planned
+from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
 from lfopt.ir import DramBytes, Plan
 from lfopt.ops.reference import reference

@@ -13,7 +13,8 @@ from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
 from hw_rtl.run import Dram, RunResult, SimulationFailed
-from lfopt.app.arrays import differences, random_inputs, read_inputs, real, write_arrays
+from lfopt.app.arrays import differences, read_inputs, real, write_arrays
+from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
 from lfopt.app.streams import run as run_stream
