@@ -184,6 +184,14 @@ WRONG = {
     "no such chip": (("inspect", "zoo:vgg16", "--hardware", "buffer_128.yaml"), "did you mean buffer_128k.yaml"),
     "no file name": (("zoo", "export", "fsrcnn", "-o", ""), "a file name"),
     "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),
+    "nothing to profile": (
+        ("search", "--model", "zoo:vgg16", "--buffer", "1MiB", "--method", "tvm", "--profile", "on"),
+        "search.profile: found true",
+    ),
+    "profile of no processor": (
+        ("search", "--model", "zoo:unet", "--buffer", "1MiB", "--method", "dnnfusion", "--profile", "on"),
+        "hardware.element_bytes: found 2; generated C accepts",
+    ),
     "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
     "unknown zoo name": (("zoo", "export", "resnet19", "-o", "x.onnx"), "resnet18"),
 }
