@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from codegen.kernels.heads import is_pointwise, kernel, winograd_tile
+from codegen.kernels.heads import is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
@@ -24,6 +24,7 @@ from codegen.model import Model
 from codegen.source import Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import Body, Made, body, chained, sequences, units
+from codegen.within import even
 from lfopt.ir import Place, PlannedGroup
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
@@ -48,7 +49,7 @@ class Group:
         self.whole = group.mode != "lbdf" or len(found) == 1
         marks = model.marks()
         self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
-        if group.mode == "lbdf" and any(len(functions) != 1 for functions in self.made.values()):  # maps between them lie in rings
+        if group.mode == "lbdf" and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
             model.forget(marks)
             self.whole = False
         if not self.whole:
@@ -57,7 +58,10 @@ class Group:
             self.made = {head: self._unit(operators) for head, operators in found.items()}
         name = f"group_{group.id}"
         with model.functions.block(f"static void {name}(const context *m)"):
-            self._steps(steps, found, 0)
+            if any(self.made.values()):
+                self._steps(steps, found, 0)
+            else:
+                model.functions("(void)m; /* all that it makes is there */")
         model.functions("")
         return f"{name}(m);"
 
@@ -66,6 +70,8 @@ class Group:
     def _unit(self, operators: tuple[int, ...]) -> list[tuple[str, Calls]]:
         """The functions of a unit: one, or, where no kernel knows its head, loops for that and what can be done for the rest."""
         model, (head, *rest) = self.model, operators
+        if all(model.within.idle(i) for i in operators):
+            return []
         names = ", ".join(model.flow.operators[i].name for i in operators).replace("*/", "* /")
         marks = model.marks()
         model.functions(f"/* {names} */")
@@ -74,15 +80,20 @@ class Group:
             return [self._quantized(head) if quantized else self._kernel(operators)]
         except Unsupported as reason:
             model.forget(marks)
-            found = [self._loops(head, str(reason))]
+            found = [] if model.within.idle(head) else [self._loops(head, str(reason))]
             return found + self._unit(tuple(rest)) if rest else found
 
     def _kernel(self, operators: tuple[int, ...]) -> tuple[str, Calls]:
         """A fast kernel. Raises Unsupported."""
         model, flow, head = self.model, self.model.flow, operators[0]
         result, made = flow.results[operators[-1]][0], model.layouts[flow.results[head][0]]
+        if result not in flow.results[head]:
+            apart, shape = model.layouts[result].apart, model.layouts[result].shape
+            if apart and made.shape != shape:
+                raise Unsupported(f"node {flow.operators[head].name!r}: found a result in another shape that lies within another map")
+            made = replace(made, apart=apart)
         alone = is_elementwise(flow, head)
-        flat = self.whole and (alone or is_pointwise(flow.calls[head]))
+        flat = self.whole and (alone or (is_pointwise(flow.calls[head]) and self._even(head, made)))
         seen = self._seen(head)
 
         def lies(m: int) -> Layout:
@@ -112,8 +123,10 @@ class Group:
 
     def _unit_of(self, head: int, after: Tail, result: int, lies: Callable[[int], Layout], *, flat: bool, shared: bool) -> Unit:
         model, address = self.model, self._address(lies, flat=flat)
-        name = f"unit_{head}"
-        return Unit(name, model.flow, head, after, result, lies, address, self._dense, flat, shared, model.note_scratch, model.target, model.blob)
+        name, placed = f"unit_{head}", model.within.placed(head)
+        return Unit(
+            name, model.flow, head, after, result, lies, address, self._dense, flat, shared, model.note_scratch, model.target, model.blob, placed
+        )
 
     def _seen(self, head: int) -> dict[int, Layout]:
         """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
@@ -149,12 +162,18 @@ class Group:
 
         def address(m: int, row: str) -> str:
             if m in self.model.between:
-                return model.where(m) + ("" if row == "0" or flat else f" + {row} * {lies(m).extents.row}")
+                return model.where(m) + ("" if row == "0" or flat else f" + {row} * {lies(m).extents.step}")
             ring = self._array(m, lies(m).shape)
             at = "0" if row == "0" or ring.slots == 1 else f"{row} % {ring.slots}"
             return ring.pointer + ("" if at == "0" else f" + {at} * {ring.slot}")
 
         return address
+
+    def _even(self, head: int, made: Layout) -> bool:
+        """Whether what an operator makes, and what it reads if that matters, are pixels at even distances, so that all rows are one."""
+        flow = self.model.flow
+        read = [] if is_product(flow.calls[head]) else [self.model.layouts[o.map] for o in flow.operands[head]]
+        return all(not layout.apart or even(layout) for layout in (made, *read))
 
     def _dense(self, m: int) -> bool:
         """Whether all rows of a map are there at once, one after the other."""
@@ -176,7 +195,9 @@ class Group:
         out(f"/* {label}, as plain loops */")
         with out.kernel(name):
             target = model.target
-            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=target.threads, lanes=target.lanes[0]))
+            placed = model.within.placed(i)
+            there = {o.input for o in flow.operands[i] if o.map in placed} | {k for k, m in enumerate(flow.results[i]) if m in placed}
+            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=target.threads, lanes=target.lanes[0], placed=there))
         model.loops[operator.name] = reason
         return name, "once" if once else "rows"
 
@@ -184,11 +205,11 @@ class Group:
         model, layout = self.model, self.model.layouts[m]
         if m in self.model.between:
             return Array(layout, shape, model.where(m))
-        place = self.rings.get(model.flow.maps[m].name, UNREAD)
+        held = model.within.holder(m)
+        place = self.rings.get(model.flow.maps[held.map].name, UNREAD)
         size = np.dtype(layout.tensor.dtype).itemsize
-        pointer = (
-            f"m->arena + {place.address // size}" if layout.ctype == "float" else f"({layout.ctype} *)(void *)m->arena + {place.address // size}"
-        )
+        start = place.address // size + held.offset
+        pointer = f"m->arena + {start}" if layout.ctype == "float" else f"({layout.ctype} *)(void *)m->arena + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
 
     # -- schedule ----------------------------------------------------------------------------------------------------------------------------

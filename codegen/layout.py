@@ -2,6 +2,11 @@
 
 Within a row the other axes come in order, or, where convolutions work on a map, rows are made of pixels and the channels of a pixel lie side by side.
 Only where a graph's inputs and outputs cross the border are elements moved into ONNX's order and out of it.
+
+DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps between blocks. Here the dominant operator
+of a map is whichever of ON_PIXELS works on it, or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
+choice spreads along elementwise operators and KEEPING through the whole graph, not just a block, so that nothing is left to convert between groups.
+Operators that only move elements follow: see `codegen.within`.
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple
 
@@ -38,6 +44,18 @@ class Image(NamedTuple):
     rows: int
     pixels: int  # in a row
     channels: int
+    apart: int = 0  # elements of others between one pixel and the next,
+    beside: int = 0  # and after the last pixel of a row: of a map that lies within another
+
+    @property
+    def pitch(self) -> int:
+        """Elements from one pixel to the next."""
+        return self.channels + self.apart
+
+    @property
+    def step(self) -> int:
+        """Elements from one row to the next."""
+        return self.pixels * self.pitch + self.beside
 
     @property
     def row(self) -> int:
@@ -61,6 +79,7 @@ class Layout:
 
     tensor: Tensor
     order: tuple[int, ...]  # axes, outermost first
+    apart: tuple[int, ...] = ()  # strides of one that lies within another, whose elements are between its own; (): they lie side by side
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,11 +94,18 @@ class Layout:
     @property
     def strides(self) -> tuple[int, ...]:
         """Per axis: elements from one index to the next."""
+        if self.apart:
+            return self.apart
         found, step = [0] * len(self.order), 1
         for axis in reversed(self.order):
             found[axis] = step
             step *= self.shape[axis]
         return tuple(found)
+
+    @property
+    def packed(self) -> Layout:
+        """The same order, side by side."""
+        return Layout(self.tensor, self.order)
 
     @property
     def sequence(self) -> tuple[tuple[int, int], ...]:
@@ -97,7 +123,7 @@ class Layout:
     @property
     def onnx(self) -> bool:
         """Whether the elements lie in ONNX's order."""
-        return len(self.sequence) <= 1
+        return not self.apart and len(self.sequence) <= 1
 
     @property
     def by_rows(self) -> bool:
@@ -122,12 +148,14 @@ class Layout:
         if tensor.dtype != "float32" or not tensor.elements:
             raise Unsupported(f"tensor {tensor.name!r}: found {tensor.dtype} {list(self.shape)}; kernels on channels accept float32, not empty")
         channels = self.shape[self.order[-1]] if self.order else 1
-        return Image(1, tensor.elements // channels, channels)
+        return Image(1, tensor.elements // channels, channels, self._between(self.order) if self.apart else 0)
 
     def seen(self, tensor: Tensor) -> Layout | None:
         """The same elements as a view of them has them; None where no order of the view's axes says how they lie."""
         if tensor.shape == self.shape:
-            return Layout(tensor, self.order)
+            return Layout(tensor, self.order, self.apart)
+        if self.apart:
+            return self._seen_apart(tensor)
         own = self.sequence
         for usual in (natural(tensor, pixels=self.order == PIXELS), natural(tensor)):
             if usual.sequence == own:
@@ -143,8 +171,25 @@ class Layout:
         found = Layout(tensor, (*alone, *sorted(apart, key=lambda axis: -apart[axis])))
         return found if len(found.order) == len(tensor.shape) and found.sequence == own else None
 
+    def _seen_apart(self, tensor: Tensor) -> Layout | None:
+        """`seen`, where axes of the view are parts of ours, or ours are parts of its and lie side by side."""
+        steps = [0] * len(tensor.shape)
+        for mine, behind in alike(tensor.shape, self.shape):
+            step = inside = self.apart[behind[-1]]
+            for axis in reversed(behind):
+                if self.apart[axis] != inside:
+                    return None
+                inside *= self.shape[axis]
+            for axis in reversed(mine):
+                steps[axis] = step
+                step *= tensor.shape[axis]
+        order = sorted(range(len(steps)), key=lambda axis: (tensor.shape[axis] > 1, -steps[axis]))
+        return Layout(tensor, tuple(order), tuple(steps))
+
     def permuted(self, axes: Sequence[int], tensor: Tensor) -> Layout:
         """The same elements as the result of a Transpose: its axis k is our axis axes[k]."""
+        if self.apart:
+            return Layout(tensor, tuple(axes.index(axis) for axis in self.order), tuple(self.apart[axis] for axis in axes))
         usual, found = natural(tensor), Layout(tensor, tuple(axes.index(axis) for axis in self.order))
         return usual if usual.sequence == found.sequence else found
 
@@ -162,9 +207,67 @@ class Layout:
         if not self.by_rows or not tensor.elements:
             found = f"{list(self.shape)}, axes in the order {list(self.order)}"
             raise Unsupported(f"tensor {tensor.name!r}: found {found}; kernels on channels accept row by row, not empty")
-        alone = not self.order or (self.order[-1] == row_axis(self.shape) and tensor.rows > 1)
+        axis = row_axis(self.shape)
+        alone = not self.order or (self.order[-1] == axis and tensor.rows > 1)
         channels = 1 if alone else self.shape[self.order[-1]]
-        return Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
+        found = Image(tensor.rows, tensor.elements // (tensor.rows * channels), channels)
+        if not self.apart:
+            return found
+        if alone:
+            raise Unsupported(f"tensor {tensor.name!r}: found rows of one element that lie within another map; kernels on channels accept pixels")
+        found = found._replace(apart=self._between([k for k in self.order if k != axis]))
+        return found._replace(beside=self.apart[axis] - found.step) if axis is not None and tensor.rows > 1 else found
+
+    def _between(self, axes: Sequence[int]) -> int:
+        """Elements between one pixel and the next along some axes, the last of which are channels. Raises Unsupported where that differs."""
+        channels, *pixels = reversed(axes)
+        runs = [(self.shape[axis], self.apart[axis]) for axis in pixels if self.shape[axis] > 1]
+        even = all(by == step * extent for (extent, step), (_, by) in pairwise(runs))
+        if not even or (self.shape[channels] > 1 and self.apart[channels] != 1):
+            raise Unsupported(f"tensor {self.tensor.name!r}: found pixels at uneven distances; kernels on channels accept even ones")
+        return runs[0][1] - self.shape[channels] if runs else 0
+
+    def place(self, pixel: str, channels: int) -> str:
+        """C expression: elements from the first to where the pixel begins, in the order in which they lie; pixels are of so many elements.
+
+        Raises Unsupported where the elements of a pixel do not lie side by side.
+        """
+        left, count, step = channels, 1, 1
+        runs: list[tuple[int, int]] = []  # (pixels, elements from one to the next), innermost first
+        for axis in reversed(self.order):
+            extent, by = self.shape[axis], self.strides[axis]
+            if extent == 1:
+                continue
+            if (left > 1 and by != step) or (left % extent and extent % left):
+                raise Unsupported(f"tensor {self.tensor.name!r}: found elements apart from one another; accepted: {channels} side by side")
+            inside = min(left, extent)
+            left, step, rest = left // inside, by * inside, extent // inside
+            if rest > 1 and runs and by * inside == runs[-1][0] * runs[-1][1]:
+                runs[-1] = (runs[-1][0] * rest, runs[-1][1])
+            elif rest > 1:
+                runs.append((rest, by * inside))
+        terms: list[str] = []
+        for k, (extent, by) in enumerate(runs):
+            digit = pixel if count == 1 else f"{pixel} / {count}"
+            terms.append(f"{digit} * {by}" if k == len(runs) - 1 else f"{digit} % {extent} * {by}")
+            count *= extent
+        return " + ".join(terms) or "0"
+
+
+def alike(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Axes of two shapes of as many elements that stand for one another, without those of one element.
+
+    >>> alike((1, 112, 56), (28, 4, 56))
+    [([1], [0, 1]), ([2], [2])]
+    """
+    found: list[tuple[list[int], list[int]]] = []
+    left, right = ([k for k, extent in enumerate(shape) if extent != 1] for shape in (a, b))
+    while left and right:
+        mine, other = [left.pop(0)], [right.pop(0)]
+        while (sizes := (prod(a[k] for k in mine), prod(b[k] for k in other)))[0] != sizes[1]:
+            (mine if sizes[0] < sizes[1] else other).append((left if sizes[0] < sizes[1] else right).pop(0))
+        found.append((mine, other))
+    return found
 
 
 def natural(tensor: Tensor, *, pixels: bool = False) -> Layout:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from codegen.blob import Blob
 from codegen.layout import Layout, layouts
 from codegen.target import Target
+from codegen.units import Made, body, sequences
+from codegen.within import Lodgings
 from codegen.writer import Writer
 from lfopt.ir import Graph, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
@@ -34,6 +38,10 @@ class Model:
         else:
             self.layouts = layouts(flow, self._without_rings())
             self.between = self._between()
+        self.within = Lodgings(flow, self.layouts, self.between, self._runs)
+        if not count:
+            self.within.fill()
+            self.between |= {m for m, place in self.within.found.items() if place.map in self.between}
         self._lay_out()
 
     def mask(self, group: PlannedGroup) -> int:
@@ -60,18 +68,26 @@ class Model:
         ringed = sum(self.mask(group) for group in self.plan.groups if group.mode == "lbdf")
         return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
+    def _runs(self, i: int) -> Sequence[Sequence[Made]]:
+        """The steps of the group of an operator, loop by loop."""
+        name = self.flow.operators[i].name
+        group = next(group for group in self.plan.groups if name in group.nodes)
+        return sequences(body(self.flow, self.index, group.steps))
+
     def _lay_out(self) -> None:
-        """Place the maps, first fit, each from the group that makes it to the last that reads it."""
+        """Place the maps, first fit, each from the group that makes it, or a part of it, to the last that reads it, or what lies within it."""
         flow = self.flow
         owner = {i: g for g, group in enumerate(self.plan.groups) for i in bits(self.mask(group))}
         last = len(self.plan.groups)
-        lives: list[tuple[int, int, int]] = []
+        lives: dict[int, tuple[int, int]] = {}  # map that has memory of its own -> groups
         for m in sorted(self.between):
+            root = self.within.holder(m).map
             born = owner[flow.producer[m]] if flow.producer[m] >= 0 else -1
             dies = last if flow.is_output[m] or self.count else max([born, *(owner[i] for i in bits(flow.readers[m]))])
-            lives.append((born, dies, m))
+            before = lives.get(root, (born, dies))
+            lives[root] = min(born, before[0]), max(dies, before[1])
         placed: list[tuple[int, int, int, int]] = []  # (start, stop, born, dies)
-        for born, dies, m in sorted(lives, key=lambda life: (-self._lines(life[2]), life)):
+        for born, dies, m in sorted(((*life, m) for m, life in lives.items()), key=lambda life: (-self._lines(life[2]), life)):
             size = self._lines(m) * LINE // 4
             start = 0
             for other, stop, b, d in sorted(placed):
@@ -88,8 +104,11 @@ class Model:
 
     def where(self, m: int) -> str:
         """Address of a map between groups."""
-        kind = self.layouts[m].ctype
-        return f"m->maps + {self.maps[m]}" if kind == "float" else f"({kind} *)(void *)(m->maps + {self.maps[m]})"
+        kind, place = self.layouts[m].ctype, self.within.holder(m)
+        start = self.maps[place.map]
+        if kind == "float":
+            return f"m->maps + {start + place.offset}"
+        return f"({kind} *)(void *)(m->maps + {start})" + (f" + {place.offset}" if place.offset else "")
 
     # -- what is printed ---------------------------------------------------------------------------------------------------------------------
 

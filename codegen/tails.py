@@ -32,6 +32,7 @@ class Extra:
     map: int  # index into Dataflow.maps; -1: a constant
     pointer: str  # C expression, of a constant
     every: int = 1  # pixels that read the same channels, of a row
+    pitch: int = 0  # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
 
     def vector(self, address: str) -> str:
         """C expression for the vector at an address."""
@@ -44,7 +45,7 @@ class Extra:
                 raise Unsupported(f"an operand that is the same for {self.every} pixels, in a tile of others")
             return f"{pixel // self.every * channels} + {channel}"
         return {
-            "element": f"({pixel}) * {channels} + {channel}",
+            "element": f"({pixel}) * {self.pitch or channels} + {channel}",
             "channel": f"{channel}",
             "pixel": f"{pixel}",
             "row": f"({pixel}) / {self.every} * {channels} + {channel}",
@@ -218,9 +219,10 @@ def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:
     if seen is None:
         return False
     axes = permutation(call) if call.operator.kind == "Transpose" else range(len(seen.shape))
-    found = [(seen.shape[axis], seen.strides[axis]) for axis in axes]
+    strides = seen.packed.strides
+    found = [(seen.shape[axis], strides[axis]) for axis in axes]
     return len(found) == len(made.shape) and all(
-        a == b and (a == 1 or by == step) for (a, by), b, step in zip(found, made.shape, made.strides, strict=True)
+        a == b and (a == 1 or by == step) for (a, by), b, step in zip(found, made.shape, made.packed.strides, strict=True)
     )
 
 
@@ -250,18 +252,19 @@ def _extra(flow: Dataflow, lie: Sequence[Layout], i: int, index: int, m: int, fr
         packed = values.reshape(full).transpose(made.order)
         steps = [*Layout(replace(tensor, shape=full), made.order).strides]
     try:
-        reach, every = _reach([(made.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in made.order], frame.whole)
+        reach, every, pitch = _reach([(made.shape[axis], 0 if full[axis] == 1 else steps[axis]) for axis in made.order], frame.packed.whole)
     except ValueError:
         wanted = "the same, or one value a channel, a pixel or in all"
         raise Unsupported(f"{named}: found shape {list(tensor.shape)} for a result of {list(made.shape)}; accepted: {wanted}") from None
-    return Extra(name, reach, m, "" if packed is None else blob.add(packed), every)
+    return Extra(name, reach, m, "" if packed is None else blob.add(packed), every, pitch)
 
 
-def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int]:
-    """What an operand has, and `every`; `axes`: (extent, elements of the operand from one index to the next), outermost first. Raises ValueError.
+def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int, int]:
+    """What an operand has, `every` and `pitch`; `axes`: (extent, elements of the operand from one index to the next), outermost
+    first. Raises ValueError.
 
     >>> _reach([(128, 26), (12, 0), (26, 1)], Image(1, 1536, 26)), _reach([(128, 1), (312, 0)], Image(1, 128, 312))
-    (('row', 12), ('pixel', 1))
+    (('row', 12, 0), ('pixel', 1, 0))
     """
     outer, inner, left = list[tuple[int, int]](), list[tuple[int, int]](), image.channels
     for extent, step in reversed(axes):
@@ -275,16 +278,16 @@ def _reach(axes: Sequence[tuple[int, int]], image: Image) -> tuple[Reach, int]:
     channels = image.channels
     if inner == [(channels, 1)]:
         if not outer or outer == [(image.pixels, 0)]:
-            return "channel", 1
-        if outer == [(image.pixels, channels)]:
-            return "element", 1
+            return "channel", 1, 0
+        if len(outer) == 1 and outer[0][0] == image.pixels and outer[0][1] >= channels:
+            return "element", 1, 0 if outer[0][1] == channels else outer[0][1]
         if len(outer) == 2 and outer[0][1] == channels and outer[1][1] == 0:
-            return "row", outer[1][0]
+            return "row", outer[1][0], 0
     elif not inner or inner == [(channels, 0)]:
         if not outer or outer == [(image.pixels, 0)]:
-            return "one", 1
+            return "one", 1, 0
         if outer == [(image.pixels, 1)]:
-            return "element" if channels == 1 else "pixel", 1
+            return "element" if channels == 1 else "pixel", 1, 0
     raise ValueError(axes)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
+from codegen.layout import Image
 from codegen.writer import Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
@@ -27,7 +28,7 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
             key = part.size, part.missing, channels.lanes
             if key not in variants:
                 variants[key] = f"{unit.name}_{len(variants)}"
-                _tile(out, unit, window, variants[key], part, channels, source.channels)
+                _tile(out, unit, window, variants[key], part, channels, source)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, rows))
         out.all(unit.declarations())
@@ -43,8 +44,8 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 name = variants[part.size, part.missing, channels.lanes]
                 out(f"const int p = {part.first} + q * {part.size};")
-                move = f"p * {window.strides[1] * source.channels}"
-                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.channels} + c{unit.arguments('p', 'c', made.channels)});")
+                move = f"p * {window.strides[1] * source.pitch}"
+                out(f"{name}(x, from, to, {move}, w, b, y + p * {made.pitch} + c{unit.arguments('p', 'c', made.channels)});")
 
 
 def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
@@ -53,9 +54,9 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels, inputs: int) -> None:
+def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels, source: Image) -> None:
     """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
-    made = unit.images(unit.result)
+    made, inputs = unit.images(unit.result), source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     columns, per_tap = len(window.reach), inputs * channels.width
     split = window.kernel != (1, 1) or inputs > CHUNK
@@ -82,7 +83,7 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
                 if not there:
                     continue
                 with out.block(""):
-                    out(f"const float *a = x[k] + at + {reach * inputs}, *v = w + (k * {columns} + {column}) * {per_tap};")
+                    out(f"const float *a = x[k] + at + {reach * source.pitch}, *v = w + (k * {columns} + {column}) * {per_tap};")
                     chunks = -(-inputs // CHUNK)
                     length = inputs if not by_tap or chunks == 1 else -(-inputs // chunks)
                     with out.block(f"for (int left = {inputs}; left > 0; left -= {length})" if length < inputs else ""):
@@ -93,7 +94,7 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
                             for k, lanes in enumerate(channels.lanes):
                                 out(f"v{lanes} w{k} = *(const u{lanes} *)(v + {offsets[k]});")
                             for p in there:
-                                out(f"float a{p} = a[{p * window.strides[1] * inputs}];")
+                                out(f"float a{p} = a[{p * window.strides[1] * source.pitch}];")
                                 out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
                             out("a++;", f"v += {channels.width};")
                         if by_tap:

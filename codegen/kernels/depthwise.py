@@ -66,10 +66,10 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
             weights = _constants(unit, fold, channels)
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
-                move = f"p * {window.strides[1] * source.channels} + c"
+                move = f"p * {window.strides[1] * source.pitch} + c"
                 extras = unit.arguments("p", "c", made.channels)
                 name = variants[part.size, part.missing, channels.width]
-                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.channels} + c{extras});")
+                out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.pitch} + c{extras});")
 
 
 def _constants(unit: Unit, fold: Fold, channels: Channels) -> str:
@@ -102,7 +102,7 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: 
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:
-                            value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.channels})"
+                            value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.pitch})"
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))

@@ -134,7 +134,9 @@ def _concat(out: Writer, unit: Unit) -> None:
     inputs = range(len(call.operator.inputs))
     if any(call.constant) or any(unit.layouts(m).order[-1:] != (axis,) for m in (unit.result, *(unit.operand(k) for k in inputs))):
         raise unit.unsupported(f"axis {axis} of {list(call.result)}, or a constant", "feature maps side by side in their channels")
-    concatenation(out, unit, [unit.operand(k) for k in inputs])
+    maps, channels = [unit.operand(k) for k in inputs], [call.shape(k)[axis] for k in inputs]
+    firsts = accumulate((0, *channels))
+    concatenation(out, unit, [(m, first) for m, first in zip(maps, firsts, strict=False) if m not in unit.placed])
 
 
 def _softmax(out: Writer, unit: Unit) -> None:
@@ -186,7 +188,7 @@ def _split(out: Writer, unit: Unit) -> None:
     sizes = split_sizes(call)
     assert sizes is not None, "shapes are static"
     asked = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
-    separation(out, unit, unit.operand(0), list(zip(results, asked, strict=True)))
+    separation(out, unit, unit.operand(0), [(m, first) for m, first in zip(results, asked, strict=True) if m not in unit.placed])
 
 
 def _resize(out: Writer, unit: Unit) -> None:
@@ -229,7 +231,8 @@ MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
 POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"})
 WITH_TAIL = frozenset(
-    """Conv ConvTranspose Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum GlobalAveragePool Softmax LayerNormalization""".split()
+    """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum GlobalAveragePool Softmax
+    LayerNormalization""".split()
 )  # whose kernels apply a tail
 
 

@@ -17,7 +17,7 @@ def gather(out: Writer, unit: Unit, table: str, rows: int, indices: Layout, wher
         with unit.each_pixel(out, made.pixels):
             out(f"int64_t k = (int64_t)at[{_index(unit, indices)}];")
             out(f"k = k < 0 ? k + {rows} : k;", f"k = k < 0 ? 0 : k >= {rows} ? {rows - 1} : k;")
-            out(f"memcpy(y + p * {made.channels}, {table} + k * {made.channels}, {made.channels} * sizeof *y);")
+            out(f"memcpy(y + p * {made.pitch}, {table} + k * {made.channels}, {made.channels} * sizeof *y);")
 
 
 def _index(unit: Unit, indices: Layout) -> str:
@@ -42,5 +42,5 @@ def separation(out: Writer, unit: Unit, source: int, results: Sequence[tuple[int
         out.all(f"float *y{k} = {unit.address(m, 'r')};" for k, (m, _) in enumerate(results))
         with unit.each_pixel(out, read.pixels):
             for k, (m, first) in enumerate(results):
-                channels = unit.images(m).channels
-                out(f"memcpy(y{k} + p * {channels}, a + p * {read.channels} + {first}, {channels} * sizeof *a);")
+                made = unit.images(m)
+                out(f"memcpy(y{k} + p * {made.pitch}, a + p * {read.pitch} + {first}, {made.channels} * sizeof *a);")

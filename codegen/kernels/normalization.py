@@ -15,7 +15,7 @@ def softmax(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
     made = unit.images(unit.result)
     with out.kernel(unit.name), _each_pixel(out, unit, source):
-        out(f"float *to = y + p * {made.channels};")
+        out(f"float *to = y + p * {made.pitch};")
         for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
             out(f"most{lanes} = max_{lanes}(most{lanes}, *(const u{lanes} *)(from + c));")
         out(f"const float most = {_largest(unit, made.channels)};")
@@ -35,7 +35,7 @@ def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: 
     with out.kernel(unit.name):
         out(f"const float *scale = {scale};", *([f"const float *bias = {bias};"] if bias else []))
         with _each_pixel(out, unit, source):
-            out(f"float *to = y + p * {made.channels};")
+            out(f"float *to = y + p * {made.pitch};")
             for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
                 out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
             out(f"const float mean = ({_sum(unit, made.channels)}) * (1.0f / {made.channels}.0f);")
@@ -58,7 +58,7 @@ def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
             out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
         out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
         out.all(unit.finish("s", 1, pixel, channel, made.channels))
-        out("y[p] = s;")
+        out(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.apart else 'p'}] = s;")
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _each_pixel(out: Writer, unit: Unit, source: int) -> Iterator[None]:
     out.all(unit.declarations())
     out(f"float *y = {unit.address(unit.result, 'r')};")
     with unit.each_pixel(out, read.pixels):
-        out(f"const float *from = a + p * {read.channels};")
+        out(f"const float *from = a + p * {read.pitch};")
         yield
 
 

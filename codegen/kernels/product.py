@@ -43,7 +43,7 @@ def product(out: Writer, unit: Unit, a: Layout, b: Layout, sources: tuple[int, i
 
 
 def _stack(unit: Unit, a: Layout, b: Layout) -> _Stack:
-    made = unit.layouts(unit.result)
+    made = unit.layouts(unit.result).packed
     rank = len(made.shape)
     if min(len(a.shape), len(b.shape)) < 2 or made.order[-1] != rank - 1:
         raise unit.unsupported(f"{list(a.shape)} times {list(b.shape)}, axes in the order {list(made.order)}", "matrices, the last axis innermost")
@@ -91,7 +91,7 @@ def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
                     name = names[part.size, channels.lanes, _present(stack, channels)]
                     step = stack.depth * channels.width
                     out(f"const int at = from + p * {stack.y};")
-                    to, extras = f"y + at * {stack.columns} + c", unit.arguments("at", "c", stack.columns)
+                    to, extras = f"y + at * {unit.images(unit.result).pitch} + c", unit.arguments("at", "c", stack.columns)
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
                     start += step * channels.tiles
 
@@ -171,7 +171,7 @@ def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -
             for channels in unit.tiles(out, across, "t", split=False):
                 out(f"const int c = {channels.first} + t * {channels.width};")
                 extras = unit.arguments("from", "c", stack.columns)
-                out(f"{names[channels.lanes]}(x, v + c, y + from * {stack.columns} + c{extras});")
+                out(f"{names[channels.lanes]}(x, v + c, y + from * {unit.images(unit.result).pitch} + c{extras});")
 
 
 def _tile(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels, step: int) -> None:
@@ -207,7 +207,7 @@ def _store_present(out: Writer, unit: Unit, stack: _Stack, size: int, channels: 
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
                     out.all(unit.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(f"*(u{lanes} *)(y + {p * stack.y * stack.columns + at + offset}) = s;")
+                    out(f"*(u{lanes} *)(y + {p * stack.y * unit.images(unit.result).pitch + at + offset}) = s;")
                 offset += lanes
 
 

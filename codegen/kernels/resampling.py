@@ -20,7 +20,7 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
         if "rows" in row:  # not of a map of one row
             out.all(_table("int", "rows", map(str, rows[0].reshape(-1).tolist())))
         out.all(_table("float", "heights", map(number, rows[1].reshape(-1).tolist())))
-        out.all(_table("int", "columns", (str(k * read.channels) for k in columns[0].reshape(-1).tolist())))
+        out.all(_table("int", "columns", (str(k * read.pitch) for k in columns[0].reshape(-1).tolist())))
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
         out(f"const float *x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
@@ -34,19 +34,28 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
                 out(f"        s += {weight} * *(const u{lanes} *)(x[i] + columns[p * {across} + j] + c);")
                 out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(f"*(u{lanes} *)(y + p * {made.channels} + c) = s;")
+                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
 
 
 def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     made, read = unit.images(unit.result), unit.images(source)
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, f'(r / {block})')};", f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"const float *a = {unit.address(source, f'(r / {block})')};", *unit.declarations(), f"float *y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
-            out(f"const float *from = a + p / {block} * {read.channels} + {first};")
-            out(f"for (int c = 0; c < {made.channels}; c++) y[p * {made.channels} + c] = from[c * {step}];")
+            out(f"const float *from = a + p / {block} * {read.pitch} + {first};")
+            if step == 1:
+                for lanes in unit.over(out, made.channels):
+                    out(f"v{lanes} s = *(const u{lanes} *)(from + c);")
+                    out.all(unit.finish("s", lanes, "p", "c", made.channels))
+                    out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
+                return
+            with out.block(f"for (int c = 0; c < {made.channels}; c++)"):
+                out(f"float s = from[c * {step}];")
+                out.all(unit.finish("s", 1, "p", "c", made.channels))
+                out(f"y[p * {made.pitch} + c] = s;")
 
 
 def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
@@ -64,7 +73,7 @@ def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: 
         out(f"float *y = {unit.address(unit.result, 'r')};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
             for lanes in unit.over(out, outputs, split=True):
-                out(f"*(u{lanes} *)(y + p * {outputs} + c) = *(const u{lanes} *)({start} + c);")
+                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = *(const u{lanes} *)({start} + c);")
         with out.block(f"for (int k = 0; k < {tall}; k++)"):
             out(f"const int h = r + {above} - k * {fall};")
             out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
@@ -75,14 +84,14 @@ def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: 
                     out(f"const int p = q * {across} - {left} + l * {spread};")
                     out(f"if (p < 0 || p >= {made.pixels}) continue;")
                     for lanes in unit.over(out, outputs, split=True):
-                        out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
-                        out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {inputs} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
-                        out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
+                        out(f"v{lanes} s = *(const u{lanes} *)(y + p * {made.pitch} + c);")
+                        out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {read.pitch} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
+                        out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
             for lanes in unit.over(out, outputs, split=True):
-                out(f"v{lanes} s = *(const u{lanes} *)(y + p * {outputs} + c);")
+                out(f"v{lanes} s = *(const u{lanes} *)(y + p * {made.pitch} + c);")
                 out.all(unit.finish("s", lanes, "p", "c", outputs))
-                out(f"*(u{lanes} *)(y + p * {outputs} + c) = s;")
+                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

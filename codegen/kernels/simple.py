@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from codegen.kernels.unit import Unit
+from codegen.layout import Image, Layout
 from codegen.writer import Writer
 
 
 def elementwise(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a unit that is a tail and nothing else: it begins with map `source`."""
-    made = unit.images(unit.result)
-    plain = all(extra.reach in ("element", "one") for extra in unit.tail.extras)
+    read, written = unit.layouts(source), unit.layouts(unit.result)
+    made = written.packed.whole if unit.flat else unit.images(unit.result)
+    plain = not (written.apart or read.apart) and all(extra.reach in ("element", "one") and not extra.pitch for extra in unit.tail.extras)
     with out.kernel(unit.name):
         out(f"const float *a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        if plain or made.pixels == 1:
+        if plain:
             _over(out, unit, made.row, "0", made.row, split=True)
+        elif made.pixels == 1 and not (read.apart or written.apart):
+            _over(out, unit, made.channels, "0", made.channels, split=True)
         else:
             with unit.each_pixel(out, made.pixels):
-                _over(out, unit, made.channels, "p", made.channels, split=False)
+                places = [_place(unit, layout, made) if layout.apart else "" for layout in (read, written)]
+                out.all(f"const int {name} = {place};" for name, place in zip(("from", "to"), places, strict=True) if place)
+                ends = tuple(name if place else f"p * {made.channels}" for name, place in zip(("from", "to"), places, strict=True))
+                _over(out, unit, made.channels, "p", made.channels, split=False, ends=(ends[0], ends[1]))
 
 
-def _over(out: Writer, unit: Unit, count: int, pixel: str, channels: int, *, split: bool) -> None:
-    """Loops over so many elements from a pixel on."""
-    at = "c" if pixel == "0" else f"p * {channels} + c"
+def _place(unit: Unit, layout: Layout, made: Image) -> str:
+    """C expression: where pixel p begins in a map that lies within another."""
+    if unit.flat:
+        return layout.place("p", made.channels)
+    if layout.image[1:3] != made[1:3]:
+        raise unit.unsupported(f"{layout.image.pixels} pixels that lie within another map for {made.pixels}", "as many")
+    return f"p * {layout.image.pitch}"
+
+
+def _over(
+    out: Writer, unit: Unit, count: int, pixel: str, channels: int, *, split: bool, ends: tuple[str, str] = ("", "")
+) -> None:  # fmt: skip
+    """Loops over so many elements from a pixel on. `ends`: where that begins in the map and in the result, if not with their first."""
+    read, write = (f"{end} + c" if end else "c" for end in ends)
     for lanes in unit.over(out, count, split=split):
-        out(f"v{lanes} s = *(const u{lanes} *)(a + {at});")
+        out(f"v{lanes} s = *(const u{lanes} *)(a + {read});")
         out.all(unit.finish("s", lanes, pixel, "c", channels))
-        out(f"*(u{lanes} *)(y + {at}) = s;")
+        out(f"*(u{lanes} *)(y + {write}) = s;")
 
 
 def mean(out: Writer, unit: Unit, source: int) -> None:
@@ -42,7 +62,7 @@ def mean(out: Writer, unit: Unit, source: int) -> None:
             out(f"const float *a = {unit.address(source, 'h')};")
             for lanes in unit.over(out, image.channels, split=True):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
-                out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.channels} + c);")
+                out(f"for (int p = 0; p < {image.pixels}; p++) s += *(const u{lanes} *)(a + p * {image.pitch} + c);")
                 out(f"*(u{lanes} *)(y + c) += s;")
         for lanes in unit.over(out, image.channels, split=True):
             out(f"v{lanes} s = *(const u{lanes} *)(y + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
@@ -50,15 +70,13 @@ def mean(out: Writer, unit: Unit, source: int) -> None:
             out(f"*(u{lanes} *)(y + c) = s;")
 
 
-def concatenation(out: Writer, unit: Unit, sources: list[int]) -> None:
-    """The kernel of a concatenation of channels."""
+def concatenation(out: Writer, unit: Unit, sources: Sequence[tuple[int, int]]) -> None:
+    """The kernel of a concatenation of channels; `sources`: the maps that are copied, and the channel that each goes to."""
     made = unit.images(unit.result)
     with out.kernel(unit.name):
         out(f"float *y = {unit.address(unit.result, 'r')};")
-        out.all(f"const float *a{k} = {unit.address(source, 'r')};" for k, source in enumerate(sources))
+        out.all(f"const float *a{k} = {unit.address(source, 'r')};" for k, (source, _) in enumerate(sources))
         with unit.each_pixel(out, made.pixels):
-            first = 0
-            for k, source in enumerate(sources):
-                channels = unit.images(source).channels
-                out(f"memcpy(y + p * {made.channels} + {first}, a{k} + p * {channels}, {channels} * sizeof *y);")
-                first += channels
+            for k, (source, first) in enumerate(sources):
+                read = unit.images(source)
+                out(f"memcpy(y + p * {made.pitch} + {first}, a{k} + p * {read.pitch}, {read.channels} * sizeof *y);")

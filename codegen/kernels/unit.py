@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -39,6 +40,7 @@ class Unit:
     note_scratch: Callable[[int], None]
     target: Target
     blob: Blob
+    placed: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
     tile: int = 0  # of a convolution by Winograd's algorithm, which makes the whole map: results along a side; 0: it is direct
 
     @property
@@ -96,18 +98,19 @@ class Unit:
         by_row = extra.reach not in ("channel", "one") and not self.flat
         if extra.map >= 0:
             return self.address(extra.map, "r" if by_row else "0")
+        if not by_row:
+            return extra.pointer
         made = self.images(self.result)
-        row = {"element": made.row, "pixel": made.pixels}.get(extra.reach, made.row // extra.every)
-        return f"{extra.pointer} + r * {row}" if by_row else extra.pointer
+        return f"{extra.pointer} + r * { {'element': made.row, 'pixel': made.pixels}.get(extra.reach, made.row // extra.every) }"
 
     def store(self, out: Writer, pixels: int, lanes: Sequence[int], channels: int, name: str, step: int = 1) -> None:
         """The tail on a tile of sums, and the stores; `name`: C variable of the sums of a pixel and a vector, `step`: from one pixel to the next."""
-        offsets = [sum(lanes[:k]) for k in range(len(lanes))]
+        offsets, pitch = [sum(lanes[:k]) for k in range(len(lanes))], self.images(self.result).pitch
         for p in range(pixels):
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
                 out.all(self.finish(value, width, p * step, offsets[k], channels))
-                out(f"*(u{width} *)(y + {p * step * channels + offsets[k]}) = {value};")
+                out(f"*(u{width} *)(y + {p * step * pitch + offsets[k]}) = {value};")
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
         """The tail on one vector of a tile; offsets are from where the tile begins."""

@@ -30,7 +30,7 @@ def on_rows(unit: Unit, weights: np.ndarray) -> tuple[Unit, np.ndarray]:
         if behind.order[-1] != len(shape) - 1 or made.order != behind.order:
             raise unit.unsupported(f"axes in the orders {list(behind.order)} and {list(made.order)}", "one order, the last axis innermost")
         return unit, weights
-    if not behind.in_pixels or shape != (1, behind.tensor.elements):
+    if behind.apart or not behind.in_pixels or shape != (1, behind.tensor.elements):
         raise unit.unsupported(f"a view of {list(behind.shape)} as {list(shape)}", "views that keep pixels, or flatten all of them")
     weights = weights.reshape(-1, *behind.shape[1:]).transpose(0, 2, 3, 1).reshape(len(weights), -1)
     whole, layouts = Layout(replace(behind.tensor, shape=shape), (0, 1)), unit.layouts

@@ -264,7 +264,7 @@ class _Kernel:
         """Tile k of a block to v."""
         out, size, (above, before) = self.out, self.size, self.window.pads
         zeros = self.unit.blob.add(np.zeros(self.side * self.read.channels))
-        there = f"{self.unit.address(self.window.map, '(h + i)')} + at * {self.read.channels}"
+        there = f"{self.unit.address(self.window.map, '(h + i)')} + at * {self.read.pitch}"
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
         out(f"const int at = larger(p * {size} - {before}, 0);", f"const float *x[{self.side}];")
         out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
@@ -277,7 +277,7 @@ class _Kernel:
             for lanes in self.unit.over(out, channels):
                 for j in axis:
                     for i in axis:
-                        value = f"*(const u{lanes} *)(x[{i}] + {(j - left) * channels} + c)" if left <= j < right else f"SPLAT_{lanes}(0.0f)"
+                        value = f"*(const u{lanes} *)(x[{i}] + {(j - left) * self.read.pitch} + c)" if left <= j < right else f"SPLAT_{lanes}(0.0f)"
                         out(f"v{lanes} d{i}{j} = {value};")
                     out.all(inward([f"d{i}{j}" for i in axis], [f"t{i}{j}" for i in axis], lanes))
                 for i in axis:
@@ -351,7 +351,7 @@ class _Kernel:
             out(f"const int rows = smaller({self.made.rows} - h, {size});", f"float *to[{size}];")
             out.all(f"const float *{extra.name}s[{size}];" for extra in extras)
             with out.block("for (int i = 0; i < rows; i++)"):
-                out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {channels};")
+                out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {self.made.pitch};")
                 out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
             with out.block(f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"):
                 out(f"const v{lanes} shift = *(const u{lanes} *)b;")
@@ -366,7 +366,7 @@ class _Kernel:
                         for j in range(columns):
                             out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
                             out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
-                            out(f"*(u{lanes} *)(to_{i} + {j * channels}) = r{i}{j};")
+                            out(f"*(u{lanes} *)(to_{i} + {j * self.made.pitch}) = r{i}{j};")
                         out.all(f"(void)r{i}{j};" for j in range(columns, size))
         out("")
 
@@ -376,4 +376,4 @@ class _Kernel:
             return extra.pointer
         if extra.reach != "element":
             return self.unit.address(extra.map, "0")
-        return f"{self.unit.address(extra.map, '(h + i)')} + p * {self.made.channels}"
+        return f"{self.unit.address(extra.map, '(h + i)')} + p * {extra.pitch or self.made.channels}"

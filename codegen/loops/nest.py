@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from math import prod
 import numpy as np
 
 from codegen.blob import Blob
-from codegen.layout import CTYPES, Layout
+from codegen.layout import CTYPES, Layout, alike
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import Span, row_axis
@@ -62,7 +63,7 @@ class Array:
             return 0
         if self.shape != self.layout.shape and self.layout.onnx and not self.slots:
             return _steps(self.shape)[axis]
-        mine, behind = next(part for part in _parts(self.shape, self.layout.shape) if axis in part[0])
+        mine, behind = next(part for part in alike(self.shape, self.layout.shape) if axis in part[0])
         if len(behind) != 1:
             return None
         within = _steps([self.shape[k] for k in mine])[mine.index(axis)]
@@ -73,7 +74,7 @@ class Array:
     def behind(self, index: Sequence[str]) -> list[str]:
         """The index of the same element in the map behind a view."""
         found = ["0"] * len(self.layout.shape)
-        for mine, behind in _parts(self.shape, self.layout.shape):
+        for mine, behind in alike(self.shape, self.layout.shape):
             flat = _flat([index[k] for k in mine], [self.shape[k] for k in mine])
             extents = [self.layout.shape[k] for k in behind]
             for k, extent, step in zip(behind, extents, _steps(extents), strict=True):
@@ -95,22 +96,6 @@ def _flat(index: Sequence[str], shape: Sequence[int]) -> str:
     return _sum((i, step) for i, step in zip(index, _steps(shape), strict=True))
 
 
-def _parts(a: Sequence[int], b: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Axes of two shapes of as many elements that stand for one another, without those of one element.
-
-    >>> _parts((1, 112, 56), (28, 4, 56))
-    [([1], [0, 1]), ([2], [2])]
-    """
-    found: list[tuple[list[int], list[int]]] = []
-    left, right = ([k for k, extent in enumerate(shape) if extent != 1] for shape in (a, b))
-    while left and right:
-        mine, other = [left.pop(0)], [right.pop(0)]
-        while (sizes := (prod(a[k] for k in mine), prod(b[k] for k in other)))[0] != sizes[1]:
-            (mine if sizes[0] < sizes[1] else other).append((left if sizes[0] < sizes[1] else right).pop(0))
-        found.append((mine, other))
-    return found
-
-
 def _sum(terms: Iterator[tuple[str, int]]) -> str:
     """Sum of products in C."""
     found = [f"({i}) * {step}" if step != 1 else f"({i})" for i, step in terms if i != "0" and step]
@@ -126,9 +111,10 @@ class Nest:
 
     def __init__(
         self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, *,
-        whole: bool, threads: int, lanes: int = 0,
+        whole: bool, threads: int, lanes: int = 0, placed: AbstractSet[int] = frozenset(),
     ) -> None:  # fmt: skip
         self.out, self.call, self.blob, self.whole = out, call, blob, whole
+        self.placed = placed  # inputs of a Concat, or results of a Split, that are where they belong
         self.lanes = lanes  # floats of a vector; 0: elements are reached one by one, by `Array.at`
         self.results = results
         self.maps = operands

@@ -57,7 +57,7 @@ class Arrays(NamedTuple):
 def arrays(case: Case, seed: int = 0) -> Arrays:
     rng = np.random.default_rng(seed)
     inputs = case.read.channels
-    shapes = [case.read, case.made, (case.channels, inputs, 3, 3), (case.channels,), (case.channels,)]
+    shapes = [case.read[:3], case.made[:3], (case.channels, inputs, 3, 3), (case.channels,), (case.channels,)]
     found = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     found[2] /= np.float32(np.sqrt(9 * inputs))
     return Arrays(*found)
@@ -68,7 +68,7 @@ def reference(case: Case, given: Arrays) -> np.ndarray:
     x, other, weights, bias, scale = (values.astype(np.float64) for values in given)
     above, left, below, right = case.pads
     padded = np.pad(x, ((above, below), (left, right), (0, 0)))
-    rows, pixels, _ = case.made
+    rows, pixels, _ = case.made[:3]
     y = bias + sum(padded[i : i + rows, j : j + pixels] @ weights[:, :, i, j].T for i in range(3) for j in range(3))
     for kind in case.tail:
         y = {"Add": y + other, "Mul": y * scale, "Relu": np.maximum(y, 0), "Sigmoid": 1 / (1 + np.exp(-y))}[kind]
@@ -149,7 +149,7 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     assert (scratch[max(floats) :] == 7.0).all(), "the kernel wrote outside its scratch memory"
     assert np.array_equal(maps[case.made.elements :], given.other.reshape(-1)), "the kernel wrote outside its map"
     expected = reference(case, given)
-    return float(np.abs(maps[: case.made.elements].reshape(case.made) - expected).max() / np.abs(expected).max())
+    return float(np.abs(maps[: case.made.elements].reshape(case.made[:3]) - expected).max() / np.abs(expected).max())
 
 
 # -- results ---------------------------------------------------------------------------------------------------------------------------------

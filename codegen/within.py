@@ -1,0 +1,261 @@
+"""Maps that lie within others, so that nobody copies them: what Transpose, Slice, Split and Gather by one index make of a map, and parts of a Concat.
+
+The first are there already: who reads them reads the map they come from, through strides. The others are written where the Concat wants them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import NamedTuple
+
+from codegen.kernels.heads import HEADS, ON_IMAGES
+from codegen.layout import Layout
+from codegen.source import Unsupported
+from codegen.units import Made
+from lfopt.ir import Tensor, row_axis
+from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops.parameters import permutation, slice_steps, split_sizes
+
+MOVING = frozenset("Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Split Tile Transpose".split())  # that copy in any case, from anywhere
+Runs = Sequence[Sequence[Made]]
+
+
+class Within(NamedTuple):
+    """Where a map lies."""
+
+    map: int  # that holds it, and lies by itself
+    offset: int = 0  # elements
+    there: bool = False  # before its operator would copy it
+    joined: bool = False  # where a Concat that reads it would copy it to
+
+
+@dataclass(frozen=True)
+class Lodgings:
+    """The maps that lie within others, found one by one. `lie` is changed to say how."""
+
+    flow: Dataflow
+    lie: list[Layout]
+    between: AbstractSet[int]  # maps that lie in memory as a whole
+    runs: Callable[[int], Runs]  # the steps of the group of an operator, where maps lie in rings
+    found: dict[int, Within] = field(default_factory=dict[int, Within])
+
+    def fill(self) -> None:
+        """Find all. Concats come first, the last of them before those that it joins again."""
+        for i in reversed(range(len(self.flow))):
+            if self.flow.operators[i].kind == "Concat" and self.flow.calls[i].result_tensors[0].quantization is None:
+                self._join(i)
+        for i in range(len(self.flow)):
+            self._look_through(i)
+
+    def holder(self, m: int) -> Within:
+        """Where a map lies."""
+        return self.found.get(m, Within(m))
+
+    def idle(self, i: int) -> bool:
+        """Whether nothing is left to do for an operator."""
+        return len(self.placed(i)) == (
+            len(self.flow.calls[i].operator.inputs) if self.flow.operators[i].kind == "Concat" else len(self.flow.results[i])
+        )
+
+    def placed(self, i: int) -> set[int]:
+        """Operands of a Concat, or results of others, that are where the operator would copy them."""
+        if self.flow.operators[i].kind == "Concat":
+            return {o.map for o in self.flow.operands[i] if self.holder(o.map).joined}
+        return {m for m in self.flow.results[i] if self.holder(m).there}
+
+    # -- there already -----------------------------------------------------------------------------------------------------------------------
+
+    def _look_through(self, i: int) -> None:
+        """Lodge what an operator makes in what it reads."""
+        flow, call = self.flow, self.flow.calls[i]
+        for m, layout, offset in seen_through(flow, self.lie, i):
+            source = flow.operands[i][0].map
+            base, alike = self.holder(source), call.result_tensors[0].quantization == flow.maps[source].quantization
+            if m in self.found or flow.is_output[m] or not flow.maps[m].elements or base.map not in self.between or not alike:
+                continue
+            if layout.sequence == self.lie[m].sequence and (not layout.apart or _read(flow, m, layout)):
+                self.found[m] = Within(base.map, base.offset + offset, there=True)
+                self.lie[m] = layout
+
+    # -- parts of a Concat -------------------------------------------------------------------------------------------------------------------
+
+    def _join(self, i: int) -> None:
+        """Lodge what a Concat reads, and nobody else does, in what it makes."""
+        flow, call, (made,) = self.flow, self.flow.calls[i], self.flow.results[i]
+        layout, base, start = self.lie[made], self.holder(made), 0
+        axis, maps = call.attribute("axis", 0) % len(call.result), {o.input: o.map for o in flow.operands[i]}
+        for index in range(len(call.operator.inputs)):
+            m, first = maps.get(index, -1), base.offset + start * layout.strides[axis]
+            start += call.shape(index)[axis]
+            if m < 0 or not self._is_free(m, i) or [*maps.values()].count(m) > 1:
+                continue
+            place = _spaced(_required(call, index), layout.order, layout.strides).seen(flow.maps[m])
+            if place is None or not self._can_write(m, place):
+                continue
+            place = self._usual(m, place)
+            moved = m in self.between or axis == row_axis(call.result) or place.sequence != self.lie[m].sequence
+            if base.map in self.between or not (moved or not _in_turn(flow, self.runs(i), m, base.map)):
+                self.found[m] = Within(base.map, first, joined=True)
+                self.lie[m] = place
+                self._turn(m)
+
+    def _is_free(self, m: int, reader: int) -> bool:
+        """Whether a map can lie anywhere for all but one reader."""
+        flow = self.flow
+        alone = flow.readers[m] == 1 << reader and not flow.is_output[m]
+        return alone and m not in self.found and flow.producer[m] >= 0 and flow.maps[m].elements > 0
+
+    def _usual(self, m: int, place: Layout) -> Layout:
+        """The same place, with axes of one element where the map has them."""
+        return Layout(place.tensor, self.lie[m].order, place.apart) if place.sequence == self.lie[m].sequence else place
+
+    def _can_write(self, m: int, place: Layout) -> bool:
+        """Whether the operator that makes a map writes it there as well as anywhere."""
+        maker = self.flow.operators[self.flow.producer[m]].kind
+        return (place.sequence == self.lie[m].sequence or maker == "Transpose") and (not place.apart or _written(self.flow, m, place))
+
+    def _turn(self, m: int) -> None:
+        """Where a Transpose makes a part, let what it reads lie there already, as it wants it."""
+        flow, i, base = self.flow, self.flow.producer[m], self.found[m]
+        if flow.operators[i].kind != "Transpose" or base.map not in self.between:
+            return
+        source, place, axes = flow.operands[i][0].map, self.lie[m], permutation(flow.calls[i])
+        steps = [0] * len(axes)
+        for k, axis in enumerate(axes):
+            steps[axis] = place.strides[k]
+        before = _spaced(_required(flow.calls[i], 0), [axes[k] for k in place.order], steps).seen(flow.maps[source])
+        if before is not None and self._is_free(source, i) and self._can_write(source, before):
+            before = self._usual(source, before)
+            self.found[source], self.found[m] = Within(base.map, base.offset), base._replace(there=True)
+            self.lie[source] = before
+            self._turn(source)
+
+
+def even(layout: Layout) -> bool:
+    """Whether all pixels lie equally far apart."""
+    try:
+        return layout.whole.channels > 0 and layout.extents.rows > 0
+    except Unsupported:
+        return False
+
+
+def _spaced(tensor: Tensor, order: Sequence[int], steps: Sequence[int]) -> Layout:
+    """The layout with these strides; with none of its own where the elements lie side by side."""
+    side_by_side = Layout(tensor, tuple(order))
+    same = all(a == b or extent == 1 for a, b, extent in zip(side_by_side.strides, steps, tensor.shape, strict=True))
+    return side_by_side if same else Layout(tensor, tuple(order), tuple(steps))
+
+
+def _required(call: Call, index: int) -> Tensor:
+    tensor = call.tensors[index]
+    assert tensor is not None, "a map is not an absent operand"
+    return tensor
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def seen_through(flow: Dataflow, lie: Sequence[Layout], i: int) -> list[tuple[int, Layout, int]]:
+    """The results of an operator that are a map in another order or a part of it: (map, how it lies in what is read, elements before its first)."""
+    call, kind = flow.calls[i], flow.operators[i].kind
+    if kind not in THROUGH or [o.input for o in flow.operands[i]] != [0]:
+        return []
+    whole = lie[flow.operands[i][0].map].seen(_required(call, 0))
+    return [] if whole is None else [(m, *found) for m, found in zip(flow.results[i], THROUGH[kind](call, whole), strict=False)]
+
+
+Seen = Sequence[tuple[Layout, int]]
+
+
+def _transposed(call: Call, whole: Layout) -> Seen:
+    return [(whole.permuted(permutation(call), call.result_tensors[0]), 0)]
+
+
+def _split(call: Call, whole: Layout) -> Seen:
+    axis, sizes = call.attribute("axis", 0) % len(whole.shape), split_sizes(call)
+    assert sizes is not None, "shapes are static"
+    firsts = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]
+    parts = zip(call.result_tensors, firsts, strict=True)
+    return [(_spaced(tensor, whole.order, whole.strides), first * whole.strides[axis]) for tensor, first in parts]
+
+
+def _sliced(call: Call, whole: Layout) -> Seen:
+    moves = slice_steps(call)
+    if moves is None or any(step < 0 for _, step in moves):
+        return []
+    steps = [by * step for by, (_, step) in zip(whole.strides, moves, strict=True)]
+    return [(_spaced(call.result_tensors[0], whole.order, steps), sum(by * first for by, (first, _) in zip(whole.strides, moves, strict=True)))]
+
+
+def _taken(call: Call, whole: Layout) -> Seen:
+    axis, index = call.attribute("axis", 0) % len(whole.shape), call.values[1]
+    if index is None or index.size != 1 or not -whole.shape[axis] <= index.item() < whole.shape[axis]:
+        return []
+    ones = index.ndim  # axes that stand in the place of the one that is gone
+    moved = {k: k if k < axis else k - 1 + ones for k in whole.order if k != axis}
+    steps = [0] * len(call.result)
+    for k, to in moved.items():
+        steps[to] = whole.strides[k]
+    place = int(index.item()) % whole.shape[axis]
+    return [(_spaced(call.result_tensors[0], (*range(axis, axis + ones), *moved.values()), steps), place * whole.strides[axis])]
+
+
+THROUGH: dict[str, Callable[[Call, Layout], Seen]] = {"Gather": _taken, "Slice": _sliced, "Split": _split, "Transpose": _transposed}
+
+
+def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
+    """Whether all who read a map can do so where its elements lie apart, as well as they could read a copy."""
+    for i in bits(flow.readers[m]):
+        call, maps, elementwise = flow.calls[i], flow.operands[i], flow.specs[i].elementwise
+        kind = call.operator.kind
+        for seen in (layout.seen(_required(call, operand.input)) for operand in maps if operand.map == m):
+            if seen is None or not (call.result_tensors[0].quantization is layout.tensor.quantization is None):
+                return False
+            anyhow = kind in MOVING or (kind == "MatMul" and len(maps) == 2) or (elementwise and len(maps) == 1)
+            if (elementwise and seen.shape != call.result) or not (anyhow or ((elementwise or kind in HEADS) and even(seen))):
+                return False
+    return True
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _written(flow: Dataflow, m: int, layout: Layout) -> bool:
+    """Whether all that may be one kernel with the operator that makes a map, down to its head, has the shape of the map, and can write it apart."""
+    i = flow.producer[m]
+    kind, rank = flow.operators[i].kind, len(layout.shape)
+    if not flow.specs[i].elementwise:
+        return kind != "Transpose" and (even(layout) or kind not in HEADS or (kind in ON_IMAGES and rank != 4))
+    for operand in flow.operands[i]:
+        other = flow.maps[operand.map]
+        if other.elements != layout.tensor.elements:
+            continue
+        if other.shape != layout.shape or flow.calls[i].shape(operand.input) != layout.shape:
+            return False
+        if flow.producer[operand.map] >= 0 and flow.readers[operand.map] == 1 << i and not _written(flow, operand.map, layout):
+            return False
+    return True
+
+
+def _in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
+    """Whether, wherever rows of a part are made, the same rows of the map that shall hold it are made next, before anybody reads others."""
+    maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
+    for run in runs:
+        rows: tuple[object, ...] | None = None
+        for step in run:
+            if step.operator == maker:
+                if rows is not None:
+                    return False
+                rows = step[1:]
+            elif step.operator == joins:
+                if rows != step[1:]:
+                    return False
+                rows = None
+            elif rows is not None and read >> step.operator & 1:
+                return False
+        if rows is not None:
+            return False
+    return True
