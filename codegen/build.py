@@ -70,11 +70,18 @@ def _rendered(template: Path, source: CSource) -> bytes:
         "program": program_name(source),
         "target": source.target,
         "arena_bytes": f"{source.arena_bytes:,}",
+        "arenas": _arenas(source),
         "context_bytes": f"{source.context_bytes:,}",
     }
     text = template.read_text(encoding="utf-8")
     text = re.sub(r"@(\w+)@", lambda found: values[found[1]], text)
     return re.sub(r"\bNAME(?=_|\b)", source.name, text).encode()
+
+
+def _arenas(source: CSource) -> str:
+    if source.arenas == 1:
+        return "the arena that the fusion groups run in, as the plan says"
+    return f"the {source.arenas} arenas that the fusion groups run in: one of each thread, as large as the plan says"
 
 
 def _model_sources(source: CSource) -> list[str]:

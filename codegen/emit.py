@@ -1,7 +1,7 @@
 """A plan as C: one function per fusion group (see `codegen.group`), what runs them, and what holds their memory.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the rows), and they wait for one another after
-every operator.
+every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `codegen.shares`).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Printer:
     def __init__(self, model: Model, *, embed: bool, profile: bool) -> None:
         self.model, self.embed, self.profile = model, embed, profile
         self.name = identifier(model.plan.model.name)
-        self.arena = max((group.buffer_bytes for group in model.plan.groups), default=0)
+        self.arena = max((group.buffer_bytes for group in model.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
         self.counted = Counted(model.plan, model.graph, model.flow, model.blob, dram, 4 * model.size) if model.count else None
@@ -112,7 +112,9 @@ class _Printer:
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags = (*model.target.flags, *(["-pthread"] if model.target.threads > 1 else []))
-        return CSource(self.name, model.target.name, flags, found, self.arena, self._context_bytes, model.loops)
+        return CSource(
+            self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, model.loops, self._arenas, model.together
+        )  # fmt: skip
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
@@ -173,6 +175,8 @@ class _Printer:
             head.all(_template("dots.h").splitlines() if self.model.target.dots else ())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
         head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */", "};", "")
+        if self._arenas > 1:
+            head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
         network = Writer()
         with network.block("static void network(const context *m, const void *const *inputs, void *const *outputs)"):
             network("(void)inputs, (void)outputs;")
@@ -196,7 +200,16 @@ class _Printer:
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
     @property
+    def _arenas(self) -> int:
+        return self.model.target.threads if self.model.apart else 1
+
+    @property
+    def _arena_bytes(self) -> int:
+        return self.arena * self._arenas
+
+    @property
     def _arena_lines(self) -> int:
+        """Of one thread."""
         return -(-self.arena * (self.counted.scale if self.counted else 1) // LINE)
 
     @property
@@ -206,7 +219,7 @@ class _Printer:
 
     @property
     def _context_bytes(self) -> int:
-        lines = 2 + self._arena_lines + self._scratch_lines * self.model.target.threads + self._time_lines
+        lines = 1 + (1 + self._arena_lines) * self._arenas + self._scratch_lines * self.model.target.threads + self._time_lines
         return HEAD + 4 * self.model.size + lines * LINE
 
     @property
@@ -217,11 +230,11 @@ class _Printer:
         """The functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
         before = HEAD + 4 * self.model.size
-        after = before + LINE + self._arena_lines * LINE
+        after = before + (1 + self._arena_lines) * self._arenas * LINE
         if self.embed:
             out(f"extern const uint64_t {name}_weights[];", "")
         out(f"size_t {name}_context_bytes(void) {{ return {self._context_bytes}; }}")
-        out(f"size_t {name}_arena_bytes(void) {{ return {self.arena}; }}")
+        out(f"size_t {name}_arena_bytes(void) {{ return {self._arena_bytes}; }}")
         out(f"size_t {name}_weights_bytes(void) {{ return {0 if self.embed else len(weights)}; }}")
         out(f"uint64_t {name}_weights_hash(void) {{ return UINT64_C({digest(weights)}); }}", "")
         with out.block(f"int {name}_init({name}_context *m, const void *weights)"):
@@ -237,7 +250,10 @@ class _Printer:
                 out("shared->chip = (struct chip *)(void *)shared->scratch;")
             if self.profile:
                 out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
-            out("*m->before = *m->after = CANARY;", "return 0;")
+            out("*m->before = *m->after = CANARY;")
+            if self._arenas > 1:
+                out("for (int k = 1; k < THREADS; k++) *canary(shared, k) = CANARY;")
+            out("return 0;")
         out("", f"typedef char context_fits[sizeof(struct {name}_context) <= {HEAD} ? 1 : -1];")
         if self.counted:
             out("", f"uint64_t {name}_dram_bytes(const {name}_context *m, int kind) {{ return m->shared.chip->bytes[kind]; }}")

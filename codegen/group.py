@@ -2,12 +2,12 @@
 
 A group in mode lbdf follows the plan's loops, with the plan's rings in the arena. Maps that it loads or stores are read and written where they lie
 between groups: on a CPU the cache moves them. Groups in other modes run operator by operator on whole maps, and so do groups of one unit, which have
-no use for rings.
+no use for rings. Several threads make every row of a group with rings together, or each makes rows of the sinks alone (see `codegen.shares`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -21,6 +21,7 @@ from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.model import Model
+from codegen.shares import Shares, shares
 from codegen.source import Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import Body, Made, body, chained, sequences, units
@@ -37,6 +38,7 @@ class Group:
     def __init__(self, model: Model, group: PlannedGroup) -> None:
         self.model, self.group = model, group
         self.whole = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
+        self.shares: Shares | None = None  # what each thread makes, where they do not share every row
         self.rings = {place.name: place for place in self.group.places}
         self.made: dict[int, list[tuple[str, Calls]]] = {}  # functions of each unit
 
@@ -55,15 +57,29 @@ class Group:
         if not self.whole:
             steps = body(flow, model.index, group.steps)
             found = units(flow, model.layouts, mask, sequences(steps), whole=False)
+            self.shares = self._shares(found)
             self.made = {head: self._unit(operators) for head, operators in found.items()}
         name = f"group_{group.id}"
         with model.functions.block(f"static void {name}(const context *m)"):
             if any(self.made.values()):
-                self._steps(steps, found, 0)
+                for stage in self.shares.stages if self.shares else ((steps,),):
+                    self._stage(stage, found)
             else:
                 model.functions("(void)m; /* all that it makes is there */")
         model.functions("")
         return f"{name}(m);"
+
+    def _shares(self, found: Mapping[int, tuple[int, ...]]) -> Shares | None:
+        """What each thread makes of the group; None: they share every row."""
+        model, group = self.model, self.group
+        if model.target.threads == 1:
+            return None
+        made = shares(model, group, found)
+        if isinstance(made, str):
+            model.together[group.id] = made
+            return None
+        model.apart = True
+        return made
 
     # -- functions ---------------------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +120,7 @@ class Group:
         read = model.layouts[flow.operands[head][0].map] if flow.operands[head] else None
         tile = winograd_tile(flow.calls[head], read, made, model.target) if self.whole and read else 0
         once = flat or tile > 0 or made.image.rows == 1
-        unit = replace(self._unit_of(head, after, result, lies, flat=flat, shared=once or not self.whole), tile=tile)
+        unit = replace(self._unit_of(head, after, result, lies, flat=flat, shared=self._together(head, once=once)), tile=tile)
         if alone:
             elementwise(model.functions, unit, start)
         else:
@@ -117,9 +133,13 @@ class Group:
         result, lies = flow.results[i][0], model.layouts.__getitem__
         flat = self.whole and (flow.specs[i].elementwise or is_pointwise(flow.calls[i]))
         once = flat or lies(result).extents.rows == 1
-        unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=once or not self.whole)
+        unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=self._together(i, once=once))
         quantized(model.functions, unit)
         return unit.name, "once" if once else "rows"
+
+    def _together(self, i: int, *, once: bool) -> bool:
+        """Whether threads make together what one call of an operator's function makes."""
+        return not (self.shares and i in self.shares.alone) and (once or not self.whole)
 
     def _unit_of(self, head: int, after: Tail, result: int, lies: Callable[[int], Layout], *, flat: bool, shared: bool) -> Unit:
         model, address = self.model, self._address(lies, flat=flat)
@@ -195,9 +215,10 @@ class Group:
         out(f"/* {label}, as plain loops */")
         with out.kernel(name):
             target = model.target
+            threads = 1 if self.shares and i in self.shares.alone else target.threads
             placed = model.within.placed(i)
             there = {o.input for o in flow.operands[i] if o.map in placed} | {k for k, m in enumerate(flow.results[i]) if m in placed}
-            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=target.threads, lanes=target.lanes[0], placed=there))
+            loops(Nest(out, call, operands, results, model.blob, whole=once, threads=threads, lanes=target.lanes[0], placed=there))
         model.loops[operator.name] = reason
         return name, "once" if once else "rows"
 
@@ -208,11 +229,22 @@ class Group:
         held = model.within.holder(m)
         place = self.rings.get(model.flow.maps[held.map].name, UNREAD)
         size = np.dtype(layout.tensor.dtype).itemsize
-        start = place.address // size + held.offset
-        pointer = f"m->arena + {start}" if layout.ctype == "float" else f"({layout.ctype} *)(void *)m->arena + {start}"
+        arena, start = "m->rings" if self.shares and held.map not in self.shares.common else "m->arena", place.address // size + held.offset
+        pointer = f"{arena if layout.ctype == 'float' else f'({layout.ctype} *)(void *){arena}'} + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
 
     # -- schedule ----------------------------------------------------------------------------------------------------------------------------
+
+    def _stage(self, bodies: Sequence[Body], members: Mapping[int, tuple[int, ...]]) -> None:
+        """One body for all threads, who wait for one another after every operator; or one for each thread."""
+        out = self.model.functions
+        if len(bodies) == 1:
+            self._steps(bodies[0], members, 0)
+            return
+        for k, steps in enumerate(bodies):
+            with out.block(f"if (m->me == {k})"):
+                self._steps(steps, members, 0)
+        out("SYNC();")
 
     def _steps(self, steps: Body, members: Mapping[int, tuple[int, ...]], depth: int) -> None:
         out = self.model.functions
@@ -238,5 +270,5 @@ class Group:
             out(f"for (int r = FIRST({rows}); r < STOP({rows}); r++) {name}(m, r);")
         else:
             out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) {name}(m, r);")
-        if threads > 1:
+        if threads > 1 and not (self.shares and step.operator in self.shares.alone):
             out("SYNC();")

@@ -17,7 +17,7 @@ extern const int NAME_input_count, NAME_output_count;
 extern const NAME_tensor NAME_inputs[], NAME_outputs[];
 
 size_t NAME_context_bytes(void); /* memory of one caller, to be aligned to 64 bytes */
-size_t NAME_arena_bytes(void);   /* of which: the buffer that fusion groups run in */
+size_t NAME_arena_bytes(void);   /* of which: the buffer that fusion groups run in, or one of each thread */
 size_t NAME_weights_bytes(void); /* of the file of weights; 0 where they are linked in */
 uint64_t NAME_weights_hash(void);
 

@@ -30,6 +30,8 @@ class Model:
         self.functions = Writer()
         self.scratch = 0  # floats of each thread
         self.loops: dict[str, str] = {}  # operators that no fast kernel knows, and why
+        self.together: dict[int, str] = {}  # groups with rings whose every row all threads make together, and why
+        self.apart = False  # whether in some group every thread makes rows of its own, in an arena of its own
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats of all of them
         if count:

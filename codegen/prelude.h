@@ -186,6 +186,34 @@ INLINE v16 erf_16(v16 x)
 }
 #endif
 
+/* log(1 + z) = 2 artanh(z / (2 + z)), by its series to the 13th power; tanh(log(1 + e)) = n / (n + 2), n = e (e + 2). */
+#define SMOOTH(N)                                                                            \
+    INLINE v##N softplus_##N(v##N x)                                                         \
+    {                                                                                        \
+        const v##N z = exp_##N(-abs_##N(x)), s = z / (SPLAT_##N(2.0f) + z), t = s * s;       \
+        v##N p = t * SPLAT_##N(2.0f / 13) + SPLAT_##N(2.0f / 11);                            \
+        p = p * t + SPLAT_##N(2.0f / 9);                                                     \
+        p = p * t + SPLAT_##N(2.0f / 7);                                                     \
+        p = p * t + SPLAT_##N(2.0f / 5);                                                     \
+        p = p * t + SPLAT_##N(2.0f / 3);                                                     \
+        return max_##N(x, SPLAT_##N(0.0f)) + s * (p * t + SPLAT_##N(2.0f));                  \
+    }                                                                                        \
+    INLINE v##N mish_##N(v##N x)                                                             \
+    {                                                                                        \
+        const v##N e = exp_##N(min_##N(x, SPLAT_##N(20.0f))), n = e * (e + SPLAT_##N(2.0f)); \
+        return x * (n / (n + SPLAT_##N(2.0f)));                                              \
+    }
+SMOOTH(1)
+#if LANES > 1
+SMOOTH(4)
+#endif
+#if LANES > 4
+SMOOTH(8)
+#endif
+#if LANES > 8
+SMOOTH(16)
+#endif
+
 #define CANARY UINT64_C(0x5ca1ab1eb01dface)
 
 /* What a thread knows. All threads run the same code; each makes its share, and they wait for one another where operators end. */
@@ -200,6 +228,9 @@ typedef struct {
     struct chip *chip; /* of code that counts */
     double *times;     /* of groups, where those are taken */
     int me; /* 0 .. THREADS - 1 */
+#if THREADS > 1
+    float *rings; /* the arena of this thread alone, where it has one */
+#endif
 } context;
 
 #if THREADS > 1

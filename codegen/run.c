@@ -1,3 +1,8 @@
+#ifdef ARENA
+/* Before the arena of thread k. */
+static uint64_t *canary(const context *shared, int k) { return (uint64_t *)(void *)(shared->arena + (size_t)k * ARENA - 16); }
+#endif
+
 #if THREADS > 1
 typedef struct {
     context own;
@@ -52,6 +57,9 @@ int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
         workers[k].own.crew = &all;
         workers[k].own.me = k;
         workers[k].own.scratch += (size_t)k * SCRATCH;
+#ifdef ARENA
+        workers[k].own.rings = workers[k].own.arena + (size_t)k * ARENA;
+#endif
     }
     int made = 1;
     while (made < THREADS && begin(&threads[made], &workers[made]) == 0) made++;
@@ -64,6 +72,10 @@ int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
 #endif
 #ifdef RANK
     if (m->shared.chip->missing || m->shared.chip->overrun) return 4;
+#endif
+#ifdef ARENA
+    for (int k = 1; k < THREADS; k++)
+        if (*canary(&m->shared, k) != CANARY) return 2;
 #endif
     return *m->before != CANARY || *m->after != CANARY ? 2 : 0;
 }

@@ -20,6 +20,8 @@ class CSource:
     target: str  # avx512, avx2, neon, c99
     flags: tuple[str, ...]  # of the compiler for this target, without -I and -o
     files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
-    arena_bytes: int  # the buffer that fusion groups run in, as the plan says
+    arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread
     context_bytes: int  # memory of one caller, the arena included
     loops: Mapping[str, str] = field(default_factory=dict[str, str])  # operators printed as plain loops, and why no faster kernel took them
+    arenas: int = 1
+    together: Mapping[int, str] = field(default_factory=dict[int, str])  # groups with rings that threads do not cut among them (see codegen.shares)

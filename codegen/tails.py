@@ -130,6 +130,8 @@ UNARY: dict[str, Callable[[Call, str], str]] = {
     "HardSigmoid": lambda call, x: _hard_sigmoid(x, call.attribute("alpha", 0.2), call.attribute("beta", 0.5)),
     "HardSwish": lambda _, x: f"{x} * {_hard_sigmoid(x, 1 / 6, 0.5)}",
     "Swish": lambda call, x: f"{x} * sigmoid_@({x} * {_splat(call.attribute('alpha', 1.0))})",
+    "Softplus": lambda _, x: f"softplus_@({x})",
+    "Mish": lambda _, x: f"mish_@({x})",
     "LeakyRelu": lambda call, x: _leaky(x, _splat(call.attribute("alpha", 0.01))),
     "Gelu": _gelu,
     "Sqrt": lambda _, x: f"sqrt_@({x})",

@@ -97,7 +97,7 @@ class Lodgings:
                 continue
             place = self._usual(m, place)
             moved = m in self.between or axis == row_axis(call.result) or place.sequence != self.lie[m].sequence
-            if base.map in self.between or not (moved or not _in_turn(flow, self.runs(i), m, base.map)):
+            if base.map in self.between or not (moved or not in_turn(flow, self.runs(i), m, base.map)):
                 self.found[m] = Within(base.map, first, joined=True)
                 self.lie[m] = place
                 self._turn(m)
@@ -240,7 +240,7 @@ def _written(flow: Dataflow, m: int, layout: Layout) -> bool:
     return True
 
 
-def _in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
+def in_turn(flow: Dataflow, runs: Runs, part: int, ring: int) -> bool:
     """Whether, wherever rows of a part are made, the same rows of the map that shall hold it are made next, before anybody reads others."""
     maker, joins, read = flow.producer[part], flow.producer[ring], flow.readers[ring]
     for run in runs:

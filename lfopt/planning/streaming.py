@@ -6,7 +6,7 @@ as a rule all rows. The group then runs once per frame, on those parts of its op
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lfopt.ir import (
@@ -203,7 +203,8 @@ class Walk:
     """The demand-driven order: rows of the sinks in turn, each after the rows that it needs.
 
     `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame. `band_rows`: rows of a
-    sink that come next. If more than one, an operator makes in one step whatever it is asked for.
+    sink that come next. If more than one, an operator makes in one step whatever it is asked for. `rows`: of each operator, where that is not all
+    that the frame has.
     """
 
     def __init__(
@@ -215,10 +216,11 @@ class Walk:
         places: dict[str, int],
         resident: frozenset[str],
         band_rows: int = 1,
+        rows: Mapping[int, Span] | None = None,
     ) -> None:
         flow = group.flow
         self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
-        rows = {i: row_span(frame) if frame else (0, flow.heights[i]) for i in group.members}
+        rows = rows or {i: row_span(frame) if frame else (0, flow.heights[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
         self.heights = {i: stop for i, (_, stop) in rows.items()}
         spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
@@ -235,10 +237,10 @@ class Walk:
 
     def turns(self) -> Iterator[list[Step]]:
         """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
-        done, heights = self.done, self.heights
+        done, heights, of = self.done, self.heights, self.flow.heights
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / heights[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
+            rows, sink = min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
             self._produce(sink, rows)
             yield self.steps
             self.steps = []

@@ -7,6 +7,7 @@ import multiprocessing
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,14 @@ def test_codegen_writes_what_make_needs(here, printed: list, plan: Path, tmp_pat
     names = {path.name for path in (tmp_path / "c").iterdir()}
     assert names == {"model.c", "model.h", "weights.bin", "main.c", "npy.c", "npy.h", "Makefile", "README.md"}
     assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B" in done.stdout
+
+
+def test_codegen_says_what_threads_do(here, printed: list, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut = replace(twice(), arena_bytes=384, context_bytes=464, arenas=2, together={3: "its maps have one row", 5: "its maps have one row"})
+    monkeypatch.setattr(command, "emit_c", lambda *given, **options: cut)
+    done = here("codegen", plan, "--target", "c99", "--threads", 2, "-o", tmp_path / "c")
+    assert "arena 192 of 1,048,576 B of buffer, 2 of them; memory of one caller 464 B" in done.stdout
+    assert "2 groups in which threads share every row: its maps have one row" in done.stdout
 
 
 def test_codegen_builds_a_program_that_runs(here, printed: list, plan: Path, tmp_path: Path) -> None:

@@ -23,6 +23,11 @@ def test_what_is_written_is_the_model_and_a_program_with_its_name(tmp_path: Path
     assert "208 bytes, of which 192 are the arena" in (tmp_path / "new" / "README.md").read_text()
 
 
+def test_arenas_of_several_threads_are_counted_out(tmp_path: Path) -> None:
+    write_source(replace(twice(), arena_bytes=384, context_bytes=464, arenas=2), tmp_path)
+    assert "464 bytes, of which 384 are the 2 arenas that" in (tmp_path / "README.md").read_text()
+
+
 def test_weights_of_before_do_not_stay_beside_a_model_that_holds_its_own(tmp_path: Path) -> None:
     write_source(twice(), tmp_path)
     write_source(twice(embed=True), tmp_path)

@@ -161,7 +161,11 @@ class _Net:
 
     def pointwise(self, x: str) -> str:
         shape = self.shapes[x]
-        kind = str(self.rng.choice(["Relu", "Sigmoid", "Swish", "HardSwish", "Clip", "LeakyRelu", "PRelu", "Tanh", "Mul", "Gelu", "Same", "Gate"]))
+        kind = str(
+            self.rng.choice(
+                ["Relu", "Sigmoid", "Swish", "HardSwish", "Clip", "LeakyRelu", "PRelu", "Tanh", "Mul", "Gelu", "Softplus", "Mish", "Same", "Gate"]
+            )
+        )
         same = [name for name, other in self.shapes.items() if other == shape]
         if kind == "Swish":
             return self.add("Mul", [x, self.add("Sigmoid", [x], shape)], shape)

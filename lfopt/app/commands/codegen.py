@@ -120,5 +120,7 @@ def _print(plan: Plan, source: CSource) -> None:
     if source.loops:
         reasons = [re.sub(r"node '[^']*' ", "", reason) for reason in source.loops.values()]
         out.print(f"{len(source.loops)} operators as plain loops, which are slow: {escape(', '.join(dict.fromkeys(reasons)))}")
-    beta = plan.hardware.buffer_bytes
-    out.print(f"arena {source.arena_bytes:,} of {beta:,} B of buffer; memory of one caller {source.context_bytes:,} B")
+    if source.together:
+        out.print(f"{len(source.together)} groups in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}")
+    beta, many = plan.hardware.buffer_bytes, f", {source.arenas} of them" if source.arenas > 1 else ""
+    out.print(f"arena {source.arena_bytes // source.arenas:,} of {beta:,} B of buffer{many}; memory of one caller {source.context_bytes:,} B")
