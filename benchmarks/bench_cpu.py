@@ -50,7 +50,7 @@ from benchmarks.cpu import (
     planned,
     say,
     timed,
-)  # fmt: skip
+)
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Graph, LfoptError
 

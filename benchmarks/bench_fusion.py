@@ -41,7 +41,7 @@ from lfopt import zoo
 from lfopt.app.sizes import parse_size
 from lfopt.frontend import from_model, load
 from lfopt.ir import Graph, Hardware, LfoptError
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from lfopt.rewrite import RULES, simplify
 from search.dnnfusion import grow_blocks
@@ -109,8 +109,10 @@ def main() -> None:
     times: dict[str, Times] = {}
     for name, file in sources(options.networks, options.models):
         try:
-            read = from_model(zoo.build(name), name=name) if file is None else load(str(file))
-            rows.append(measured(name, file, read, options.rules, options.seconds))
+            model = zoo.build(name) if file is None else None
+            read = from_model(model, name=name) if model is not None else load(str(file))
+            model = model or onnx.load(str(file), load_external_data=read.has_values)
+            rows.append(measured(name, model, read, options.rules, options.seconds))
             if options.runs and read.has_values:
                 times[name] = latencies(read, options.rules, options.runs, parse_size(options.buffer, "--buffer"))
         except LfoptError as error:
@@ -132,9 +134,8 @@ def sources(networks: list[str], folder: Path | None) -> Iterator[tuple[str, Pat
         yield file.stem, file
 
 
-def measured(name: str, file: Path | None, read: Graph, rules: str, seconds: float) -> Row:
+def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds: float) -> Row:
     """Plan one network in every way."""
-    model = zoo.build(name) if file is None else onnx.load(str(file), load_external_data=read.has_values)
     graph = simplify(read, rules)
     flow = Dataflow.of(graph)
     problem = Problem.of(GroupCosts(flow, UNLIMITED, scheme="auto"))
@@ -153,8 +154,7 @@ def measured(name: str, file: Path | None, read: Graph, rules: str, seconds: flo
 
 def between(flow: Dataflow, groups: tuple[int, ...]) -> int:
     """Bytes of the maps that leave their group."""
-    made = ((group, m) for group in groups for i in bits(group) for m in flow.results[i])
-    return 4 * sum(flow.maps[m].elements for group, m in made if flow.is_output[m] or flow.readers[m] & ~group)
+    return 4 * sum(flow.maps[m].elements for group in groups for m in flow.leaving(group))
 
 
 def onnxruntime_nodes(model: onnx.ModelProto) -> int:

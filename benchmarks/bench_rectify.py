@@ -19,7 +19,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -37,7 +36,8 @@ from lfopt import zoo
 from lfopt.app.guidance import explainer
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, InvalidConfig
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import Dataflow
+from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.rewrite import simplify
 from search.exact import solve
@@ -122,28 +122,10 @@ def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> l
 
 def best_bytes(costs: GroupCosts, group: int) -> int:
     """F_D of the best split of a group, proven."""
-    found = solve(Problem.of(GroupCosts(within(costs.dataflow, group), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False)))
+    alone = Dataflow.of(excerpt(costs.dataflow, group))
+    found = solve(Problem.of(GroupCosts(alone, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False)))
     assert found.proof == "optimal"
     return found.dram_bytes
-
-
-def within(flow: Dataflow, mask: int) -> Dataflow:
-    """A group as a dataflow of its own: maps from outside are its inputs, maps needed outside its outputs."""
-    operators = [*bits(mask)]
-    maps = sorted({m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]})
-    place, order = {m: k for k, m in enumerate(maps)}, {i: k for k, i in enumerate(operators)}
-    return replace(
-        flow,
-        operators=tuple(flow.operators[i] for i in operators),
-        calls=tuple(flow.calls[i] for i in operators),
-        specs=tuple(flow.specs[i] for i in operators),
-        maps=tuple(flow.maps[m] for m in maps),
-        producer=tuple(order.get(flow.producer[m], -1) for m in maps),
-        is_output=tuple(flow.producer[m] in order and (flow.is_output[m] or bool(flow.readers[m] & ~mask)) for m in maps),
-        operands=tuple(tuple(replace(o, map=place[o.map]) for o in flow.operands[i]) for i in operators),
-        results=tuple(tuple(place[m] for m in flow.results[i]) for i in operators),
-        weights=tuple(flow.weights[i] for i in operators),
-    )
 
 
 def _outcomes(costs: GroupCosts, samples: Sequence[list[int]], best: dict[int, int], name: str, links: int) -> Iterator[Outcome]:

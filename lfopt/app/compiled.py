@@ -22,6 +22,7 @@ from lfopt.app.config import load_hardware
 from lfopt.app.pipeline import Report, load_network, run_search
 from lfopt.app.plans import write_result
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
+from lfopt.app.random_values import random_inputs
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose
@@ -162,8 +163,7 @@ class Tuning:
 
 
 def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) -> Propose:
-    rng = np.random.default_rng(0)
-    values = {name: rng.standard_normal(graph.shape(name)).astype(graph.tensors[name].dtype) for name in graph.inputs}
+    values = random_inputs(graph, np.random.default_rng(0))
 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)

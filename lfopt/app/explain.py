@@ -14,6 +14,7 @@ from lfopt.app.guidance import explainer, splitter
 from lfopt.ir import Cost, InvalidConfig, LfoptError, Place
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts
 from lfopt.planning.brr import NEVER
 from search.exact import solve
@@ -192,7 +193,7 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
     """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where the exact search is worse in its time."""
     clock = time.perf_counter()
     operators = [*bits(mask)]
-    inner = GroupCosts(within(costs.dataflow, mask), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+    inner = GroupCosts(Dataflow.of(excerpt(costs.dataflow, mask)), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
 
     def outside(group: int) -> int:
         return sum(1 << operators[k] for k in bits(group))
@@ -213,27 +214,6 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
 def moved_bytes(costs: GroupCosts, groups: Iterable[int]) -> int:
     """DRAM bytes of legal groups."""
     return sum(costs.dram(group).total for group in groups)
-
-
-def within(flow: Dataflow, mask: int) -> Dataflow:
-    """A group as a dataflow of its own: what it reads from outside is an input, what is needed outside an output."""
-    operators = [*bits(mask)]
-    place = {i: k for k, i in enumerate(operators)}
-    maps = sorted({m for i in operators for m in (*flow.results[i], *(o.map for o in flow.operands[i]))})
-    at = {m: k for k, m in enumerate(maps)}
-    producer = tuple(place.get(flow.producer[m], -1) for m in maps)
-    return Dataflow(
-        flow.graph,
-        tuple(flow.operators[i] for i in operators),
-        tuple(flow.calls[i] for i in operators),
-        tuple(flow.specs[i] for i in operators),
-        tuple(flow.maps[m] for m in maps),
-        producer,
-        tuple(p >= 0 and (flow.is_output[m] or bool(flow.readers[m] & ~mask)) for m, p in zip(maps, producer, strict=True)),
-        tuple(tuple(replace(o, map=at[o.map]) for o in flow.operands[i]) for i in operators),
-        tuple(tuple(at[m] for m in flow.results[i]) for i in operators),
-        tuple(flow.weights[i] for i in operators),
-    )
 
 
 def _crossings(costs: GroupCosts, mask: int, groups: tuple[int, ...]) -> tuple[Crossing, ...]:

@@ -25,6 +25,7 @@ from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose
 from lfopt.planning.band_rows import heights
 from lfopt.planning.tiles import signature
+from search.dnnfusion import Latency
 from search.problem import Result
 
 TABLE = "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))"
@@ -32,7 +33,6 @@ HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
 RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
 Key = tuple[str, int]  # (what a group is, rows of a band)
 Timed = Callable[[Propose], Sequence[float]]  # bands -> seconds of each group, in their order
-Latency = Callable[[int], float]  # (group) -> seconds
 
 
 class Profiles:

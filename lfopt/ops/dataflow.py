@@ -145,6 +145,10 @@ class Dataflow:
         """Names of the operators in a mask, in topological order."""
         return tuple(self.operators[i].name for i in bits(mask))
 
+    def leaving(self, mask: int) -> tuple[int, ...]:
+        """Maps that the operators of the set make and that are needed outside it (or are graph outputs)."""
+        return tuple(m for i in bits(mask) for m in self.results[i] if self.is_output[m] or self.readers[m] & ~mask)
+
     def sinks(self, mask: int) -> int:
         """Operators of the set with a result needed outside it (or a graph output)."""
         return _union(1 << i for i in bits(mask) if any(self.is_output[m] or self.readers[m] & ~mask for m in self.results[i]))

@@ -21,11 +21,10 @@ def excerpt(flow: Dataflow, mask: int) -> Graph:
             wanted.update(operator.inputs)
     made = {name for operator in kept for name in operator.outputs}
     read = dict.fromkeys(behind[name] for operator in reversed(kept) for name in operator.inputs if name in behind)
-    sinks = (m for i in bits(mask) for m in flow.results[i] if flow.is_output[m] or flow.readers[m] & ~mask)
     return replace(
         graph,
         operators=tuple(reversed(kept)),
         inputs=tuple(name for name in read if name not in made),
-        outputs=tuple(flow.maps[m].name for m in sinks),
+        outputs=tuple(flow.maps[m].name for m in flow.leaving(mask)),
         notes=(),
     ).without_unused()

@@ -35,7 +35,7 @@ def _planned(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> 
     costs, flow = widest.costs, widest.costs.dataflow
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
-    stored = [m for m in sorted(made) if flow.is_output[m] or flow.readers[m] & ~group]
+    stored = sorted(flow.leaving(group))
     needed, places, steps, reason = _schedule(widest, group, cost, rows)
     if steps:
         layout = Layout(flow, costs.hardware)

@@ -155,7 +155,7 @@ class Group:
         self.mask = mask
         self.members = tuple(bits(mask))
         self.made = [m for i in self.members for m in flow.results[i]]
-        self.outside = {m for m in self.made if flow.is_output[m] or flow.readers[m] & ~mask}
+        self.outside = {*flow.leaving(mask)}
         self.rings = rings
 
     def constants(self) -> dict[str, list[tuple[int, int]]]:

@@ -17,7 +17,7 @@ from explainers.controls import brute
 from explainers.graph import links
 from lfopt.app.commands.explain import explain
 from lfopt.app.config import Config
-from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes, within
+from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes
 from lfopt.app.files import load_planned
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network, run
@@ -25,6 +25,7 @@ from lfopt.app.report.cuts import cuts, growths
 from lfopt.fusion import check, connected, convex_gap
 from lfopt.ir import FusionScheme, Graph, Hardware, InvalidConfig, LfoptError
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts
 from tests.strategies import graphs, random_hardware
 
@@ -141,7 +142,7 @@ def test_groups_cost_the_same_in_a_dataflow_of_their_own(graph: Graph, seed: int
     costs = GroupCosts(flow, random_hardware(rng, graph), scheme=scheme)
     mask = some_group(flow, rng, 7)
     operators = [*bits(mask)]
-    own = GroupCosts(within(flow, mask), costs.hardware, scheme=scheme)
+    own = GroupCosts(Dataflow.of(excerpt(flow, mask)), costs.hardware, scheme=scheme)
     assert own.dataflow.names(own.dataflow.everything) == flow.names(mask)
     for _ in range(5):
         part = some_group(own.dataflow, rng, 5)

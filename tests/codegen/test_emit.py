@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from codegen.build import find_compiler, write_source
+from codegen.build import write_source
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from codegen.target import TARGETS, native
@@ -25,6 +25,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.problem import Problem
+from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
 KIB = 1024
@@ -233,20 +234,10 @@ def test_nothing_is_touched_that_is_not_its_own(tmp_path: Path) -> None:
     """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 40, 40)}, "default")
     source = emit_c(planned(graph, tmp_path, 64), graph)
-    write_source(source, tmp_path)
-    model = [name for name in source.files if name.endswith(".c")]
-    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    command = [*find_compiler(), *source.flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    np.save(tmp_path / "x.npy", np.ones(graph.shape("image"), np.float32))
-    done = subprocess.run(
-        ["./checked", "--input", "x.npy", "--output", "y.npy"],
-        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    image = {"image": np.ones(graph.shape("image"), np.float32)}
     (output,) = graph.outputs
-    expected = reference(graph, {"image": np.ones(graph.shape("image"), np.float32)})[output]
-    assert np.abs(np.load(tmp_path / "y.npy") - expected).max() <= TOLERANCE * np.abs(expected).max()
+    expected = reference(graph, image)[output]
+    assert np.abs(run_checked(source, image, graph.outputs, tmp_path)[output] - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "squeezenet1_1", "fsrcnn_deconv"])

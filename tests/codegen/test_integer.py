@@ -27,6 +27,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.problem import Problem
 from simulator.execute import execute
+from tests.codegen.checked import run_checked
 from tests.codegen.test_emit import _Net
 from tests.codegen.twice import compiled
 from tests.qdq_models import quantise, zoo_network
@@ -173,18 +174,8 @@ def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> No
     """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
     graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
     source = emit_c(planned(graph, tmp_path, 64), graph, name)
-    write_source(source, tmp_path)
-    checks = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    command = [*find_compiler(), *source.flags, *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    inputs = feeds(graph)
-    np.save(tmp_path / "x.npy", next(iter(inputs.values())))
-    done = subprocess.run(
-        ["./checked", "--input", "x.npy", "--output", "y.npy"],
-        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert np.array_equal(np.load(tmp_path / "y.npy"), reference(graph, inputs)[graph.outputs[0]])
+    inputs, output = feeds(graph), graph.outputs[0]
+    assert np.array_equal(run_checked(source, inputs, graph.outputs, tmp_path, "-O1")[output], reference(graph, inputs)[output])
 
 
 def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:

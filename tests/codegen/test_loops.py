@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from codegen.build import find_compiler, write_source
+from codegen.build import find_compiler
 from codegen.emit import emit_c
 from codegen.layout import CTYPES
 from codegen.loops import elementwise
@@ -25,6 +25,7 @@ from lfopt.app.compiled import plan_for_cpu
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops.reference import reference
+from tests.codegen.checked import run_checked
 
 STRICT = (*TARGETS["c99"].flags, *"-O1 -Wall -Wextra -Wpedantic -Wconversion -Wdouble-promotion -Werror -Wno-unused-function".split())
 CHECKED = (*TARGETS["c99"].flags, *"-O0 -fsanitize=undefined -fno-sanitize-recover=all".split())
@@ -424,24 +425,6 @@ def test_rows_in_rings_are_what_whole_maps_are(part: int, tmp_path: Path) -> Non
 # -- sanitizers ------------------------------------------------------------------------------------------------------------------------------
 
 
-def run_checked(source: CSource, net: Net, folder: Path, *flags: str) -> dict[str, np.ndarray]:
-    """Outputs of the program on the net's inputs, under the address and undefined-behaviour sanitizers; a report of theirs is a failure."""
-    write_source(source, folder)
-    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    subprocess.run([*find_compiler(), *source.flags, *flags, *checks, "model.c", "main.c", "npy.c", "-o", "checked", "-lm"], cwd=folder, check=True)
-    options: list[str] = []
-    for name, array in net.inputs.items():
-        np.save(folder / f"{name}.npy", array)
-        options += ["--input", f"{name}={name}.npy"]
-    names = net.graph.outputs
-    for name in names:
-        options += ["--output", f"{name}={name}.npy"]
-    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run(["./checked", *options], cwd=folder, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[:2000]
-    return {name: np.load(folder / f"{name}.npy") for name in names}
-
-
 @pytest.mark.sanitize
 def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     """Under the address sanitizer, with memory of exactly the size that is asked for."""
@@ -452,7 +435,7 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     moved(net, rng, 3)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 15, element_bytes=4), tmp_path), graph, "c99")
-    same(run_checked(source, net, tmp_path, "-O0"), expected(net, graph))
+    same(run_checked(source, net.inputs, graph.outputs, tmp_path, "-O0"), expected(net, graph))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from codegen.emit import emit_c
 from codegen.loops import reducing
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.ir import Hardware
-from tests.codegen.test_loops import Constant, Net, Operand, agrees, expected, fixed, run_checked, same, types_of
+from tests.codegen.checked import run_checked
+from tests.codegen.test_loops import Constant, Net, Operand, agrees, expected, fixed, same, types_of
 
 FLOATS = ("float32", "float64")
 
@@ -315,4 +316,4 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
         scattered(net, rng, rank, "float32", 1, 3, 70)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 14, element_bytes=4), tmp_path), graph)
-    same(run_checked(source, net, tmp_path, "-O1"), expected(net, graph))
+    same(run_checked(source, net.inputs, graph.outputs, tmp_path, "-O1"), expected(net, graph))

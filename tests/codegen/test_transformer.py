@@ -24,6 +24,7 @@ from lfopt.ops.parameters import permutation
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.problem import Problem
+from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
 KIB = 1024
@@ -237,17 +238,7 @@ def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
 def test_nothing_is_touched_that_is_not_its_own(scheme: str, tmp_path: Path) -> None:
     graph = attention(1, 13, 3, 7, "constant")
     source = emit_c(planned(graph, tmp_path, scheme), graph)
-    write_source(source, tmp_path)
-    model = [name for name in source.files if name.endswith(".c")]
-    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    command = [*find_compiler(), *source.flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     inputs = drawn_inputs(graph)
-    np.save(tmp_path / "x.npy", inputs["x"])
-    done = subprocess.run(
-        ["./checked", "--input", "x.npy", "--output", "y.npy"],
-        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
     (expected,) = reference(graph, inputs).values()
-    assert np.abs(np.load(tmp_path / "y.npy") - expected).max() <= TOLERANCE * np.abs(expected).max()
+    (found,) = run_checked(source, inputs, graph.outputs, tmp_path).values()
+    assert np.abs(found - expected).max() <= TOLERANCE * np.abs(expected).max()

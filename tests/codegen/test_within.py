@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.layout import Layout, alike
 from codegen.model import Model
@@ -23,6 +21,7 @@ from lfopt.app.pipeline import load_network
 from lfopt.ir import Graph, Plan, Tensor
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
+from tests.codegen.checked import run_checked
 from tests.codegen.test_transformer import SCHEMES, Net, drawn_inputs, planned
 from tests.codegen.twice import compiled
 
@@ -224,19 +223,7 @@ def test_a_counted_build_follows_the_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fire", "nested", "heads", "sliced"])
 def test_nothing_is_touched_that_is_not_its_own(name: str, scheme: str, tmp_path: Path) -> None:
     graph = CASES[name].build()
-    source = emit_c(planned(graph, tmp_path, scheme), graph)
-    write_source(source, tmp_path)
-    model = [file for file in source.files if file.endswith(".c")]
-    checks = ["-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
-    command = [*find_compiler(), *source.flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
-    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    np.save(tmp_path / "x.npy", drawn_inputs(graph)["x"])
-    outputs = [part for k in range(len(graph.outputs)) for part in ("--output", f"{k}.npy")]
-    done = subprocess.run(
-        ["./checked", "--input", "x.npy", *outputs],
-        cwd=tmp_path, capture_output=True, text=True, env={"ASAN_OPTIONS": "detect_leaks=0"}, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_checked(emit_c(planned(graph, tmp_path, scheme), graph), drawn_inputs(graph), graph.outputs, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["fsrcnn", "mobilenet_v1_ssd", "mobilenet_v2", "resnet18", "squeezenet1_1", "unet"])
