@@ -354,7 +354,7 @@ class Counted:
         results = [self._array(self.flow.maps[m].name, self.flow.maps[m].shape) for m in self.flow.results[i]]
         self.operators[group.id, operator] = name = f"operator_{group.id}_{i}"
         out = self.functions
-        out(f"/* {operator.replace('*/', '* /')} */")
+        out.comment(operator)
         boxes = "".join(f", const box *b{k}" for k in range(len(results)))
         summing = operator in self.summing
         sums = self._array(f"{SUMS}{self.flow.maps[self.flow.results[i][0]].name}", call.result) if summing else None

@@ -21,8 +21,9 @@ from codegen.layout import layouts
 from codegen.model import LINE, Model
 from codegen.source import CSource, Unsupported
 from codegen.target import target
-from codegen.writer import Writer
+from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
+from lfopt.ir.names import identifier
 from lfopt.ops import Dataflow
 
 HEAD = 2 * LINE  # bytes before the maps of a context
@@ -162,7 +163,7 @@ class _Printer:
 
     def _code(self, weights: bytes) -> str:
         name, head, plan = self.name, Writer(), self.model.plan
-        head(f"/* {plan.model.name}: {len(self.model.flow)} operators in {len(plan.groups)} fusion groups, for {self.model.target.name}. */")
+        head.comment(f"{plan.model.name}: {len(self.model.flow)} operators in {len(plan.groups)} fusion groups, for {self.model.target.name}.")
         if self.model.target.threads > 1 or self.profile:
             head("#define _GNU_SOURCE /* POSIX, and the affinity of threads */")
         if self.profile:
@@ -196,7 +197,7 @@ class _Printer:
                 for k, name in enumerate(names):
                     tensor = self.model.graph.tensors[name]
                     size = tensor.elements * np.dtype(tensor.dtype).itemsize
-                    out(f'{{{quoted(name)}, "{tensor.dtype}", {len(tensor.shape)}, {role}_{k}, {size}}},')
+                    out(f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, {size}}},")
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
     @property
@@ -283,15 +284,3 @@ def _embedded(name: str, weights: bytes) -> bytes:
     text = ",\n    ".join(lines) or "0"
     aligned = "#ifdef __GNUC__\n__attribute__((aligned(64)))\n#else\n_Alignas(64) /* C11 */\n#endif"
     return f"#include <stdint.h>\n\n{aligned}\nconst uint64_t {name}_weights[] = {{\n    {text}}};\n".encode()
-
-
-def identifier(name: str) -> str:
-    """A C identifier made from a name."""
-    found = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return found if found[:1].isalpha() else f"model_{found}"
-
-
-def quoted(text: str) -> str:
-    """A C string."""
-    escaped = "".join(c if 32 <= ord(c) < 127 and c not in '"\\?' else "".join(f"\\{byte:03o}" for byte in c.encode()) for c in text)
-    return f'"{escaped}"'

@@ -88,9 +88,8 @@ class Group:
         model, (head, *rest) = self.model, operators
         if all(model.within.idle(i) for i in operators):
             return []
-        names = ", ".join(model.flow.operators[i].name for i in operators).replace("*/", "* /")
         marks = model.marks()
-        model.functions(f"/* {names} */")
+        model.functions.comment(", ".join(model.flow.operators[i].name for i in operators))
         try:
             quantized = model.flow.calls[head].result_tensors[0].quantization is not None
             return [self._quantized(head) if quantized else self._kernel(operators)]
@@ -211,8 +210,7 @@ class Group:
         name, once = f"loops_{i}", self.whole or call.rows_out == 1
         operands = {o.input: self._array(o.map, call.shape(o.input)) for o in flow.operands[i]}
         results = [self._array(m, flow.maps[m].shape) for m in flow.results[i]]
-        label = f"{operator.name} ({operator.kind})".replace("*/", "* /")
-        out(f"/* {label}, as plain loops */")
+        out.comment(f"{operator.name} ({operator.kind}), as plain loops")
         with out.kernel(name):
             target = model.target
             threads = 1 if self.shares and i in self.shares.alone else target.threads

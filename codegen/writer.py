@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
+ENDLESS = re.compile(r"[ -)+->@-[\]-~]*")  # text that ends no comment, nor splices lines or spells a trigraph
+
 
 class Writer:
     """C text under construction."""
@@ -17,6 +19,12 @@ class Writer:
     def __call__(self, *lines: str) -> None:
         """Add lines at the present depth."""
         self._lines += [f"{'    ' * self._depth}{line}" if line else "" for line in lines]
+
+    def comment(self, text: str) -> None:
+        """Add a comment. Raises ValueError for text that could end it: whatever is printed of a model is plain (`lfopt.ir.names`)."""
+        if not ENDLESS.fullmatch(text):
+            raise ValueError(f"comment {text!r}: accepted: printable ASCII without an asterisk, a backslash or a question mark")
+        self(f"/* {text} */")
 
     def all(self, lines: Iterable[str]) -> None:
         """Add many lines."""
@@ -61,3 +69,10 @@ class Writer:
     def text(self) -> str:
         """All of it."""
         return "\n".join(self._lines) + "\n"
+
+
+def string(text: str) -> str:
+    """A C string. Raises ValueError for text that could end it."""
+    if '"' in text or not ENDLESS.fullmatch(text):
+        raise ValueError(f"string {text!r}: accepted: printable ASCII without a quotation mark, an asterisk, a backslash or a question mark")
+    return f'"{text}"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -14,31 +15,32 @@ from lfopt.app.files import write_with
 from lfopt.app.random_values import drawn
 from lfopt.app.screen import err
 from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
+from lfopt.ir.names import file_name
 from lfopt.ops.fixed_point import dequantized, quantized
 
 
 def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
-    """Graph inputs in the types of the graph, from a .npz with an array for each, or a .npy for the first."""
+    """Graph inputs by name, in the types of the graph, from a .npz with an array for each by its label, or a .npy for the first."""
     try:
         data = np.load(file, allow_pickle=False)
         if isinstance(data, np.lib.npyio.NpzFile):
             with data:
                 given: dict[str, Any] = {name: data[name] for name in data.files}
         else:
-            given = dict.fromkeys(graph.inputs[:1], data)
+            given = dict.fromkeys(map(graph.label, graph.inputs[:1]), data)
     except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise InvalidConfig(f"--input {file}: {error}") from None
     found: dict[str, np.ndarray] = {}
     for name in graph.inputs:
-        tensor = graph.tensors[name]
+        tensor, label = graph.tensors[name], graph.label(name)
         accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (", or real numbers to be quantised" if tensor.quantization else "")
-        if name not in given:
-            raise InvalidConfig(f"--input {file}: input {name!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
-        value = given[name]
+        if label not in given:
+            raise InvalidConfig(f"--input {file}: input {label!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
+        value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
         if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
-            raise InvalidConfig(f"--input {file}: input {name!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
+            raise InvalidConfig(f"--input {file}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
         found[name] = value
     return found
 
@@ -54,12 +56,19 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
     return drawn(graph, rng)
 
 
+def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write graph outputs, given by name, to a .npz by their labels, as real numbers where they are quantised."""
+    write_arrays(path, {graph.label(name): real(graph.tensors[name], value) for name, value in arrays.items()})
+
+
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write a .npz. Names may be any: `np.savez` takes them as keywords, and has some of its own."""
+    """Write a .npz. Names may be any: `np.savez` takes them as keywords, and has some of its own. None leads out of a folder."""
 
     def write(file: BinaryIO) -> None:
         with zipfile.ZipFile(file, "w") as archive:
             for name, value in arrays.items():
+                if ".." in re.split(r"[/\\]", name):
+                    name = file_name(name)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     np.lib.format.write_array(entry, np.asarray(value), allow_pickle=False)
 

@@ -59,7 +59,9 @@ def main() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    sys.stderr.write("lfopt: " + " ".join(message.split("\n")) + "\n")
+    from lfopt.ir.names import printable  # noqa: PLC0415  (as above)
+
+    sys.stderr.write("lfopt: " + printable(" ".join(message.split())) + "\n")
     sys.exit(2)
 
 

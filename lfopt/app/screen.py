@@ -12,6 +12,7 @@ from rich.table import Table
 
 from lfopt.app.pipeline import Report
 from lfopt.ir import Graph
+from lfopt.ir.names import printable
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -25,13 +26,18 @@ def table(*columns: str, title: str | None = None) -> Table:
     return made
 
 
+def shown(path: object) -> str:
+    """A path, or other text of the user's own, as markup that prints it in one line and does nothing else."""
+    return escape(printable(path))
+
+
 def shorten(text: str, width: int) -> str:
     """Cut in the middle, where names of neighbours are alike.
 
     >>> shorten("stage1.block1.expand", 11)
     'stage…xpand'
     """
-    text = "".join(c if c.isprintable() else "?" for c in text)
+    text = printable(text)
     if len(text) <= width:
         return text
     left = max(width - 1, 2) // 2

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lfopt.frontend.messages import one_line
 from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import Operator, Tensor, UnsupportedModel
+from lfopt.ir.names import one_line
 from lfopt.ops import spec
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.table import Tiling

@@ -18,12 +18,14 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.fold import Folding
-from lfopt.frontend.messages import ONNX_REFUSES, one_line, title
+from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.qdq import Stored, absorb, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
+from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
+from lfopt.ir.names import one_line, plain
 from lfopt.ops import spec
 from lfopt.ops.table import OPAQUE
 
@@ -48,7 +50,10 @@ def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
 def from_model(
     model: ModelProto, input_shapes: InputShapes | None = None, *, folder: Path | None = None, label: str = "model", name: str | None = None
 ) -> Graph:
-    """A Graph from a model in memory; external data is looked for in `folder`."""
+    """A Graph from a model in memory; external data is looked for in `folder`. Names in it are plain (see `lfopt.ir.names`).
+
+    `label` is what messages call the model, `name` what the Graph is called (default: as the model's graph is).
+    """
     try:
         return _from_model(model, input_shapes or {}, folder, label, name)
     except LfoptError as error:
@@ -57,11 +62,12 @@ def from_model(
 
 def _from_model(model: ModelProto, input_shapes: InputShapes, folder: Path | None, label: str, name: str | None) -> Graph:
     light, values = prepare(model, folder, label)
-    walk = _Walk(label, light, values)
-    walk.take_inputs(input_shapes)
+    values, spelled = spell(light, values)
+    walk = _Walk(label, light, values, labels(model, spelled, label))
+    walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
-    return absorb(walk.finish(one_line(name or light.graph.name)), walk.stored)
+    return absorb(walk.finish(plain(name or light.graph.name)), walk.stored)
 
 
 @dataclass
@@ -69,6 +75,7 @@ class _Walk:
     label: str
     model: ModelProto
     values: Values
+    labels: Mapping[str, str]  # what callers call inputs and outputs, where it is not their plain name
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -176,6 +183,7 @@ class _Walk:
             outputs,
             newest_opset(),
             tuple(one_line(note) for note in self._notes(alive, constants)),
+            self.labels,
         )
 
     def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:

@@ -21,13 +21,6 @@ ONNX_REFUSES = (  # what the library raises where it finds fault with a model
 )
 
 
-def one_line(error: object) -> str:
-    """A message as one line of printable characters, its middle cut out where it gets long."""
-    text = " ".join(str(error).split()) or type(error).__name__
-    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return text if len(text) <= 600 else f"{text[:400]} ... {text[-200:]}"
-
-
 def title(node: NodeProto) -> str:
     """A node as messages name it."""
     return f"node {node.name or next(iter(node.output), '')!r} ({node.op_type})"

@@ -10,10 +10,11 @@ import google.protobuf.message
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
-from lfopt.frontend.messages import function_key, one_line, title
+from lfopt.frontend.messages import function_key, title
 from lfopt.frontend.upgrade import fault, upgrade
 from lfopt.frontend.values import Folder, Initializer, Values, checked
 from lfopt.ir import InvalidModel, UnsupportedModel
+from lfopt.ir.names import one_line
 
 MAX_FILE_BYTES = (1 << 31) - 1  # protobuf's own limit
 MAX_NODES = 1 << 18  # after functions are inlined

@@ -17,11 +17,12 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
-from lfopt.frontend.messages import one_line
 from lfopt.frontend.opset import oldest_opset
 from lfopt.frontend.qdq import in_qdq_form
+from lfopt.frontend.spelling import LABEL
 from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor
+from lfopt.ir.names import one_line
 from lfopt.ops.evaluate import to_node
 
 ABSENT = "__absent__"  # external location of a constant whose values are not at hand
@@ -75,8 +76,11 @@ def _without_constants(graph: Graph) -> ModelProto:
         model.opset_import.add(domain=domain, version=1)
     model.graph.name = graph.name
     model.graph.node.extend(_with_required_outputs(to_node(op), graph.tensors) for op in graph.operators)
-    model.graph.input.extend(_value_info(graph.tensors[name]) for name in graph.inputs)
-    model.graph.output.extend(_value_info(graph.tensors[name]) for name in graph.outputs)
+    for values, names in ((model.graph.input, graph.inputs), (model.graph.output, graph.outputs)):
+        values.extend(_value_info(graph.tensors[name]) for name in names)
+        for value in values:
+            if value.name in graph.labels:
+                value.metadata_props.add(key=LABEL, value=graph.labels[value.name])
     edges = set(graph.inputs) | set(graph.outputs) | set(graph.constants)
     model.graph.value_info.extend(_value_info(tensor) for name, tensor in graph.tensors.items() if name not in edges)
     return model

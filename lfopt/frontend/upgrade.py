@@ -18,9 +18,10 @@ import onnx.version_converter
 from onnx import ModelProto, NodeProto, TypeProto
 from onnx.helper import make_attribute, make_node
 
-from lfopt.frontend.messages import ONNX_REFUSES, function_key, one_line, title
+from lfopt.frontend.messages import ONNX_REFUSES, function_key, title
 from lfopt.frontend.values import MAX_RANK
 from lfopt.ir import InvalidModel, UnsupportedModel
+from lfopt.ir.names import one_line
 
 OLDEST_OPSET = 7
 SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}  # operand whose elements become dims, by operator

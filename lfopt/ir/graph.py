@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lfopt.ir.errors import InvalidGraph
+from lfopt.ir.names import is_plain
 from lfopt.ir.tensor import Tensor
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
@@ -27,7 +28,10 @@ class Operator:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operators in topological order. Every tensor has a static shape; a constant whose values are not at hand maps to None."""
+    """Operators in topological order. Every tensor has a static shape; a constant whose values are not at hand maps to None.
+
+    Names are plain (`lfopt.ir.names`); `labels` alone are as callers have them. Raises InvalidGraph for what is none.
+    """
 
     name: str
     operators: tuple[Operator, ...]
@@ -37,8 +41,12 @@ class Graph:
     outputs: tuple[str, ...]
     opset: int  # version of the standard ONNX domain that `attributes` follow
     notes: tuple[str, ...] = ()  # what the user should know of how the graph was read, one line each
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])  # what callers call inputs and outputs, if not by their names
 
     def __post_init__(self) -> None:
+        for name in (self.name, *self.tensors, *(text for op in self.operators for text in (op.name, op.kind, op.domain))):
+            if not is_plain(name):
+                raise InvalidGraph(f"name {name!r}: accepted: plain names (lfopt.ir.names)")
         known = set(self.inputs) | set(self.constants)
         if missing := [name for name in known if name not in self.tensors]:
             raise InvalidGraph(f"tensor {missing[0]!r}: no shape is known")
@@ -80,6 +88,10 @@ class Graph:
             tensors={name: tensor for name, tensor in self.tensors.items() if name in used},
             constants={name: value for name, value in self.constants.items() if name in used},
         )
+
+    def label(self, tensor: str) -> str:
+        """What callers call an input or output."""
+        return self.labels.get(tensor, tensor)
 
     def shape(self, tensor: str) -> tuple[int, ...]:
         """Shape of the tensor of that name."""

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 
 from lfopt.ir.box import Box
 from lfopt.ir.errors import InvalidPlan
+from lfopt.ir.names import is_plain
 from lfopt.ir.schedule import Compute, Loop, Move, Node, Transfer
 
 INDENT = "  "
@@ -49,7 +50,7 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    return name if re.fullmatch(r"[\w./:-]+", name) else json.dumps(name)
+    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) else json.dumps(name)
 
 
 def _box(box: Box) -> str:
@@ -139,9 +140,12 @@ def _compute(found: re.Match[str]) -> Compute:
 
 def _unquoted(text: str) -> str:
     try:
-        return str(json.loads(text)) if text.startswith('"') else text
+        name = str(json.loads(text)) if text.startswith('"') else text
     except ValueError:
-        raise InvalidPlan(f"steps: {text[:80]} is not a JSON string") from None
+        raise InvalidPlan(f"steps: {text[:80]!r} is not a JSON string") from None
+    if not is_plain(name):
+        raise InvalidPlan(f"steps: name {name[:80]!r}; accepted: plain names (lfopt.ir.names)")
+    return name
 
 
 def _parsed_box(text: str) -> Box:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lfopt.ir.cost import DramBytes, Mode
+from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.hardware import Hardware
+from lfopt.ir.names import is_plain
 from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/1"
@@ -70,11 +72,17 @@ def parameters_of(operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The model that a plan is for."""
+    """The model that a plan is for. Raises InvalidPlan for a name that is not plain (`lfopt.ir.names`), or a file that is not beside the plan."""
 
     name: str
     sha256: str  # of the file beside the plan
     onnx: str  # that file's name
+
+    def __post_init__(self) -> None:
+        if not is_plain(self.name):
+            raise InvalidPlan(f"model.name: found {self.name!r}; accepted: a plain name (lfopt.ir.names)")
+        if not is_plain(self.onnx) or "/" in self.onnx or self.onnx in ("", ".", ".."):
+            raise InvalidPlan(f"model.onnx: found {self.onnx!r}; accepted: a file name without folders")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A *row* is the unit in which a feature map is moved between DRAM and the buffer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from lfopt.ir.quantization import Quantization
@@ -42,6 +42,10 @@ class Tensor:
     shape: tuple[int, ...]  # elements per axis; () is a scalar
     dtype: str  # NumPy's name of the element type in the model, e.g. "float32"
     quantization: Quantization | None = None  # what the integers stand for; None: they are the values themselves
+
+    def named(self, name: str) -> Tensor:
+        """The same under another name."""
+        return self if name == self.name else replace(self, name=name)
 
     @property
     def elements(self) -> int:

@@ -256,10 +256,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path
     assert not any((tmp_path / "o").iterdir())
 
 
-def test_names_that_look_like_markup_are_printed_as_they_are(lfopt, tmp_path):
+def test_names_that_look_like_markup_are_printed_as_plain_text(lfopt, tmp_path):
     lfopt("zoo", "export", "squeezenet1_1", "-o", "[red]m[bold]$_{^$.onnx")
     done = lfopt("search", "--model", "[red]m[bold]$_{^$.onnx", "--out", "o[/red]x")
-    assert "[red]m[bold]$_{^$: 64 operators" in done.stdout
+    assert "%5Bred%5Dm%5Bbold%5D%24_%7B%5E%24: 64 operators" in done.stdout
     assert "o[/red]x/plan.json" in done.stdout
     lfopt("sweep", "[red]m[bold]$_{^$.onnx", "--buffers", "128KiB,256KiB", "--out-dir", "s[/]x")
     assert (tmp_path / "s[/]x" / "staircase.png").exists()

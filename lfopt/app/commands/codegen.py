@@ -19,7 +19,7 @@ from codegen.source import CSource
 from lfopt.app.arrays import with_values
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import load_planned
-from lfopt.app.screen import note, out, progress_line, table
+from lfopt.app.screen import note, out, progress_line, shown, table
 from lfopt.app.streams import write_stream
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.isa.tables import WORD_BYTES
@@ -90,7 +90,7 @@ def codegen(
             compile_c(source, out_dir, compiler, os.cpu_count() or 1)
     _print_files(files)
     _print(found, source)
-    out.print(f"[dim]wrote[/] {escape(str(out_dir))}", soft_wrap=True)
+    out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
     if not build:
         out.print("[dim]`make` in it, or --build, compiles it[/]")
 
@@ -103,8 +103,8 @@ def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     out.print(f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in {words:,} words", soft_wrap=True)
     share = len(stream.program) / max(total_dram(plan.groups).total, 1)
     out.print(f"instructions {len(stream.program):,} B, {share:.1%} of what the plan moves; memory {stream.memory_bytes:,} B")
-    out.print(f"[dim]wrote[/] {escape(str(out_dir))}", soft_wrap=True)
-    out.print(f"[dim]lfopt rtl run {escape(str(out_dir))} runs it[/]", soft_wrap=True)
+    out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
+    out.print(f"[dim]lfopt rtl run {shown(out_dir)} runs it[/]", soft_wrap=True)
 
 
 def _print_files(files: tuple[Path, ...]) -> None:

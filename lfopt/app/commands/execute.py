@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
-from lfopt.app.arrays import differences, read_inputs, real, with_values, write_arrays
+from lfopt.app.arrays import differences, read_inputs, with_values, write_outputs
 from lfopt.app.files import load_planned
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
@@ -62,7 +62,7 @@ def execute(
         report("reference", 1.0)
         wanted = reference(graph, values) if check else None
     if output is not None:
-        write_arrays(output, {name: real(graph.tensors[name], value) for name, value in done.outputs.items()})
+        write_outputs(output, graph, done.outputs)
     return _print(found, done, wanted)
 
 

@@ -20,7 +20,7 @@ from lfopt.app.files import load_planned, write_text
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
-from lfopt.app.screen import err, note, out, shorten, spread
+from lfopt.app.screen import err, note, out, shorten, shown, spread
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup, Scheme
 from lfopt.ops import Dataflow
@@ -123,7 +123,7 @@ def explain(
     if grow:
         _print_grown(asked, grown)
     if json is not None:
-        out.print(f"\n[dim]wrote[/] {escape(str(json))}", soft_wrap=True)
+        out.print(f"\n[dim]wrote[/] {shown(json)}", soft_wrap=True)
 
 
 def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 
 from lfopt.app.detect import description
 from lfopt.app.files import write_text
-from lfopt.app.screen import out
+from lfopt.app.screen import out, shown
 from lfopt.ir import InvalidConfig
 
 app = App(name="hw", help="Describe this machine, to plan and compile for it.")
@@ -32,4 +31,4 @@ def detect(*, out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] 
     if not out_file.name or out_file.is_dir():
         raise InvalidConfig(f"--out {out_file}: found a folder; accepted: a file name")
     write_text(out_file, text)
-    out.print(f"[dim]wrote[/] {escape(str(out_file))}", soft_wrap=True)
+    out.print(f"[dim]wrote[/] {shown(out_file)}", soft_wrap=True)

@@ -13,15 +13,14 @@ from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
-from rich.markup import escape
 
 from lfopt.app.commands.options import InputShapes
 from lfopt.app.pipeline import load_network
-from lfopt.app.screen import mib, note, out, table
+from lfopt.app.screen import mib, note, out, shown, table
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import load, save, to_model
-from lfopt.frontend.messages import one_line
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator, UnsupportedModel
+from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
 from lfopt.ops.elementwise import REAL
 from lfopt.ops.integer import KINDS, arithmetic
@@ -135,9 +134,10 @@ def _read(path: Path, graph: Graph, count: int | None) -> Samples:
     for name in graph.inputs:
         tensor = graph.tensors[name]
         wanted = f"accepted: [samples * {tensor.shape[0] if tensor.shape else 1}, {', '.join(map(str, tensor.shape[1:]))}]"
-        if name not in found:
-            raise InvalidConfig(f"{path}: no array {name!r}; it holds {', '.join(map(repr, found)) or 'nothing'}; {wanted}")
-        array = found[name]
+        label = graph.label(name)
+        if label not in found:
+            raise InvalidConfig(f"{path}: no array {label!r}; it holds {', '.join(map(repr, found)) or 'nothing'}; {wanted}")
+        array = found[label]
         fits = tensor.shape and array.ndim == len(tensor.shape) and array.shape[1:] == tensor.shape[1:] and array.shape[0] % tensor.shape[0] == 0
         if not fits or not array.size or array.dtype.kind not in "biuf":
             raise InvalidConfig(f"{path}: {name!r}: found {array.dtype} {list(array.shape)}; {wanted}")
@@ -217,7 +217,7 @@ def _report(graph: Graph, path: Path, weight_bytes: int) -> None:
     note(graph)
     quantised = sum(count for how, count in counts.items() if how != "not quantised")
     out.print(
-        f"wrote {escape(str(path))}: {quantised} of {len(graph.operators)} operators on 8-bit maps; "
+        f"wrote {shown(path)}: {quantised} of {len(graph.operators)} operators on 8-bit maps; "
         f"constants {mib(weight_bytes)} MiB before, {mib(_weight_bytes(graph))} MiB now",
         soft_wrap=True,
     )

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.markup import escape
 
 from lfopt.app.config import MAX_SECONDS, SAMPLING
 from lfopt.app.explain import ExplainerName, explainers
@@ -20,7 +19,7 @@ from lfopt.app.report.cuts import Cut, cuts
 from lfopt.app.report.page import Figure, Summary, render
 from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import Stair, own_stair, sweep
-from lfopt.app.screen import mib, note, out
+from lfopt.app.screen import mib, note, out, shown
 from lfopt.app.sizes import format_size
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidConfig, InvalidPlan, Plan, Report
@@ -68,7 +67,7 @@ def report(
     note(graph)
     write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
     size, seconds = page.stat().st_size, time.perf_counter() - clock
-    out.print(f"[dim]wrote[/] {escape(str(page))}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
+    out.print(f"[dim]wrote[/] {shown(page)}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
 
 
 def _network(plan: Plan, file: Path) -> Graph:

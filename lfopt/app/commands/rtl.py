@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
 from hw_rtl.run import Dram, RunResult, SimulationFailed
-from lfopt.app.arrays import differences, read_inputs, real, write_arrays
+from lfopt.app.arrays import differences, read_inputs, write_outputs
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
@@ -77,7 +77,7 @@ def run(
         wanted = reference(graph, values) if check else None
     made = outputs(stream, graph, done.memory)
     if output is not None:
-        write_arrays(output, {name: real(graph.tensors[name], value) for name, value in made.items()})
+        write_outputs(output, graph, made)
     return _print(plan, done, predicted, differences(made, wanted) if wanted is not None else None)
 
 

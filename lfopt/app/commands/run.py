@@ -17,7 +17,7 @@ from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
-from lfopt.app.screen import note, out, progress_line, spread
+from lfopt.app.screen import note, out, progress_line, shown, spread
 from lfopt.app.sizes import parse_shapes, parse_size
 from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops.reference import reference
@@ -85,7 +85,7 @@ def run(
         write_arrays(output, outputs)
     _print(made, outputs)
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
-    out.print(f"[dim]{how}: {escape(str(made.folder))}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
+    out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
     return _check(graph, values, outputs) if check else 0
 
 

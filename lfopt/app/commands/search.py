@@ -13,9 +13,10 @@ from rich.table import Table
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, validate
 from lfopt.app.pipeline import ZOO, Outcome, run
-from lfopt.app.screen import err, mib, note, out, progress_line, shorten, table
+from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown, table
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
 from lfopt.ir import InvalidConfig, Plan, PlannedGroup
+from lfopt.ir.names import file_name
 
 SHOWN = 5  # groups in each of the two short lists
 
@@ -113,7 +114,8 @@ def search(
     if method is not None and method not in SAMPLING:
         picked = {"guidance": "none", "screen": False, "propose": "none", **picked}  # whatever the file says: that was for another method
     job = replace(job, search=replace(job.search, **picked))
-    folder = Path(job.out or f"runs/{job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem}")
+    name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
+    folder = Path(job.out) if job.out else Path("runs") / file_name(name)
     with progress_line() as report:
         outcome = run(job, folder, report)
     note(outcome.graph)
@@ -152,7 +154,7 @@ def _print(outcome: Outcome) -> None:
     out.print()
     out.print(_groups(outcome))
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in outcome.seconds.items())
-    out.print(f"\n[dim]wrote[/] {escape(str(outcome.folder))}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    out.print(f"\n[dim]wrote[/] {shown(outcome.folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     if plan.totals.proof != "optimal" and outcome.best.result.method == "exact":
         err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")

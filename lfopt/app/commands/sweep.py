@@ -12,10 +12,11 @@ from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import MAX_SECONDS, Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
-from lfopt.app.screen import err, mib, note, out, progress_line, table
+from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
 from lfopt.app.staircase import draw
 from lfopt.ir import InvalidConfig
+from lfopt.ir.names import file_name
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic, layer_by_layer_bytes
 from search.exact import solve
@@ -79,7 +80,7 @@ def sweep(
     costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs = _solve_range(costs, sizes, time_limit, report) if ":" in buffers else _solve_each(costs, sizes, time_limit, report)
-    folder = out_dir or Path(f"runs/{graph.name}-sweep")
+    folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{s.buffer_bytes},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
     write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
@@ -117,15 +118,15 @@ def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: 
 
 
 def _print(stairs: list[Stair], name: str, ends: dict[str, int], folder: Path) -> None:
-    shown = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
+    listed = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
     rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
-    for stair in shown:
+    for stair in listed:
         proof = "optimal" if stair.dram_bytes == stair.lower_bound_bytes else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
         ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
         kib = f"{stair.buffer_bytes / 1024:,.1f} KiB"
         rows.add_row(kib, f"{stair.buffer_bytes:,}", f"{stair.dram_bytes:,}", mib(stair.dram_bytes), ratio, str(stair.groups), proof)
     out.print(rows)
-    if len(shown) < len(stairs):
-        out.print(f"[dim]{len(shown)} of {len(stairs)} steps shown; all are in staircase.csv[/]")
+    if len(listed) < len(stairs):
+        out.print(f"[dim]{len(listed)} of {len(stairs)} steps shown; all are in staircase.csv[/]")
     out.print(f"{escape(name)}: " + ", ".join(f"{what} {size:,} B" for what, size in ends.items()))
-    out.print(f"[dim]wrote[/] {escape(str(folder))}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
+    out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)

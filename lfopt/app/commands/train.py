@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
-from rich.markup import escape
 
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import Report
-from lfopt.app.screen import err, out, progress_line, table
+from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.ir import InvalidConfig
 
 
@@ -118,7 +117,7 @@ class _Job:
             rows.add_row(label, f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys))
         self.lines += [
             rows,
-            f"[dim]{made.card['epochs']} epochs, {made.card['seconds']:.0f} s; wrote[/] {escape(str(self.folder / name))}.safetensors\n",
+            f"[dim]{made.card['epochs']} epochs, {made.card['seconds']:.0f} s; wrote[/] {shown(self.folder / name)}.safetensors\n",
         ]
 
     def explainers(self, samples: int) -> None:

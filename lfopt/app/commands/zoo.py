@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 
 from lfopt import zoo
 from lfopt.app.files import write_bytes
 from lfopt.app.pipeline import ZOO, load_network
-from lfopt.app.screen import out, table
+from lfopt.app.screen import out, shown, table
 from lfopt.ir import InvalidConfig
 from lfopt.ops import Dataflow
 
@@ -52,4 +51,4 @@ def export(name: str, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"
     except zoo.UnknownNetwork as error:
         raise InvalidConfig(str(error)) from None
     write_bytes(out_file, model.SerializeToString())
-    out.print(f"wrote {escape(str(out_file))}: {len(model.graph.node)} nodes")
+    out.print(f"wrote {shown(out_file)}: {len(model.graph.node)} nodes")

@@ -1,0 +1,111 @@
+"""Foreign text as data: how a name from a file is spelled so that it is safe wherever it is written.
+
+A *plain* name holds ASCII letters, digits, spaces and `_ . : / ; @ # ~ -`; every other byte of its UTF-8 is
+written `%XX`. Nothing plain ends a comment or a string, or begins a tag, a macro or a control sequence, in C,
+make, CMake, HTML, SVG, Markdown, JSON, CSV or a terminal. Every name in a Graph and in a Plan is plain:
+`lfopt.frontend` spells names when it reads a model, and neither can be made of others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hashlib import sha256
+
+LONGEST = 1000  # characters of a name; longer ones are cut
+KEPT_HEAD, KEPT_TAIL = 160, 60  # characters of a name that is cut
+DIGEST = 16  # hexadecimal digits that tell cut names apart
+LONGEST_MESSAGE = 600
+LONGEST_SYMBOL = 60  # ISO C promises 63 significant characters
+LONGEST_FILE_NAME = 120
+
+ESCAPE = "%[0-9A-F]{2}"
+PLAIN = re.compile(rf"(?:[\w.:/;@#~ -]|{ESCAPE})*", re.ASCII)
+FOREIGN = re.compile(rf"{ESCAPE}|[^\w.:/;@#~ -]", re.ASCII)
+
+
+def is_plain(text: str) -> bool:
+    """Whether a name may stand anywhere as it is."""
+    return PLAIN.fullmatch(text) is not None
+
+
+def plain(text: str) -> str:
+    """A name spelled with plain characters; plain names stay, but for their length.
+
+    >>> plain("conv/1:0"), plain("a*/b"), plain("50%"), plain(plain("a*/b"))
+    ('conv/1:0', 'a%2A/b', '50%25', 'a%2A/b')
+    """
+    found = FOREIGN.sub(lambda match: match[0] if len(match[0]) > 1 else _escaped(match[0]), text)
+    if len(found) <= LONGEST:
+        return found
+    head = re.sub(r"%.?$", "", found[:KEPT_HEAD])
+    return f"{head}~{_digest(text, DIGEST)}~{found[-KEPT_TAIL:].replace('%', '_')}"
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+
+
+def _digest(text: str, digits: int) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+
+
+def distinct(names: Iterable[str]) -> dict[str, str]:
+    """Plain spellings of names, no two the same. A name that is plain keeps its spelling, whatever the others are.
+
+    >>> distinct(["a*", "a%2A", "b"])
+    {'a*': 'a%2A#a4a87d31', 'a%2A': 'a%2A', 'b': 'b'}
+    """
+    wanted = {name: plain(name) for name in names}
+    taken = {name for name, spelled in wanted.items() if name == spelled}
+    for name, spelled in wanted.items():
+        if name == spelled:
+            continue
+        digits = 0
+        while wanted[name] in taken:
+            digits += 8
+            wanted[name] = f"{spelled}#{_digest(name, digits)}"
+        taken.add(wanted[name])
+    return wanted
+
+
+def identifier(text: str) -> str:
+    """A C identifier for a name. Those of names that differ in more than `- . / :` and spaces differ.
+
+    >>> identifier("resnet18-v1.7"), identifier("3d"), identifier("a*b")
+    ('resnet18_v1_7', 'model_3d', 'a_b_15eb0a')
+    """
+    found = re.sub(r"\W", "_", text, flags=re.ASCII)
+    found = found if found[:1].isalpha() else f"model_{found}"
+    if len(found) > LONGEST_SYMBOL or re.search(r"[^\w ./:-]", text, flags=re.ASCII):
+        found = f"{found[: LONGEST_SYMBOL - 7]}_{_digest(text, 6)}"
+    return found
+
+
+def file_name(text: str) -> str:
+    """The name of a file or folder: one part of a path, neither hidden nor `..`, whatever the name.
+
+    >>> file_name("resnet18"), file_name("../x"), file_name("")
+    ('resnet18', '%2E.%2Fx', '%')
+    """
+    found = plain(text).replace("/", "%2F").replace(":", "%3A")
+    found = re.sub(r"^[.~ -]", lambda match: _escaped(match[0]), found)
+    found = re.sub(r"[. ]$", lambda match: _escaped(match[0]), found)
+    if len(found) > LONGEST_FILE_NAME:
+        found = f"{found[: LONGEST_FILE_NAME - DIGEST - 1]}~{_digest(text, DIGEST)}"
+    return found or "%"
+
+
+def printable(text: object) -> str:
+    r"""Any text in one line, for a terminal: letters of any script stay; others are written as Python writes them.
+
+    >>> print(printable("naïve\n\x1b[2J"))
+    naïve\n\x1b[2J
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in str(text))
+
+
+def one_line(error: object) -> str:
+    """A message as one line of printable characters, its middle cut out where it gets long."""
+    text = printable(" ".join(str(error).split()) or type(error).__name__)
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:400]} ... {text[-200:]}"
