@@ -11,25 +11,35 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from lfopt.app.documents import opened
 from lfopt.app.files import write_with
 from lfopt.app.random_values import drawn
 from lfopt.app.screen import err
 from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
-from lfopt.ir.names import file_name
+from lfopt.ir.names import file_name, one_line
 from lfopt.ops.fixed_point import dequantized, quantized
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray] | np.ndarray:
+    """Arrays of a .npz by name, or the one of a .npy. Raises InvalidConfig."""
+    with opened(path) as file:
+        try:
+            data: Any = np.load(file, allow_pickle=False)
+            found = {name: data[name] for name in data.files} if isinstance(data, np.lib.npyio.NpzFile) else data
+        except (OSError, ValueError, KeyError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(error)[:200]}") from None
+    if isinstance(found, dict) and (odd := [name for name, value in found.items() if not isinstance(value, np.ndarray)]):
+        raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(odd[0])!r} is none")
+    return found
 
 
 def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
     """Graph inputs by name, in the types of the graph, from a .npz with an array for each by its label, or a .npy for the first."""
     try:
-        data = np.load(file, allow_pickle=False)
-        if isinstance(data, np.lib.npyio.NpzFile):
-            with data:
-                given: dict[str, Any] = {name: data[name] for name in data.files}
-        else:
-            given = dict.fromkeys(map(graph.label, graph.inputs[:1]), data)
-    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise InvalidConfig(f"--input {file}: {error}") from None
+        data = read_arrays(file)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"--input {error}") from None
+    given = data if isinstance(data, dict) else dict.fromkeys(map(graph.label, graph.inputs[:1]), data)
     found: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor, label = graph.tensors[name], graph.label(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from typing import NoReturn
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "hw": "Describe this machine, to plan and compile for it.",
     "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
 }
+MAX_LINE = 4000  # characters of an error
 GROUPS = ("zoo", "hw", "rtl")  # of commands
 for _name, _help in COMMANDS.items():
     app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
@@ -40,6 +42,8 @@ for _name, _help in COMMANDS.items():
 
 def main() -> None:
     """Run the command line. Wrong input is one line and exit code 2; an interrupt is exit code 130."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be text in UTF-8, nor terminals take it
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = app(exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
@@ -61,7 +65,9 @@ def main() -> None:
 def _fail(message: str) -> NoReturn:
     from lfopt.ir.names import printable  # noqa: PLC0415  (as above)
 
-    sys.stderr.write("lfopt: " + printable(" ".join(message.split())) + "\n")
+    line = printable(" ".join(message.split()))
+    line = line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 500]} ... {line[-500:]}"
+    sys.stderr.write(f"lfopt: {line}\n")
     sys.exit(2)
 
 

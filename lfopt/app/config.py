@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-import yaml
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
+from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware, InvalidConfig, Scheme
+from lfopt.ir.names import one_line
 
 Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
 TrafficName = Literal["tiled", "once", "paper"]
@@ -23,6 +25,8 @@ GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
+MAX_SIZE = 10**9  # of an axis
+MAX_NAME = 100  # characters of a field that is looked for among the known ones
 SAMPLING: tuple[Method, ...] = ("nsga2", "local", "random")
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
@@ -83,6 +87,12 @@ class Config:
     def __post_init__(self) -> None:
         if self.band_rows != "max" and self.band_rows < 1:
             raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
+        for name, value in (("model", self.model), ("out", self.out)):
+            if value is not None and not (0 < len(value) <= MAX_TEXT and "\0" not in value):
+                raise InvalidConfig(f"{name}: found {value!r}; accepted: {'a file or zoo:NAME' if name == 'model' else 'a folder'}")
+        for name, shape in self.input_shapes.items():
+            if not all(0 <= size < MAX_SIZE for size in shape):
+                raise InvalidConfig(f"input_shapes.{name}: found {list(shape)}; accepted: sizes from 0 to {MAX_SIZE - 1}")
         if self.scheme in ("lbdf", "brr"):
             return
         if self.search.guidance in LEARNED:
@@ -114,9 +124,12 @@ def load_config(path: Path) -> Config:
     data = read_yaml(path)
     hardware = data.get("hardware")
     if isinstance(hardware, str):
-        data["hardware"] = read_yaml(path.parent / hardware)
+        try:
+            data["hardware"] = read_yaml(path.parent / hardware)
+        except InvalidConfig as error:
+            raise InvalidConfig(one_line(f"{path}: hardware: {error}")) from None
     model = data.get("model")
-    if isinstance(model, str) and not model.startswith("zoo:"):
+    if isinstance(model, str) and model and not model.startswith("zoo:"):
         data["model"] = str(path.parent / model)
     return validate(Config, data, str(path))
 
@@ -126,63 +139,89 @@ def load_hardware(path: Path) -> Hardware:
     return validate(Hardware, read_yaml(path), str(path))
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A mapping from a YAML file."""
-    try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidConfig(f"{path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidConfig(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from None
-    if not isinstance(data, dict):
-        raise InvalidConfig(f"{path}: found {type(data).__name__}; accepted: a mapping of fields")
-    return data
-
-
-def validate(kind: type[T], data: Mapping[str, Any], where: str) -> T:
+def validate(kind: type[T], data: object, where: str) -> T:
     """A dataclass from plain data. Raises InvalidConfig naming the path of the field, what was found and what is accepted."""
-    plain = _checked_fields(kind, dict(data), where, "")
+    if not isinstance(data, dict):
+        raise InvalidConfig(one_line(f"{where}: found {data!r}; accepted: a mapping of fields"))
     try:
-        return TypeAdapter(kind).validate_json(json.dumps(plain, default=str), strict=True)
+        plain = _checked_fields(kind, dict(data), "")
+        _check_text(plain, "")
+        return _adapter(kind).validate_json(json.dumps(plain), strict=True)
     except InvalidConfig as error:
-        raise InvalidConfig(f"{where}: {error}") from None
+        raise InvalidConfig(one_line(f"{where}: {error}")) from None
     except RecursionError:
-        raise InvalidConfig(f"{where}: nested too deeply") from None
+        raise InvalidConfig(one_line(f"{where}: nested too deeply")) from None
     except ValidationError as error:
         first = error.errors()[0]
         path = ".".join(str(part) for part in first["loc"])
         found = "nothing" if first["type"] == "missing" else repr(first["input"])
-        raise InvalidConfig(f"{where}: {path}: found {found}; accepted: {_accepted(first)}") from None
+        raise InvalidConfig(one_line(f"{where}: {path}: found {found}; accepted: {_accepted(first)}")) from None
+
+
+@functools.cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    """Made once: that takes longer than most files."""
+    return TypeAdapter(kind)
+
+
+@functools.cache
+def _types(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _check_text(value: object, path: str) -> None:
+    """Refuse text that no file can hold: half a surrogate pair, which escapes in JSON and YAML, and odd file names, can make."""
+    if isinstance(value, str) and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+        raise InvalidConfig(f"{path}: found {value!r}; accepted: text in UTF-8")
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _check_text(name, path or "a name")
+            _check_text(inner, f"{path}.{name}" if path else name)
+    if isinstance(value, list | tuple):
+        for k, inner in enumerate(value):
+            _check_text(inner, f"{path}.{k}")
+
+
+ACCEPTED = {  # by pydantic's name of the error, where its own words are those of JSON or of Python
+    "missing": "a value for this field",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "dataclass_type": "a mapping of fields",
+}
 
 
 def _accepted(error: Mapping[str, Any]) -> str:
     message = str(error["msg"])
     for prefix in ("Input should be ", "Value error, "):
         message = message.removeprefix(prefix)
-    return "a value for this field" if error["type"] == "missing" else message
+    return ACCEPTED.get(error["type"], message)
 
 
-def _checked_fields(kind: type, data: dict[str, Any], where: str, prefix: str) -> dict[str, Any]:
+def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
     """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count bytes."""
-    types = get_type_hints(kind)
+    types = _types(kind)
     known = [f.name for f in fields(kind)]
     for name, value in data.items():
         path = f"{prefix}{name}"
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, 1)
+            close = difflib.get_close_matches(name[:MAX_NAME], known, 1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            raise InvalidConfig(f"{where}: {path}: unknown field; {hint}accepted: {', '.join(known)}")
+            raise InvalidConfig(f"{path}: unknown field; {hint}accepted: {', '.join(known)}")
         if is_dataclass(types[name]) and isinstance(types[name], type) and isinstance(value, dict):
-            data[name] = _checked_fields(types[name], dict(value), where, f"{path}.")
+            data[name] = _checked_fields(types[name], dict(value), f"{path}.")
         elif get_origin(types[name]) is tuple and is_dataclass(item := get_args(types[name])[0]) and isinstance(value, list):
             data[name] = [
-                _checked_fields(item, dict(v), where, f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v
-                for k, v in enumerate(value)
+                _checked_fields(item, dict(v), f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v for k, v in enumerate(value)
             ]
         elif name.endswith("_bytes") and isinstance(value, str):
-            data[name] = parse_size(value, f"{where}: {path}")
+            data[name] = parse_size(value, path)
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     for name in required:
         if name not in data:
-            raise InvalidConfig(f"{where}: {prefix}{name}: missing; required: {', '.join(prefix + r for r in required)}")
+            raise InvalidConfig(f"{prefix}{name}: missing; required: {', '.join(prefix + r for r in required)}")
     return data

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lfopt.app.config import validate
+from lfopt.app.documents import read_bytes
 from lfopt.frontend import load
-from lfopt.ir import SCHEMA, Graph, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.ir import SCHEMA, CannotWrite, Graph, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.listing import listing, parse
 
 
@@ -23,12 +24,19 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write aside, then rename."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    aside = _aside(path)
     try:
         aside.write_bytes(data)
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def _aside(path: Path) -> Path:
+    """Where a file lies until it is whole. Raises CannotWrite where it would take the place of a folder, a pipe or a device."""
+    if not path.name or (path.exists() and not path.is_file()):
+        raise CannotWrite(f"{path}: found a folder, a pipe or a device; accepted: a file name")
+    return path.with_name(f"{path.name}.{os.getpid()}.part")
 
 
 def sha256(path: Path) -> str:
@@ -61,9 +69,7 @@ def read_plan(path: Path) -> Plan:
     if path.is_dir():
         path /= "plan.json"
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidPlan(f"{path}: {error.strerror or error}") from None
+        data: Any = json.loads(read_bytes(path, invalid=InvalidPlan).decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidPlan(f"{path}: not JSON: {str(error)[:200]}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -105,7 +111,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 
 def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Let `write` fill a file, aside, then rename."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    aside = _aside(path)
     try:
         with aside.open("wb") as file:
             write(file)

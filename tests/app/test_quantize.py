@@ -109,7 +109,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(lfopt, small, shared_model):
         (*data, "array.npy"): "array.npy: found one array",
         (*data, "text.npz"): "text.npz: not a NumPy archive",
         (*data, "gone.npz"): "gone.npz: No such file",
-        (*data, "folder"): "folder: Is a directory",
+        (*data, "folder"): "folder: found a folder; accepted: a file",
         ("small.onnx", "-o", "q.onnx", "--samples", "0"): "at least 1 sample",
         ("small.onnx", "-o", "q.onnx", "--seed", "-1"): "a seed of at least 0",
         ("small.onnx", "-o", "nowhere/q.onnx"): "nowhere/q.onnx: cannot be written",

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.config import INSTALLED, find_config, read_yaml, validate
+from lfopt.app.config import INSTALLED, find_config, validate
+from lfopt.app.documents import read_yaml
 from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware
 

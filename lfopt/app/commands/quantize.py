@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
+from lfopt.app.arrays import read_arrays
 from lfopt.app.commands.options import InputShapes
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import mib, note, out, shown, table
@@ -120,16 +121,9 @@ def _random(graph: Graph, count: int, seed: int) -> Samples:
 
 def _read(path: Path, graph: Graph, count: int | None) -> Samples:
     """Samples of an archive: [samples * n, ...] for an input [n, ...]."""
-    try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
-        with archive:
-            found = {name: archive[name] for name in archive.files}
-    except OSError as error:
-        raise InvalidConfig(f"{path}: {error.strerror or 'not a NumPy archive'}") from None
-    except (ValueError, EOFError, KeyError, NotImplementedError) as error:  # damaged, or holds Python objects
-        raise InvalidConfig(f"{path}: not a NumPy archive of arrays: {one_line(error)[:200]}") from None
+    found = read_arrays(path)
+    if not isinstance(found, dict):
+        raise InvalidConfig(f"{path}: found one array; accepted: an .npz archive with one array per input")
     parts: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor = graph.tensors[name]
