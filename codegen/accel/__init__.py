@@ -1,6 +1,6 @@
 """Plans as command streams of the accelerator."""
 
-from codegen.accel.encode import encode
-from codegen.accel.maps import packed, unpacked
+from codegen.accel.encode import check, encode
+from codegen.accel.maps import ALIGN, memory_map, packed, unpacked
 
-__all__ = ["encode", "packed", "unpacked"]
+__all__ = ["ALIGN", "check", "encode", "memory_map", "packed", "unpacked"]

@@ -10,11 +10,11 @@ from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, is_depthwise, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
 from codegen.accel.job import Parameters, Site, Weights, refused
-from codegen.accel.maps import blocks, dimensions, extent, row_bytes
+from codegen.accel.maps import ALIGN, blocks, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
-from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, Span, StoredMap, Transfer, round_up, unfold
+from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, round_up, unfold
 from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, MOVING, TABLE_BYTES, TABLES, Class, Kind, Opcode, Space
@@ -24,7 +24,8 @@ from lfopt.ops.integer import SUMS, arithmetic
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 
 STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
-ALIGN = 64  # bytes: where a map begins
+LANES = (16, 32, 64)
+BUFFER_WORDS = 1 << 20  # of LANES bytes, that descriptors address
 
 
 def encode(plan: Plan, graph: Graph) -> CommandStream:
@@ -32,11 +33,12 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
 
     Raises Unsupported for operators, shapes and chips that the accelerator is not made for; MissingValues for weights without values.
     """
-    _check(plan, graph)
+    check(plan, graph)
     return _Encoder(plan, graph).stream()
 
 
-def _check(plan: Plan, graph: Graph) -> None:
+def check(plan: Plan, graph: Graph) -> None:
+    """Raise Unsupported for a plan whose chip, network or groups are not for the accelerator; operators apart."""
     hardware = plan.hardware
     lanes = hardware.mac_columns
     wanted = {
@@ -48,6 +50,10 @@ def _check(plan: Plan, graph: Graph) -> None:
         found = hardware.element_bytes if found is None else found
         if found != value:
             raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
+    if lanes not in LANES:
+        raise Unsupported(f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}")
+    if (found := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
+        raise Unsupported(f"hardware.buffer_bytes: found {found}; the accelerator addresses {most}")
     if not hardware.parameter_store_bytes:
         raise Unsupported("hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with the size of its stores")
     if not graph.quantized:
@@ -102,22 +108,9 @@ class _Encoder:
         self.words = plan.hardware.buffer_bytes // self.lanes
         self.waits = Waits(self.words + FACTOR_ROWS + TABLES)
         self.constants = _Constants()
-        self.maps = self._maps()
+        self.maps = memory_map(plan, graph, 0).maps
         self.next_free = dict.fromkeys(STORES, 0)
         self.commands = 0
-
-    def _maps(self) -> dict[str, StoredMap]:
-        """Maps in DRAM, with addresses from the first of them on: inputs, then everything that is stored."""
-        stored = dict.fromkeys(name for group in self.plan.groups for name in group.outputs)
-        found: dict[str, StoredMap] = {}
-        address = 0
-        for name in [*self.graph.inputs, *stored]:
-            tensor = self.graph.tensors[name]
-            size = row_bytes(tensor, BEAT_BYTES)
-            found[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
-            address = round_up(address + size * dimensions(tensor)[1], ALIGN)
-        self.maps_bytes = address
-        return found
 
     def stream(self) -> CommandStream:
         """All of it."""
@@ -128,8 +121,7 @@ class _Encoder:
         maps_at = round_up(at + len(image), ALIGN)
         addresses = {0: maps_at, **streams}
         placed = [_placed(command, addresses) for command in described]
-        stored = {name: StoredMap(m.name, m.shape, m.dtype, m.address + maps_at, m.row_bytes) for name, m in self.maps.items()}
-        outputs = [stored[self.flow.behind.get(name, name)] for name in self.graph.outputs]
+        stored = memory_map(self.plan, self.graph, maps_at)
         return CommandStream(
             name=self.plan.model.name,
             lanes=self.lanes,
@@ -138,10 +130,10 @@ class _Encoder:
             constants=image,
             constants_address=at,
             maps_address=maps_at,
-            memory_bytes=maps_at + self.maps_bytes,
-            maps=tuple(stored.values()),
-            inputs=tuple(stored[name] for name in self.graph.inputs),
-            outputs=tuple(outputs),
+            memory_bytes=stored.end,
+            maps=tuple(stored.maps.values()),
+            inputs=stored.inputs,
+            outputs=stored.outputs,
             commands=self.commands,
         )
 

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from codegen.source import Unsupported
-from lfopt.ir import Box, Span, StoredMap, Tensor, round_up
+from lfopt.ir import Box, Graph, InvalidPlan, Plan, Span, StoredMap, Tensor, round_up
+from lfopt.isa.tables import BEAT_BYTES
+from lfopt.ops import Dataflow
+
+ALIGN = 64  # bytes: where a map begins
+ADDRESSED_BYTES = 1 << 32  # of DRAM
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMap:
+    """Where the maps of a plan lie in DRAM: inputs, then everything that is stored."""
+
+    maps: Mapping[str, StoredMap]
+    inputs: tuple[StoredMap, ...]
+    outputs: tuple[StoredMap, ...]
+    end: int  # first byte behind all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +101,27 @@ def row_bytes(tensor: Tensor, align: int) -> int:
     """Bytes of a row of a map in DRAM."""
     channels, _, columns = dimensions(tensor)
     return round_up(channels * columns, align)
+
+
+def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
+    """The maps of a plan, one behind the other from `address` on.
+
+    Raises Unsupported, and InvalidPlan for maps that the network does not have.
+    """
+    stored = dict.fromkeys(name for group in plan.groups for name in group.outputs)
+    found: dict[str, StoredMap] = {}
+    for name in [*graph.inputs, *stored]:
+        if name not in graph.tensors:
+            raise InvalidPlan(f"groups: found output {name!r}; accepted: a map of the network")
+        tensor = graph.tensors[name]
+        size = row_bytes(tensor, BEAT_BYTES)
+        found[name] = StoredMap(name, tensor.shape, tensor.dtype, address, size)
+        address = round_up(address + size * dimensions(tensor)[1], ALIGN)
+    if address > ADDRESSED_BYTES:
+        raise Unsupported(f"the network's maps: found {address} bytes; the accelerator addresses {ADDRESSED_BYTES}")
+    behind = Dataflow.of(graph).behind
+    outputs = [behind.get(name, name) for name in graph.outputs]
+    if absent := [name for name in outputs if name not in found]:
+        raise InvalidPlan(f"groups: found none that stores {absent[0]!r}, an output of the network")
+    inputs = tuple(found[name] for name in graph.inputs)
+    return MemoryMap(found, inputs, tuple(found[name] for name in outputs), address)

@@ -2,74 +2,157 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from codegen.accel import packed, unpacked
+from codegen.accel import ALIGN, check, memory_map, packed, unpacked
 from hw_rtl.build import Model, Parameters, build
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
 from lfopt.app.cache import cache_folder
 from lfopt.app.config import validate
-from lfopt.app.files import load_planned, sha256, write_bytes, write_text
-from lfopt.ir import CommandStream, DramBytes, Graph, InvalidPlan, Plan
-from lfopt.isa.program import decode, listing
-from lfopt.isa.tables import BEAT_BYTES, Counter
+from lfopt.app.documents import read_bytes, read_json
+from lfopt.app.files import load_planned, read_plan, sha256, write_bytes, write_text
+from lfopt.frontend.messages import one_line
+from lfopt.ir import CommandStream, DramBytes, Graph, InvalidConfig, InvalidPlan, Plan, round_up
+from lfopt.isa.program import BadProgram, count_runs, decode, listing
+from lfopt.isa.tables import BEAT_BYTES, WINDOW, Counter
 
 SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
+PLAN = "plan.json"
+DIGESTED = ("program.bin", "constants.bin", PLAN)
+WRITTEN = ("program.bin", "program.lst", "constants.bin", "stream.json", PLAN)  # beside the model
+MAX_FILE_BYTES = 1 << 30
+ROOM_BYTES = 1 << 20
 LEAST_BEATS = 1 << 20  # of DRAM in a model: one serves most networks
 
 
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """SHA-256, in hexadecimal, of the files that stream.json describes."""
+
+    program: str
+    constants: str
+    plan: str | None = None  # None in files that older versions wrote
+
+
 def write_stream(stream: CommandStream, plan: Path, folder: Path) -> tuple[Path, ...]:
-    """Write program.bin, constants.bin, program.lst, stream.json, and the plan with its model. `plan`: the file. Returns the files."""
+    """Write program.bin, constants.bin, program.lst, stream.json, and the plan with its model. Returns the files.
+
+    `plan`: the file. Raises InvalidPlan for a model whose name is that of another of these files.
+    """
+    model = read_plan(plan).model.onnx
+    if model in WRITTEN:
+        raise InvalidPlan(f"{plan}: model.onnx: found {model!r}; accepted: a name other than {', '.join(WRITTEN)}")
     folder.mkdir(parents=True, exist_ok=True)
-    model = json.loads(plan.read_text(encoding="utf-8"))["model"]["onnx"]
-    for name in (plan.name, model):
-        if (folder / name).resolve() != (plan.parent / name).resolve():
-            shutil.copyfile(plan.parent / name, folder / name)
+    for source, name in ((plan, PLAN), (plan.parent / model, model)):
+        if (folder / name).resolve() != source.resolve():
+            shutil.copyfile(source, folder / name)
     for name in BINARIES:
         write_bytes(folder / f"{name}.bin", getattr(stream, name))
     write_text(folder / "program.lst", "\n".join(listing(decode(stream.program))) + "\n")
     data = {name: value for name, value in asdict(stream).items() if name not in BINARIES}
-    digests = {name: sha256(folder / f"{name}.bin") for name in BINARIES}
+    digests = asdict(Digests(*(sha256(folder / name) for name in DIGESTED)))
     write_text(folder / "stream.json", json.dumps({"schema": SCHEMA, "sha256": digests, **data}, indent=1) + "\n")
-    return tuple(folder / name for name in ("program.bin", "program.lst", "constants.bin", "stream.json", plan.name, model))
+    return tuple(folder / name for name in (*WRITTEN, model))
 
 
 def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:
-    """A command stream, its plan and its network. Raises InvalidPlan."""
+    """A command stream, its plan and its network.
+
+    Nothing in stream.json is believed: each field is what the plan, the network and the program say. The program may be
+    any that decodes. Raises InvalidPlan, and Unsupported for a plan that is not for the accelerator.
+    """
     path = folder / "stream.json"
-    try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidPlan(f"{path}: {error.strerror or error}; accepted: a folder that `lfopt codegen --target accel` has written") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidPlan(f"{path}: not JSON: {str(error)[:200]}") from None
+    if not path.exists():
+        accepted = "a folder that `lfopt codegen --target accel` has written"
+        raise InvalidPlan(one_line(f"{path}: no such file; accepted: {accepted}"))
+    data = read_json(path, InvalidPlan)
     if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA:
-        raise InvalidPlan(f"{path}: schema: accepted: {SCHEMA!r}")
-    digests = data.pop("sha256", {})
-    binaries: dict[str, bytes] = {}
-    for name in BINARIES:
-        file = folder / f"{name}.bin"
-        binaries[name] = file.read_bytes()
-        if sha256(file) != digests.get(name):
-            raise InvalidPlan(f"{file}: it is not the file that was written with {path.name}")
-    stream = validate(CommandStream, {**data, **dict.fromkeys(BINARIES, "")}, str(path))
+        raise InvalidPlan(one_line(f"{path}: schema: accepted: {SCHEMA!r}"))
+    digests = data.pop("sha256", None)
+    try:
+        known = validate(Digests, digests, f"{path}: sha256")
+        stream = validate(CommandStream, {**dict.fromkeys(BINARIES, ""), **data}, str(path))
+    except InvalidConfig as error:
+        raise InvalidPlan(one_line(error)) from None
+    digested = zip(DIGESTED, astuple(known), strict=True)
+    program, constants, _ = (_read_digested(folder / name, digest) for name, digest in digested)
     plan, graph = load_planned(folder)
-    return replace(stream, **binaries), plan, graph
+    stream = replace(stream, program=program, constants=constants)
+    try:
+        _check(stream, plan, graph)
+    except InvalidPlan as error:
+        raise InvalidPlan(one_line(f"{path}: {error}")) from None
+    except BadProgram as error:
+        raise InvalidPlan(one_line(f"{folder / 'program.bin'}: {error}")) from None
+    return stream, plan, graph
+
+
+def _read_digested(file: Path, digest: str | None) -> bytes:
+    data = read_bytes(file, MAX_FILE_BYTES, InvalidPlan)
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        said = f"which says sha256.{file.stem}: {digest}"
+        raise InvalidPlan(one_line(f"{file}: it is not the file that was written with stream.json, {said}"))
+    return data
+
+
+def _check(stream: CommandStream, plan: Plan, graph: Graph) -> None:
+    """Refuse a stream that is not what its plan, its network and its program make it.
+
+    Constants and maps may lie up to ROOM_BYTES behind what is before them, so that a program can be changed without
+    moving them. Raises InvalidPlan, BadProgram, Unsupported.
+    """
+    check(plan, graph)
+    constants_end = stream.constants_address + len(stream.constants)
+    for name, end in (("constants_address", len(stream.program)), ("maps_address", constants_end)):
+        found, least = getattr(stream, name), round_up(end, ALIGN)
+        if found % ALIGN or not least <= found <= least + ROOM_BYTES:
+            raise InvalidPlan(f"{name}: found {found}; accepted: multiples of {ALIGN} from {least} to {least + ROOM_BYTES}")
+    laid_out = memory_map(plan, graph, stream.maps_address)
+    wanted = replace(
+        stream,
+        name=plan.model.name,
+        lanes=plan.hardware.mac_columns,
+        buffer_bytes=plan.hardware.buffer_bytes,
+        memory_bytes=laid_out.end,
+        maps=tuple(laid_out.maps.values()),
+        inputs=laid_out.inputs,
+        outputs=laid_out.outputs,
+        commands=count_runs(decode(stream.program)),
+    )
+    if stream != wanted:
+        path, found, accepted = next(_differences(asdict(stream), asdict(wanted), ""))
+        raise InvalidPlan(f"{path}: found {found}; accepted: {accepted}, as {PLAN}, its model and program.bin say")
+
+
+def _differences(found: Any, wanted: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """(field, found, wanted) where two documents are not the same."""
+    if isinstance(wanted, dict):
+        for name, value in wanted.items():
+            yield from _differences(found[name], value, f"{path}.{name}" if path else name)
+    elif isinstance(wanted, tuple) and wanted and isinstance(wanted[0], dict):
+        if len(found) != len(wanted):
+            yield path, f"{len(found)} maps", f"{len(wanted)}"
+        for k, (one, other) in enumerate(zip(found, wanted, strict=False)):
+            yield from _differences(one, other, f"{path}.{k}")
+    elif found != wanted:
+        yield path, repr(list(found) if isinstance(found, tuple) else found), repr(list(wanted) if isinstance(wanted, tuple) else wanted)
 
 
 def accelerator(stream: CommandStream) -> Model:
     """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
     beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
-    return build(cache_folder() / "rtl", Parameters(lanes=stream.lanes, buffer_bytes=stream.buffer_bytes, dram_beats=beats))
+    buffer_bytes = round_up(stream.buffer_bytes, WINDOW * stream.lanes)
+    return build(cache_folder() / "rtl", Parameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
 
 
 def run(

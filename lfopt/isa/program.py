@@ -216,6 +216,22 @@ def unrolled(commands: Sequence[Command]) -> Iterator[Command]:
         at += 1
 
 
+def count_runs(commands: Sequence[Command]) -> int:
+    """LOAD, STORE and EXEC that run before HALT, loops unrolled. Raises BadProgram as `check_loops` does."""
+    check_loops(commands)
+    turns, total = [1], 0
+    for command in commands:
+        if command.opcode is Opcode.HALT:
+            break
+        if command.opcode is Opcode.LOOP:
+            turns.append(turns[-1] * command.values["count"])
+        elif command.opcode is Opcode.END:
+            turns.pop()
+        elif command.layout is RUN:
+            total += turns[-1]
+    return total
+
+
 def check_loops(commands: Sequence[Command]) -> None:
     """Raise BadProgram for loops that are too deep, too long, of no turns or unbalanced."""
     stack: list[tuple[int, int]] = []  # (place, first word) of every LOOP that is open
