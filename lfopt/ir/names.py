@@ -42,8 +42,9 @@ def plain(text: str) -> str:
     return f"{head}~{_digest(text, DIGEST)}~{found[-KEPT_TAIL:].replace('%', '_')}"
 
 
-def _escaped(text: str) -> str:
-    return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", "surrogatepass"))
+def _escaped(character: str) -> str:
+    odd = "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"  # a byte of a file name that is no UTF-8
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", odd))
 
 
 def _digest(text: str, digits: int) -> str:

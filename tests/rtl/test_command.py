@@ -229,6 +229,13 @@ def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(made: Path,
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.parametrize("option", ["--seed=-1", "--latency=-1", "--latency=20000", "--stall=-1", "--stall=256"])
+def test_numbers_out_of_range_are_refused(option: str, stream: Path, here: Run) -> None:
+    line = refused(here("rtl", "run", stream, option))
+    assert option.partition("=")[0] in line
+    assert "accepted: " in line
+
+
 def test_without_verilator_there_is_one_line(stream: Path, here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> Model:
         raise BuildFailed("not found: verilator")

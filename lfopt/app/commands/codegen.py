@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
@@ -17,6 +16,7 @@ from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.source import CSource
 from lfopt.app.arrays import with_values
+from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import load_planned
 from lfopt.app.screen import note, out, progress_line, shown, table
@@ -76,7 +76,7 @@ def codegen(
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     found, graph = load_planned(plan)
     note(graph)
-    graph = with_values(graph, plan, np.random.default_rng(seed) if fill else None)
+    graph = with_values(graph, plan, dice(seed) if fill else None)
     if target == "accel":
         _stream(found, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return

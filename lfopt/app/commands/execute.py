@@ -11,6 +11,7 @@ from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
 from lfopt.app.arrays import differences, read_inputs, with_values, write_outputs
+from lfopt.app.commands.options import dice
 from lfopt.app.files import load_planned
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
@@ -52,7 +53,7 @@ def execute(
         Compare the outputs with the plain reference of the whole network.
     """
     found, graph = load_planned(plan)
-    rng = np.random.default_rng(seed)
+    rng = dice(seed)
     graph = with_values(graph, plan, rng if fill else None)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 from cyclopts import Parameter
 
 from lfopt.app.config import INSTALLED, find_config, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import Hardware
+from lfopt.ir import Hardware, InvalidConfig
 
 InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume_multiple=False, negative="")]
 
@@ -27,3 +28,10 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
     if element_bytes is not None:
         data["element_bytes"] = element_bytes
     return validate(Hardware, data, where)
+
+
+def dice(seed: int) -> np.random.Generator:
+    """Random numbers of a seed from the command line."""
+    if seed < 0:
+        raise InvalidConfig(f"--seed: found {seed}; accepted: a whole number of at least 0")
+    return np.random.default_rng(seed)

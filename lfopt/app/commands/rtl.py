@@ -6,25 +6,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from cyclopts import App, Parameter
 from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
-from hw_rtl.run import Dram, RunResult, SimulationFailed
+from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
 from lfopt.app.arrays import differences, read_inputs, write_outputs
+from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
 from lfopt.app.streams import run as run_stream
-from lfopt.ir import LfoptError, Plan, Report
+from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
 from lfopt.isa import document
 from lfopt.isa.tables import Counter
 from lfopt.ops.reference import reference
 from lfopt.planning import total_dram
 from simulator.simulate import simulate
 
+CYCLES = 256  # of which --stall says some
 app = App(name="rtl", help="Run command streams on the accelerator in RTL, and describe its instructions.")
 
 
@@ -61,10 +62,12 @@ def run(
     stall
         How often the memory holds back, in cycles of 256.
     """
+    if not 0 <= latency < WATCHDOG_CYCLES or not 0 <= stall < CYCLES:
+        raise InvalidConfig(f"--latency {latency}, --stall {stall}: accepted: 0 to {WATCHDOG_CYCLES - 1} cycles, 0 to {CYCLES - 1} of {CYCLES}")
     stream, plan, graph = read_stream(folder)
     if inputs is None:
         err.print("note: no --input: inputs are drawn at random", style="yellow")
-    values = random_inputs(graph, np.random.default_rng(seed)) if inputs is None else read_inputs(graph, inputs)
+    values = random_inputs(graph, dice(seed)) if inputs is None else read_inputs(graph, inputs)
     predicted = simulate(plan, graph)
     dram, cycles = Dram(latency_cycles=latency, stall=stall), predicted.cycles.total
     with progress_line() as progress, threadpool_limits(1):

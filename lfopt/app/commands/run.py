@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
 from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
-from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import note, out, progress_line, shown, spread
@@ -74,7 +74,7 @@ def run(
     graph = load_network(model, parse_shapes(input_shape), "default")
     note(graph)
     values = _inputs(graph, inputs)
-    graph = with_values(graph, model, np.random.default_rng(seed) if fill else None)
+    graph = with_values(graph, model, dice(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
         made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune)
