@@ -19,6 +19,7 @@ from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, title
+from lfopt.frontend.operands import mismatch
 from lfopt.frontend.qdq import Stored, absorb, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.spelling import labels, spell
@@ -136,6 +137,8 @@ class _Walk:
             if name and name not in self.tensors:
                 raise InvalidModel(f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)")
         operator = replace(operator, attributes=_attributes(node, what))
+        if wrong := mismatch(operator, [self.tensors[name].shape if name else None for name in operator.inputs]):
+            raise InvalidModel(f"{what}: {wrong}")
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
             operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)

@@ -117,6 +117,26 @@ CASES = {  # name: (model, what the message says)
     "a node without outputs": (lambda: edited(relu(), lambda m: m.graph.node[1].ClearField("output")), "."),
     "a node of no type": (lambda: edited(relu(), lambda m: m.graph.node[1].ClearField("op_type")), "."),
     "names that are not UTF-8": (lambda: relu().SerializeToString().replace(b"\x12\x01r", b"\x12\x01\xff"), "is not UTF-8"),
+    "channels that are not those of the weights": (
+        lambda: one("Conv", (1, 1, 8, 8), floats(4, 3, 3, 3), opset=18),
+        "1 input channels for weights of shape",
+    ),
+    "groups that do not divide": (lambda: one("Conv", (1, 6, 8, 8), floats(4, 2, 3, 3), group=3, opset=18), "in 3 groups"),
+    "a kernel of another size": (lambda: one("Conv", (1, 3, 8, 8), floats(4, 3, 3, 3), kernel_shape=[5, 5], opset=18), "kernel_shape"),
+    "channels of a transposed convolution": (lambda: one("ConvTranspose", (1, 4, 8, 8), floats(3, 4, 3, 3), opset=18), "4 input channels"),
+    "a bias of another length": (
+        lambda: one("Conv", (1, 3, 8, 8), floats(4, 3, 3, 3), floats(5), opset=18),
+        r"input 2 of shape \[5\]; accepted: \[4\]",
+    ),
+    "a product that is none": (lambda: one("Gemm", (2, 3), floats(4, 5), opset=18), r"product of \[2, 3\] and \[4, 5\]"),
+    "a sum that does not broadcast": (
+        lambda: one("Gemm", (2, 3), floats(3, 5), floats(2), opset=18),
+        r"input 2 of shape \[2\]; accepted: one that broad",
+    ),
+    "scales of other channels": (
+        lambda: one("InstanceNormalization", (1, 3, 4, 4), floats(2), floats(3), opset=18),
+        r"input 1 of shape \[2\]; accepted: \[3\]",
+    ),
     "an unknown domain": (lambda: edited(relu(), lambda m: setattr(m.graph.node[1], "domain", "nowhere")), "domain 'nowhere' has no opset import"),
     "an unknown operator": (
         lambda: one("Nothing", (2, 3), opset=18),

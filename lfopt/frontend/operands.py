@@ -1,0 +1,88 @@
+"""Operands whose shapes do not belong together, where ONNX's shape inference says nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from lfopt.ir import Operator
+
+Shape = tuple[int, ...]
+Others = Sequence[Shape | None]  # shapes of inputs from the third on; None: absent
+Attributes = Mapping[str, object]
+
+
+def mismatch(operator: Operator, shapes: Sequence[Shape | None]) -> str:
+    """What is wrong with the shapes of an operator's inputs; empty if nothing is. Source: ONNX operator specifications."""
+    found = RULES.get(operator.kind)
+    if found is None or operator.domain or len(shapes) < 2 or shapes[0] is None or shapes[1] is None:
+        return ""
+    return found(shapes[0], shapes[1], shapes[2:], operator.attributes)
+
+
+def _conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
+    groups = _groups(attributes)
+    if len(x) != len(w) or len(x) < 3:
+        return f"input of shape {[*x]}, weights of {[*w]}; accepted: the same rank, at least 3"
+    if groups < 1 or w[0] % groups or x[1] != w[1] * groups:
+        return f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; accepted: {w[1] * max(groups, 1)}"
+    return _kernel(w, attributes) or _vectors(2, others, w[0])
+
+
+def _conv_transpose(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
+    groups = _groups(attributes)
+    if len(x) != len(w) or len(x) < 3:
+        return f"input of shape {[*x]}, weights of {[*w]}; accepted: the same rank, at least 3"
+    if groups < 1 or w[0] % groups or x[1] != w[0]:
+        return f"{x[1]} input channels for weights of shape {[*w]} in {groups} groups; accepted: {w[0]}"
+    return _kernel(w, attributes) or _vectors(2, others, w[1] * groups)
+
+
+def _groups(attributes: Attributes) -> int:
+    found = attributes.get("group", 1)
+    return found if isinstance(found, int) else 1
+
+
+def _kernel(weights: Shape, attributes: Attributes) -> str:
+    stated = attributes.get("kernel_shape", weights[2:])
+    return "" if stated == weights[2:] else f"kernel_shape {stated} for weights of shape {[*weights]}"
+
+
+def _vectors(first: int, shapes: Others, extent: int) -> str:
+    wrong = ((index, shape) for index, shape in enumerate(shapes, first) if shape not in (None, (extent,)))
+    return next((f"input {index} of shape {[*(shape or ())]}; accepted: [{extent}]" for index, shape in wrong), "")
+
+
+def _by_channel(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
+    return _vectors(1, (w, *others), x[1] if len(x) > 1 else 1)
+
+
+def _gemm(a: Shape, b: Shape, others: Others, attributes: Attributes) -> str:
+    left, right = a[::-1] if attributes.get("transA", 0) else a, b[::-1] if attributes.get("transB", 0) else b
+    if len(left) != 2 or len(right) != 2 or left[1] != right[0]:
+        return f"product of {[*left]} and {[*right]}"
+    added = others[0] if others else None
+    return "" if added is None else _broadcast(2, added, (left[0], right[1]))
+
+
+def _prelu(x: Shape, slope: Shape, others: Others, attributes: Attributes) -> str:
+    return _broadcast(1, slope, x)
+
+
+def _broadcast(index: int, shape: Shape, to: Shape) -> str:
+    try:
+        fits = np.broadcast_shapes(shape, to) == to
+    except ValueError:
+        fits = False
+    return "" if fits else f"input {index} of shape {[*shape]}; accepted: one that broadcasts to {[*to]}"
+
+
+RULES = {
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "BatchNormalization": _by_channel,
+    "InstanceNormalization": _by_channel,
+    "Gemm": _gemm,
+    "PRelu": _prelu,
+}
