@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from codegen.accel import encode
-from lfopt.app.files import load_planned
 from lfopt.app.streams import accelerator, run
+from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Operator, Plan, PlannedGroup
 from lfopt.isa.tables import Counter
 from lfopt.ops import spec

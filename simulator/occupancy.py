@@ -115,6 +115,8 @@ def _walked(nodes: Sequence[Node]) -> Iterator[tuple[Step, Move]]:
                     turns[-1] = turn
                     yield from walk(node.body)
                 turns.pop()
+            elif not node.moves:
+                yield node, (0,) * len(node.origin)
             elif len(turns) == 1:
                 turn = turns[0]
                 yield node, tuple([turn * d for d in node.moves[0]])

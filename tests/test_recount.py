@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from lfopt.app.commands.check import search_problems
+from lfopt.app.verify import search_problems
 from lfopt.frontend import from_model
 from lfopt.ir import (
     Box,

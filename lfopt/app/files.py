@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from lfopt.app.config import validate
-from lfopt.app.documents import read_bytes
-from lfopt.frontend import load
-from lfopt.ir import SCHEMA, CannotWrite, Graph, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.app.documents import read_json
+from lfopt.ir import SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.listing import listing, parse
+from lfopt.ir.names import one_line
 
 
 def write_text(path: Path, text: str) -> None:
@@ -68,10 +68,7 @@ def read_plan(path: Path) -> Plan:
     """Read and validate plan.json (a folder means the plan.json in it)."""
     if path.is_dir():
         path /= "plan.json"
-    try:
-        data: Any = json.loads(read_bytes(path, invalid=InvalidPlan).decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidPlan(f"{path}: not JSON: {str(error)[:200]}") from None
+    data = read_json(path, InvalidPlan)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}")
@@ -82,6 +79,8 @@ def read_plan(path: Path) -> Plan:
         plan = validate(Plan, data, str(path))
     except InvalidConfig as error:
         raise InvalidPlan(str(error)) from None
+    except InvalidPlan as error:
+        raise InvalidPlan(one_line(f"{path}: {error}")) from None
     return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
 
 
@@ -94,19 +93,6 @@ def _pop_steps(group: Any, where: str) -> tuple[Node, ...]:
         return parse(lines)
     except InvalidPlan as error:
         raise InvalidPlan(f"{where}: {error}") from None
-
-
-def load_planned(path: Path) -> tuple[Plan, Graph]:
-    """A plan and the model beside it. Raises InvalidPlan if the model is not the one that the plan was made for."""
-    file = path / "plan.json" if path.is_dir() else path
-    plan = read_plan(file)
-    if Path(plan.model.onnx).name != plan.model.onnx:
-        raise InvalidPlan(f"{file}: model.onnx: found {plan.model.onnx!r}; accepted: a file name without folders")
-    model = file.parent / plan.model.onnx
-    graph = load(model)
-    if (digest := sha256(model)) != plan.model.sha256:
-        raise InvalidPlan(f"{model}: its SHA-256 is {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
-    return plan, graph
 
 
 def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -19,7 +19,8 @@ from hw_rtl.run import run as run_program
 from lfopt.app.cache import cache_folder
 from lfopt.app.config import validate
 from lfopt.app.documents import read_bytes, read_json
-from lfopt.app.files import load_planned, read_plan, sha256, write_bytes, write_text
+from lfopt.app.files import read_plan, sha256, write_bytes, write_text
+from lfopt.app.verify import load_planned
 from lfopt.ir import CommandStream, DramBytes, Graph, InvalidConfig, InvalidPlan, Plan, round_up
 from lfopt.ir.names import one_line
 from lfopt.isa.program import BadProgram, count_runs, decode, listing

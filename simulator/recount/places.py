@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from math import gcd
 from typing import NamedTuple
 
-from lfopt.ir import Tensor, row_axis
+from lfopt.ir import Hardware, Tensor, row_axis
 from simulator.recount.needs import Result, constant_rules, operand_rules
 from simulator.recount.onchip import Ring, Rows, Wanted, Write, close, missing_block, missing_row
 from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
 from simulator.recount.traffic import moved
 
+WEIGHTS = ("weights", "weight blocks")  # what places are called through which blocks of weights pass
 IN_TURNS = ("brr", "resident")  # modes in which places share bytes: what lies in one is done with when another is written
 
 
@@ -31,18 +33,21 @@ def place_problems(schedule: Schedule) -> Iterator[str]:
         return
     tenants = _put(schedule, rings)
     close(rings)
-    wrong = [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
+    wrong = [*_crowded(schedule)]
+    wrong += [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
     if schedule.group.mode not in IN_TURNS:
         wrong += [f"places {ring.place.name!r} and {other.place.name!r} overlap" for ring in rings for other in ring.partners if id(ring) < id(other)]
     yield from wrong or _Reads(schedule, rings, tenants).problems()
 
 
 def _where(schedule: Schedule) -> Iterator[str]:
-    """Places have names of their own, and lie below the end of the buffer."""
-    places = schedule.group.places
+    """Places have names of their own, begin where an element may, and lie below the end of the buffer."""
+    places, unit = schedule.group.places, _least_unit(schedule.hardware)
     for place in places:
         if not (1 <= place.slots <= LARGEST and 0 <= place.slot_bytes <= LARGEST and 0 <= place.address <= LARGEST):
             yield f"place {place.name!r}: {place.slots} slots of {place.slot_bytes} B from {place.address} on"
+        elif place.address % unit:
+            yield f"place {place.name!r}: it begins at {place.address}, must be a multiple of {unit}"
     for name, times in Counter(place.name for place in places).items():
         if times > 1:
             yield f"{times} places are named {name!r}"
@@ -51,6 +56,11 @@ def _where(schedule: Schedule) -> Iterator[str]:
         yield f"buffer bytes: the plan says {schedule.group.buffer_bytes}, its places end at {end}"
     if end >= beta:
         yield f"its places end at {end}, must be below {beta}"
+
+
+def _least_unit(hardware: Hardware) -> int:
+    """Bytes of which everything on chip has a whole number."""
+    return gcd(hardware.element_bytes, hardware.accumulator_bytes, *(hardware.constant_element_bytes(bias=bias) for bias in (False, True)))
 
 
 def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
@@ -71,6 +81,16 @@ def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
     return found
 
 
+def _crowded(schedule: Schedule) -> Iterator[str]:
+    """Computations that make more rows at once than there are slots for them. What is loaded may run through a ring row by row."""
+    for computation in schedule.computations:
+        step = computation.step
+        for piece, place in zip(computation.pieces, step.places, strict=True):
+            target = place if step.last else step.sums
+            if target >= 0 and all(piece.extents) and piece.height > (slots := schedule.group.places[target].slots):
+                yield f"{describe(computation.leaf)}: {piece.height} rows at once for {slots} slots"
+
+
 def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str]:
     """What is wrong with a place, given what is put there: one thing alone (constants: any), in slots of just the size that it needs."""
     place = ring.place
@@ -85,6 +105,9 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
     purpose = "weight" if constants else "sum" if tenant.sums else "map"
     if purpose != place.purpose:
         yield f"place {place.name!r}: the plan says it is for a {place.purpose}, it takes a {purpose}"
+    names = _names(schedule, tenants, purpose)
+    if place.name.rstrip("'") not in names:
+        yield f"place {place.name!r}: found this name for what takes {' and '.join(sorted(repr(t.tensor) for t in tenants))}; accepted: {names[0]!r}"
     if constants:
         whole = needed = max(write.offset + write.size for write in ring.writes)
         if not ring.in_turn():
@@ -98,6 +121,15 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
             yield f"place {place.name!r}: rows are not in the slots of their numbers"
     if place.slot_bytes not in (whole, needed):
         yield f"place {place.name!r}: the plan says slots of {place.slot_bytes} B, needed are {needed}" + (f" or {whole}" if whole > needed else "")
+
+
+def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
+    """What a place may be called: as the map in it; for what passes through it; as the only constant in it."""
+    if purpose == "map":
+        return tuple(tenant.tensor for tenant in tenants)
+    if purpose == "sum":
+        return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
+    return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
 
 
 def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:

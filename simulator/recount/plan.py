@@ -28,6 +28,8 @@ from simulator.recount.traffic import byte_problems, traffic_problems
 
 MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
 MODES_OF_ANY = {"tiled", "opaque", "excluded"}
+DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
+ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +158,14 @@ class _Recounting:
 
     def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
         schedule = Schedule(self.net, self.hardware, group, members)
-        too_many = schedule.steps > MOST_STEPS
-        if too_many:
-            self.not_recounted.append(group.dram.total)
-        else:
-            self.steps += schedule.steps
+        if self.steps + schedule.steps > MOST_STEPS:
+            self._say(group, f"{schedule.steps:,} steps, after {self.steps:,} of other groups; a recount walks {MOST_STEPS:,}")
+            return
+        self.steps += schedule.steps
         found = [*schedule.senseless()]
         if not found:
             found += byte_problems(schedule)
-            found += () if too_many else (*traffic_problems(schedule, made), *place_problems(schedule))
+            found += (*traffic_problems(schedule, made), *place_problems(schedule))
         for what in found:
             self._say(group, what)
 
@@ -226,6 +227,8 @@ class _Recounting:
             self._expect(group, "weight passes", group.weight_passes, 1)
         read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
         least = DramBytes(read, written, once.dram.weight, once.dram.parameter)
+        if group.buffer_bytes < 0:
+            self._say(group, f"buffer bytes: found {group.buffer_bytes}")
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
@@ -250,11 +253,37 @@ class _Recounting:
                 yield f"memory: {name!r} has no entry"
             elif entry != (counted := self._entry(entry, wanted[name], parameters.get(name, 0))):
                 yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
-        end = 0
+        yield from self._addresses(known)
+
+    def _addresses(self, known: list[tuple[PlannedGroup, list[str]]]) -> Iterator[str]:
+        """Tensors begin at multiples of DRAM_ALIGN in the address space; two may share bytes if one is done with before the other is made."""
+        lives = self._lives(known)
+        alive: list[tuple[int, int, int, DramTensor]] = []  # (first group, last group, end, entry) of what reaches the address at hand
         for entry in sorted(self.plan.memory, key=lambda entry: entry.address):
-            if entry.address < end:
-                yield f"memory: {entry.name!r} at {entry.address} lies over what is before it, up to {end}"
-            end = max(end, entry.address + entry.rows * entry.row_bytes)
+            end = entry.address + entry.rows * entry.row_bytes
+            if entry.address < 0 or entry.address % DRAM_ALIGN or end > ADDRESS_SPACE:
+                accepted = f"accepted: multiples of {DRAM_ALIGN}, up to {ADDRESS_SPACE}"
+                yield f"memory: {entry.name!r} lies from {entry.address} to {end}; {accepted}"
+            alive = [other for other in alive if other[2] > entry.address]
+            born, dies = lives.get(entry.name, (0, len(known)))
+            for first, last, _, other in alive:
+                if first <= dies and born <= last:
+                    yield f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is needed meanwhile"
+                    break
+            if end > entry.address:
+                alive.append((born, dies, end, entry))
+
+    def _lives(self, known: list[tuple[PlannedGroup, list[str]]]) -> dict[str, tuple[int, int]]:
+        """The groups from which to which the bytes of every map must stay: from its maker to its last reader. All else stays throughout."""
+        net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
+        found: dict[str, tuple[int, int]] = {}
+        for name, maker in net.maker.items():
+            if maker in owner and name not in net.stored:
+                found[name] = owner[maker], max((owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker])
+        for name in net.graph.inputs:
+            if name not in net.stored:
+                found[name] = -1, max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1)
+        return found
 
     def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:
         if role == "parameter":

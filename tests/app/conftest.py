@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from lfopt.app.cli import main
+from lfopt.app.files import read_plan
+from lfopt.frontend import load
+from lfopt.ir import Graph, Plan
 
 
 class Done(NamedTuple):
@@ -29,6 +33,20 @@ def here(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         return Done(int(stop.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture
+def unchecked(monkeypatch: pytest.MonkeyPatch):
+    """Let a module believe plans: what it says of one that no recount would let through."""
+
+    def believe(module: str) -> None:
+        def load_planned(path: Path) -> tuple[Plan, Graph]:
+            plan = read_plan(path)
+            return plan, load(path / plan.model.onnx)
+
+        monkeypatch.setattr(f"{module}.load_planned", load_planned)
+
+    return believe
 
 
 def refused(done: Done) -> str:

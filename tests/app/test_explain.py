@@ -18,10 +18,10 @@ from explainers.graph import links
 from lfopt.app.commands.explain import explain
 from lfopt.app.config import Config
 from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes
-from lfopt.app.files import load_planned
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network, run
 from lfopt.app.report.cuts import cuts, growths
+from lfopt.app.verify import load_planned
 from lfopt.fusion import check, connected, convex_gap
 from lfopt.ir import FusionScheme, Graph, Hardware, InvalidConfig, LfoptError
 from lfopt.ops import Dataflow, bits

@@ -247,6 +247,23 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
     assert (tmp_path / "sweep" / "staircase.svg").read_text().count("<script") == 0
 
 
+def test_a_name_in_a_plan_is_no_code_either(planned, here) -> None:
+    """A plan that is edited by hand: names that are not plain are refused wherever they stand."""
+    _, folder = planned
+    whole = json.loads((folder / "plan.json").read_text())
+    for path in (("model", "name"), ("model", "onnx"), ("groups", 0, "nodes", 0), ("groups", 0, "steps", 0), ("memory", 0, "name")):
+        plan = json.loads(json.dumps(whole))
+        at = plan
+        for key in path[:-1]:
+            at = at[key]
+        at[path[-1]] = f"*/ {RUNS} /*"
+        (folder / "plan.json").write_text(json.dumps(plan))
+        done = here("codegen", folder, "--out", folder / "code")
+        assert done.returncode == 2, path
+        assert len(done.stderr.splitlines()) == 1
+        assert not (folder / "code").exists()
+
+
 def test_operators_and_domains_of_hostile_names_stay_alone(here, tmp_path: Path) -> None:
     """An operator that nobody knows is planned by itself, whatever it and its domain are called."""
     chosen = HOSTILE[::10]

@@ -88,25 +88,25 @@ def test_json_is_the_whole_report(lfopt, folder, plan):
     assert one["cycles"]["total"] == report.groups[7].cycles.total
 
 
-def test_a_plan_that_contradicts_its_steps_is_shown_with_exit_code_1(lfopt, other):
+def test_a_plan_that_contradicts_its_steps_is_shown_with_exit_code_1(here, unchecked, other):
     def lie(plan: dict[str, Any]) -> None:
         plan["groups"][3]["dram"]["input"] -= 1
 
-    done = lfopt("simulate", other(lie), check=False)
+    unchecked("lfopt.app.commands.simulate")
+    done = here("simulate", other(lie))
     assert done.returncode == 1
     assert "wrong group 3" in done.stdout
 
 
-def test_names_that_look_like_markup_are_printed_as_they_are(lfopt, other):
+def test_texts_that_look_like_markup_are_printed_as_they_are(here, unchecked, other):
     def rename(plan: dict[str, Any]) -> None:
-        plan["model"]["name"] = "[red]m[/]"
         plan["groups"][3]["places"][0]["name"] = "[bold]p"
         for group in plan["groups"]:
             group["steps"], group["unexecutable"] = [], "[/x]"
 
-    assert "[red]m[/]: 99 operators" in lfopt("simulate", copy := other(rename)).stdout
-    assert "since [/x]" in lfopt("simulate", copy).stdout
-    assert "[/x]" in lfopt("simulate", copy, "--group", "3").stdout
+    unchecked("lfopt.app.commands.simulate")
+    assert "since [/x]" in here("simulate", copy := other(rename)).stdout
+    assert "[/x]" in here("simulate", copy, "--group", "3").stdout
 
 
 def step(verb: str, change: Callable[[str], str]) -> Change:
@@ -122,16 +122,17 @@ def step(verb: str, change: Callable[[str], str]) -> Change:
 
 
 WRONG: dict[str, tuple[Change, str]] = {
-    "no such place": (step("load", lambda line: line.replace("-> 0.0", "-> 99.0")), "place 99; the group has"),
-    "no such tensor": (step("load", lambda line: line.replace(".weight", ".wait")), "the network has no such tensor"),
-    "no such operator": (step("compute", lambda line: line.replace("compute ", "compute un")), "not an operator of this group"),
-    "a box too large": (step("load", lambda line: line.replace("[0:", "[0:9")), "leaves '"),
-    "a loop too long": (step("loop", lambda line: f"loop {10**18 - 1} {{"), "leaves '"),
+    "no such place": (step("load", lambda line: line.replace("-> 0.0", "-> 99.0")), "there is no place 99"),
+    "no such tensor": (step("load", lambda line: line.replace(".weight", ".wait")), "the group does not read it from DRAM"),
+    "no such operator": (step("compute", lambda line: line.replace("compute ", "compute un")), "it is not computed in the group"),
+    "a box too large": (step("load", lambda line: line.replace("[0:", "[0:9")), "one of its spans begins at 0 to 0 and has 932 of 32"),
+    "a loop too long": (step("loop", lambda line: f"loop {10**18 - 1} {{"), "steps, after 0 of other groups; a recount walks"),
     "a loop without end": (step("loop", lambda line: f"loop {1 << 300} {{"), "numbers below 10**18"),
     "bytes without end": (step("load", lambda line: line.replace(" ->", f"{9**99} ->")), "numbers below 10**18"),
     "no step at all": (step("load", lambda line: line.replace("load", "lode")), "line 1: found 'lode"),
     "a group of nobody": (lambda p: p["groups"][3].update(nodes=["nobody"]), "'nobody' is not an operator"),
-    "totals without end": (lambda p: p["totals"].update(dram_bytes=10**400), "totals: found a number of 1329 bits"),
+    "totals without end": (lambda p: p["totals"].update(dram_bytes=10**400), "not JSON: found a number of 401 digits"),
+    "markup for a name": (lambda p: p["model"].update(name="[red]m[/]"), "plan.json: model.name: found '[red]m[/]'; accepted: a plain name"),
     "another model": (lambda p: p["model"].update(sha256="0"), "the plan was made for 0"),
     "a model elsewhere": (lambda p: p["model"].update(onnx="../m.onnx"), "a file name without folders"),
     "a chip that cannot be": (lambda p: p["hardware"].update(mac_rows=0), "hardware.mac_rows: found 0"),

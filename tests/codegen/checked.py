@@ -11,14 +11,17 @@ import numpy as np
 from codegen.build import find_compiler, write_source
 from codegen.source import CSource
 
-CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all")
+CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 
 
-def run_checked(source: CSource, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], folder: Path, *flags: str) -> dict[str, np.ndarray]:
-    """Outputs of the program, by name; a report of a sanitizer is a failure. `flags`: after those of the target."""
+def run_checked(
+    source: CSource, inputs: Mapping[str, np.ndarray], outputs: Sequence[str], folder: Path, *flags: str, alignment: bool = False
+) -> dict[str, np.ndarray]:
+    """Outputs of the program, by name; a report of a sanitizer is a failure. `flags`: after those of the target. `alignment`: of accesses too."""
     write_source(source, folder)
     model = [name for name in source.files if name.endswith(".c")]
-    command = [*find_compiler(), *source.flags, *flags, *CHECKS, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
+    checks = CHECKS if alignment else (*CHECKS, "-fno-sanitize=alignment")
+    command = [*find_compiler(), *source.flags, *flags, *checks, *model, "main.c", "npy.c", "-o", "checked", "-lm"]
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     options: list[str] = []
     for k, (name, array) in enumerate(inputs.items()):

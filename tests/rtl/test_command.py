@@ -16,9 +16,11 @@ from hw_rtl.build import BuildFailed, Model
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config
-from lfopt.app.files import load_planned, sha256
+from lfopt.app.files import read_plan, sha256
 from lfopt.app.pipeline import run as search
 from lfopt.app.streams import read_stream
+from lfopt.app.verify import load_planned
+from lfopt.frontend import load
 from lfopt.ir import CommandStream, Hardware, InvalidPlan, LfoptError
 from lfopt.isa.program import Command, decode, encode
 from lfopt.isa.tables import Opcode
@@ -72,6 +74,8 @@ def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch
     (stream / "plan.json").write_text(json.dumps(plan))
     assert "plan.json: it is not the file that was written with stream.json" in refused(here("rtl", "run", stream))
     sealed(stream)
+    assert "plan.json: the plan is not what it claims: group 0: DRAM bytes" in refused(here("rtl", "run", stream))
+    monkeypatch.setattr(streams, "load_planned", lambda folder: (read_plan(folder), load(folder / "simplified.onnx")))
     done = here("rtl", "run", stream)
     assert done.returncode == 1
     assert "things differ" in done.stdout
@@ -202,7 +206,7 @@ def test_a_stream_for_another_chip_than_its_plan_is_refused(stream: Path) -> Non
         lanes = {"channel_align": 4096, "constant_align": 4096} if field == "mac_columns" else {}
         (stream / "plan.json").write_text(json.dumps({**plan, "hardware": {**spoilt, **lanes}}))
         sealed(stream, **({"lanes": value} if field == "mac_columns" else {"buffer_bytes": value}))
-        with pytest.raises(LfoptError, match=f"hardware.{field}: found {value}; the accelerator"):
+        with pytest.raises(LfoptError, match=f"hardware.{field}: found {value}; the accelerator|the plan is not what it claims"):
             read_stream(stream)
 
 

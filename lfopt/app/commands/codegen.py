@@ -18,9 +18,9 @@ from codegen.source import CSource
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options
-from lfopt.app.files import load_planned
 from lfopt.app.screen import note, out, progress_line, shown, table
 from lfopt.app.streams import write_stream
+from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.isa.tables import WORD_BYTES
 from lfopt.planning import total_dram

@@ -7,14 +7,13 @@ from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
-from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
 from lfopt.app.arrays import differences, read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import dice
-from lfopt.app.files import load_planned
 from lfopt.app.random_values import random_inputs
-from lfopt.app.screen import err, out, progress_line, table
+from lfopt.app.screen import err, out, progress_line, shown, table
+from lfopt.app.verify import load_planned
 from lfopt.ir import DramBytes, Plan
 from lfopt.ops.reference import reference
 from simulator.execute import Execution
@@ -92,7 +91,7 @@ def _print(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) ->
     out.print(f"{len(plan.groups)} groups, {steps:,} steps; at most {peak:,} of {plan.hardware.buffer_bytes:,} B of buffer in use")
     wrong += differences(done.outputs, wanted) if wanted is not None else []
     for line in wrong[:20]:
-        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+        out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if wanted is not None else "; outputs not compared")
     out.print(f"[red]{len(wrong)} things differ[/]" if wrong else f"[green]{verdict}[/]")
     return 1 if wrong else 0

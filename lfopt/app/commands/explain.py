@@ -16,12 +16,13 @@ from rich.markup import escape
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import MAX_SECONDS, Rules
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, divided, explained, explainers
-from lfopt.app.files import load_planned, write_text
+from lfopt.app.files import write_text
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shorten, shown, spread
 from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup, Scheme
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic

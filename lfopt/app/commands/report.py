@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from lfopt.app.config import MAX_SECONDS, SAMPLING
 from lfopt.app.explain import ExplainerName, explainers
-from lfopt.app.files import read_plan, sha256, write_text
+from lfopt.app.files import write_text
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import Cut, cuts
 from lfopt.app.report.page import Figure, Summary, render
@@ -21,8 +21,8 @@ from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import Stair, own_stair, sweep
 from lfopt.app.screen import mib, note, out, shown
 from lfopt.app.sizes import format_size
-from lfopt.frontend import load
-from lfopt.ir import Graph, InvalidConfig, InvalidPlan, Plan, Report
+from lfopt.app.verify import load_planned
+from lfopt.ir import Graph, InvalidConfig, Plan, Report
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from simulator.simulate import simulate
@@ -62,23 +62,11 @@ def report(
     page = file.parent / "report.html" if out_file is None else out_file
     if page.is_dir() or not page.parent.is_dir():
         raise InvalidConfig(f"--out {page}: accepted: a file name in a folder that exists")
-    claimed = read_plan(file)
-    graph = _network(claimed, file)
+    claimed, graph = load_planned(file)
     note(graph)
     write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
     size, seconds = page.stat().st_size, time.perf_counter() - clock
     out.print(f"[dim]wrote[/] {shown(page)}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
-
-
-def _network(plan: Plan, file: Path) -> Graph:
-    """The network beside the plan. Raises InvalidPlan if it is not the one that the plan was made for."""
-    name = plan.model.onnx
-    if Path(name).name != name:
-        raise InvalidPlan(f"{file}: model.onnx: found {name!r}; accepted: a file name without folders")
-    graph = load(file.parent / name)
-    if (digest := sha256(file.parent / name)) != plan.model.sha256:
-        raise InvalidPlan(f"{file}: {name} has the SHA-256 {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
-    return graph
 
 
 def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: float = 3.0, explainer: tuple[ExplainerName, ...] = ()) -> str:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
-from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
@@ -15,7 +14,7 @@ from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
 from lfopt.app.arrays import differences, read_inputs, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
-from lfopt.app.screen import err, out, progress_line, table
+from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
 from lfopt.app.streams import run as run_stream
 from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
@@ -122,7 +121,7 @@ def _print(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | No
     if moved != planned:
         problems.append(f"planned {planned}, counted {moved}")
     for line in problems[:20]:
-        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+        out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     verdict = "bytes counted in hardware equal bytes planned" + (
         "; every bit of the outputs is right" if wrong is not None else "; outputs not compared"
     )

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
-from rich.markup import escape
 from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
@@ -116,7 +115,7 @@ def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.nd
     with threadpool_limits(1):
         wrong = differences(outputs, reference(graph, values))
     for line in wrong:
-        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+        out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     if not wrong:
         out.print("[green]outputs equal the reference[/]")
     return 1 if wrong else 0

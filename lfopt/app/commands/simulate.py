@@ -13,9 +13,9 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.files import load_planned
-from lfopt.app.screen import mib, out, shorten, table
+from lfopt.app.screen import mib, out, shorten, shown, table
 from lfopt.app.sizes import format_size
+from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
 from simulator.simulate import simulate as simulated
@@ -59,7 +59,7 @@ def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", ne
     else:
         _print_group(report.groups[group], claimed.groups[group], report.hardware)
     for line in report.disagreements:
-        out.print(f"[red]wrong[/] {escape(line)}", soft_wrap=True)
+        out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     return 1 if report.disagreements else 0
 
 

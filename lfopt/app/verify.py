@@ -1,0 +1,78 @@
+"""Plans from files: nothing that one claims is believed before it was recounted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import get_args
+
+from lfopt.app.config import GuidanceName, Method
+from lfopt.app.files import read_plan, sha256
+from lfopt.frontend import load
+from lfopt.ir import Graph, InvalidPlan, Plan
+from lfopt.ir.names import one_line
+from simulator.recount import Recount, recount
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A plan, the network beside it, and what a recount of the one on the other found."""
+
+    file: Path
+    plan: Plan
+    graph: Graph
+    recount: Recount
+    wrong: tuple[str, ...]  # one line for each claim that does not hold
+
+
+def verify(path: Path) -> Verified:
+    """Recount a plan (the file, or its folder). Raises InvalidPlan and InvalidModel for files that are none."""
+    file = path / "plan.json" if path.is_dir() else path
+    plan = read_plan(file)
+    model = file.parent / plan.model.onnx
+    graph = load(model)
+    counted = recount(graph, plan)
+    wrong = [*counted.discrepancies, *search_problems(plan)]
+    if (digest := sha256(model)) != plan.model.sha256:
+        wrong.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
+    return Verified(file, plan, graph, counted, tuple(wrong))
+
+
+def load_planned(path: Path) -> tuple[Plan, Graph]:
+    """A plan whose every claim holds, and its network: what is executed, printed or shown. Raises InvalidPlan for one that is not what it claims."""
+    found = verify(path)
+    if found.wrong:
+        more = f" (one of {len(found.wrong)} claims that do not hold: `lfopt check` lists them)" if found.wrong[1:] else ""
+        raise InvalidPlan(one_line(f"{found.file}: the plan is not what it claims: {found.wrong[0]}") + more)
+    return found.plan, found.graph
+
+
+def search_problems(plan: Plan) -> Iterator[str]:
+    """What cannot be in the record of the search. How long it took, and after how many evaluations, cannot be recounted."""
+    record, bound = plan.search, plan.totals.lower_bound_bytes
+    if record.method not in get_args(Method):
+        yield f"search.method: found {record.method!r}; accepted: {', '.join(get_args(Method))}"
+    if record.guidance not in get_args(GuidanceName):
+        yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
+    if not (isfinite(record.seconds) and record.seconds >= 0):
+        yield f"search.seconds: found {record.seconds}; accepted: at least 0"
+    for name, value in (("evaluations", record.evaluations), ("seed", record.seed or 0)):
+        if value < 0:
+            yield f"search.{name}: found {value}; accepted: at least 0"
+    for dram, need in record.front:
+        if need < 0 or dram < (0 if plan.totals.proof == "none" else bound):
+            yield f"search.front: {dram} B moved with {need} B of buffer is less than the bound of {bound}"
+    if beaten := _beaten(record.front):
+        yield f"search.front: {beaten} is no better in anything than another of its plans"
+
+
+def _beaten(front: tuple[tuple[int, int], ...]) -> tuple[int, int] | None:
+    """A plan of a front that another is at least as good as in both; None if there is none."""
+    least: int | None = None
+    for dram, need in sorted(front):
+        if least is not None and need >= least:
+            return dram, need
+        least = need
+    return None

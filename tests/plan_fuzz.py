@@ -1,0 +1,199 @@
+"""Plans on disk, changed at random, and everything that reads one: what is not refused must give what the plan promises."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codegen.accel import encode
+from codegen.emit import emit_c
+from codegen.source import CSource, Unsupported
+from lfopt.app.commands.report import page_of
+from lfopt.app.pipeline import run_search
+from lfopt.app.plans import write_result
+from lfopt.app.random_values import random_inputs
+from lfopt.app.verify import load_planned
+from lfopt.ir import Graph, Hardware, LfoptError, Plan, Scheme
+from lfopt.ops import Dataflow
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, Traffic
+from search.problem import Problem
+from simulator.execute import execute
+from simulator.simulate import simulate
+from tests.codegen.checked import run_checked
+
+HUGE = (-1, 0, 1, 1 << 39, 10**17, 1 << 62, 1 << 70)
+
+
+@dataclass
+class Subject:
+    """A network with its plan in a folder, and what is right of it."""
+
+    graph: Graph
+    folder: Path
+    plan: Plan
+    document: dict[str, Any]
+    inputs: dict[str, np.ndarray]
+    outputs: dict[str, np.ndarray]
+    code: dict[str, CSource | None] = field(default_factory=dict[str, "CSource | None"])  # of the plan as it was made, by how it is printed
+    program: bytes = b""
+
+    @staticmethod
+    def of(graph: Graph, hardware: Hardware, scheme: Scheme, folder: Path, traffic: Traffic = Traffic.TILED) -> Subject:
+        """Plan the network; everything that takes the plan, takes it now."""
+        folder.mkdir()
+        costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
+        found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
+        write_result(graph, costs, found, found.lower_bound_bytes, folder)
+        plan, graph = load_planned(folder)
+        inputs = random_inputs(graph, np.random.default_rng(0))
+        subject = Subject(graph, folder, plan, json.loads((folder / "plan.json").read_text()), inputs, reference(graph, inputs))
+        subject.code = {how: printed(plan, graph, how) for how in ("fast", "count")}
+        subject.program = programmed(plan, graph)
+        return subject
+
+
+def printed(plan: Plan, graph: Graph, how: str) -> CSource | None:
+    """C of a plan; None where it is refused."""
+    try:
+        return emit_c(plan, graph, "c99", count=how == "count")
+    except Unsupported:
+        return None
+
+
+def programmed(plan: Plan, graph: Graph) -> bytes:
+    """Program of a plan; nothing where it is refused."""
+    try:
+        stream = encode(plan, graph)
+    except LfoptError:
+        return b""
+    return stream.program + stream.constants
+
+
+# -- changes -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of everything in a document."""
+    if at:
+        yield at
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places(item, (*at, key))
+
+
+def mutated(document: dict[str, Any], rng: np.random.Generator) -> tuple[str, dict[str, Any]]:
+    """(what was done, a document with one or two changes)."""
+    changed, said = copy.deepcopy(document), list[str]()
+    for _ in range(1 if rng.random() < 0.8 else 2):
+        paths = list(places(changed))
+        steps = [path for path in paths if "steps" in path[:-1]]
+        groups = [path for path in paths if path[0] == "groups" and "steps" not in path]
+        pool = [steps, groups, paths][int(rng.choice(3, p=[0.5, 0.3, 0.2]))] or paths
+        path = pool[int(rng.integers(len(pool)))]
+        holder = changed
+        for key in path[:-1]:
+            holder = holder[key]
+        said.append(f"{'.'.join(map(str, path))}: {_change(holder, path[-1], rng)}")
+    return "; ".join(said), changed
+
+
+def _change(holder: Any, key: Any, rng: np.random.Generator) -> str:
+    old = holder[key]
+    if isinstance(holder, list) and rng.random() < 0.5:
+        other = int(rng.integers(len(holder)))
+        what = int(rng.integers(3))
+        if what == 0:
+            del holder[key]
+            return "deleted"
+        if what == 1:
+            holder.insert(other, copy.deepcopy(old))
+            return f"copied to {other}"
+        holder[key], holder[other] = holder[other], holder[key]
+        return f"swapped with {other}"
+    if isinstance(old, str):
+        holder[key] = _other_text(old, rng)
+    elif isinstance(old, bool):
+        holder[key] = not old
+    elif isinstance(old, int | float):
+        holder[key] = _other_number(old, rng)
+    elif isinstance(old, list | dict):
+        holder[key] = type(old)()
+    else:
+        holder[key] = 1
+    return f"{str(old)[:60]!r} to {str(holder[key])[:60]!r}"
+
+
+def _other_number(old: float, rng: np.random.Generator) -> Any:
+    if isinstance(old, float):
+        return [old + 1.0, -old, 0.0, 1e300][int(rng.integers(4))]
+    near = (old + 1, old - 1, old * 2, old // 2, -old, old + 16, old + 64)
+    return near[int(rng.integers(len(near)))] if rng.random() < 0.8 else HUGE[int(rng.integers(len(HUGE)))]
+
+
+def _other_text(old: str, rng: np.random.Generator) -> str:
+    numbers = list(re.finditer(r"-?\d+", old))
+    if numbers and rng.random() < 0.85:
+        found = numbers[int(rng.integers(len(numbers)))]
+        return old[: found.start()] + str(_other_number(int(found[0]), rng)) + old[found.end() :]
+    words = re.findall(r"[A-Za-z_]\w*", old)
+    spoilt = [old + "x", old[1:], old.replace("load", "store"), old.replace("input", "weight")]
+    choices = [*spoilt, "", "*/ int x; /*", "\u202e", "tiled", "lbdf", "none"]
+    return choices[int(rng.integers(len(choices)))] if words else old + "0"
+
+
+# -- readers -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
+    """`refused`, or `right`: every reader gave what is right. Fails otherwise."""
+    file = subject.folder / "changed.json"
+    file.write_text(json.dumps(document))
+    try:
+        plan, graph = load_planned(file)
+    except LfoptError as error:
+        said = str(error)
+    else:
+        said = ""
+    if said:
+        assert "\n" not in said
+        assert len(said) < 1000
+        return "refused"
+    report = simulate(plan, graph)
+    assert not report.disagreements
+    assert page_of(plan, graph, 0, 0)
+    if plan == subject.plan:
+        return "right"
+    same = (plan.groups, plan.memory, plan.traffic) == (subject.plan.groups, subject.plan.memory, subject.plan.traffic)
+    if not same or plan.hardware != subject.plan.hardware:
+        done = execute(plan, graph, subject.inputs)
+        _same(done.outputs, subject.outputs)
+        for group, counted in zip(plan.groups, done.groups, strict=True):
+            assert counted.by_formula or (group.dram, group.buffer_bytes) == (counted.dram, counted.peak_bytes)
+    for how, before in subject.code.items():
+        source = printed(plan, graph, how)
+        if source is not None and (before is None or dict(source.files) != dict(before.files)):
+            made = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), "-O0", alignment=True)
+            _same(made, subject.outputs)
+    program = programmed(plan, graph)
+    assert program in (b"", subject.program), "another program: what it does is for the tests of the accelerator"
+    return "right"
+
+
+def _same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+    for name, value in wanted.items():
+        assert np.allclose(found[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))), name
+
+
+def _empty(folder: Path) -> Path:
+    folder.mkdir(exist_ok=True)
+    for file in folder.iterdir():
+        file.unlink()
+    return folder
