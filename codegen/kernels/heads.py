@@ -23,8 +23,9 @@ from codegen.tails import Tail
 from codegen.target import Target
 from codegen.writer import Writer
 from lfopt.ops import Call
+from lfopt.ops.interpolation import Taps
 from lfopt.ops.parameters import reduced_axes, split_sizes
-from lfopt.ops.resizing import Taps, axis_taps, disputed
+from lfopt.ops.resizing import axis_taps
 from lfopt.ops.windows import windows
 
 
@@ -195,8 +196,6 @@ def _resize(out: Writer, unit: Unit) -> None:
     call = unit.call
     if not all(call.values[i] is not None for i in (1, 2, 3) if call.has(i)):
         raise unit.unsupported("sizes that are computed", "constant ones")
-    if disputed(call):
-        raise unit.unsupported("corners aligned to lengths that are not whole", "whole ones")
     images, channels, rows, columns = (axis_taps(call, axis) for axis in range(4))
     if images is not None or channels is not None or any(taps is not None and taps.outside is not None for taps in (rows, columns)):
         raise unit.unsupported("images or channels that are resized, or values from outside the map", "rows and pixels resized, from inside the map")

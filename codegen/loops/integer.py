@@ -17,9 +17,10 @@ from lfopt.ops import Call
 from lfopt.ops import integer as by
 from lfopt.ops.fixed_point import BYTES, Factors, limits
 from lfopt.ops.integer import Arithmetic
+from lfopt.ops.interpolation import Taps
 from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.reducing import folded_elements
-from lfopt.ops.resizing import Taps, axis_taps
+from lfopt.ops.resizing import axis_taps
 from lfopt.ops.windows import windows
 
 Loops = Callable[[Nest], None]

@@ -8,7 +8,8 @@ import numpy as np
 
 from codegen.loops.nest import Nest
 from codegen.loops.scalar import Scalar
-from lfopt.ops.resizing import Taps, axis_taps, disputed
+from lfopt.ops.interpolation import Taps
+from lfopt.ops.resizing import axis_taps
 
 
 def resize(nest: Nest) -> None:
@@ -16,8 +17,6 @@ def resize(nest: Nest) -> None:
     call, out = nest.call, nest.out
     if any(call.has(i) and call.values[i] is None for i in (1, 2, 3)):
         raise nest.unsupported("sizes that are computed", "constant ones")
-    if disputed(call):
-        raise nest.unsupported("corners aligned to lengths that are not whole, on which ONNX and ONNX Runtime do not agree", "whole lengths")
     x, y = nest.operand(0), nest.results[0]
     taps = {axis: found for axis in range(len(y.shape)) if (found := axis_taps(call, axis)) is not None}
     places = {axis: nest.constant(found.indices.astype(np.int32)) for axis, found in taps.items()}

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lfopt.frontend.upgrade import newest_opset
-from lfopt.ir import Operator, Tensor, UnsupportedModel
+from lfopt.ir import Operator, Tensor, UnsupportedModel, whole
 from lfopt.ir.names import one_line
-from lfopt.ops import spec
+from lfopt.ops import Call, spec
+from lfopt.ops.compute import Part, compute
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.table import Tiling
 
@@ -19,7 +20,7 @@ MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few se
 MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
 LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range".split())  # and most of the operator table
 MULTIPLIED = frozenset({"MatMul", "Gemm"})
-LOOPED = frozenset("AveragePool MaxPool LpPool GatherND ScatterElements ScatterND Resize LRN CumSum TopK".split())
+LOOPED = frozenset("AveragePool MaxPool LpPool GatherND ScatterElements ScatterND LRN CumSum TopK".split())
 
 
 @dataclass
@@ -53,9 +54,20 @@ class Folding:
         if work > (limit := MAX_LOOPED_WORK if operator.kind in LOOPED else MAX_WORK):
             return f"it would take {work} steps; the limit is {limit}"
         try:
-            return dict(zip(results, evaluate(operator, inputs, newest_opset()), strict=True))
+            values = _computed(operator, inputs, results) if operator.kind == "Resize" else evaluate(operator, inputs, newest_opset())
+            return dict(zip(results, values, strict=True))
         except Exception as error:  # whatever NumPy or the reference implementation says of these operands
             return one_line(error)
+
+
+def _computed(operator: Operator, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> tuple[np.ndarray, ...]:
+    """Values by lfopt's own arithmetic, where those of ONNX's reference are others (docs/resize.md)."""
+    made, given = tuple(results.values()), tuple(inputs)
+    tensors = tuple(None if v is None else Tensor(name, v.shape, v.dtype.name) for name, v in zip(operator.inputs, given, strict=True))
+    shapes, known = tuple(None if v is None else v.shape for v in given), tuple(v is not None for v in given)
+    call = Call(operator, shapes, given, known, tuple(tensor.shape for tensor in made), tensors, made)
+    operands = [None if v is None else Part(v, whole(v.shape)) for v in given]
+    return compute(call, operands, tuple(whole(tensor.shape) for tensor in made), newest_opset())
 
 
 def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, Tensor]) -> int | None:

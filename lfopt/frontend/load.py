@@ -1,14 +1,14 @@
 """From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated, nothing dead left.
 
 Shapes and constants come from one walk in topological order, because shapes often are computed by the graph itself (Shape, Gather, Concat, Reshape).
-Shapes are ONNX's own inference, values ONNX's own reference implementation. Where values are absent, a constant is known by its shape alone, so a
-graph without weights and its filled copy give the same operators.
+Shapes are ONNX's own inference, values its reference implementation, but for Resize, where these are not what is specified. Where
+values are absent, a constant is known by its shape alone, so a graph without weights and its filled copy give the same operators.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
 from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
 from lfopt.ir.names import one_line, plain
-from lfopt.ops import spec
+from lfopt.ops import Call, resizing, spec
 from lfopt.ops.table import OPAQUE
 
 InputShapes = Mapping[str, tuple[int, ...]]
@@ -36,6 +36,8 @@ SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth",
 SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
+
+CHECKS: dict[str, Callable[[Call], object]] = {"Resize": resizing.check}  # raise InvalidModel, naming the node
 
 
 def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
@@ -142,6 +144,7 @@ class _Walk:
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
             operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)
+        self._check(operator, results)
         if is_q_or_dq(operator):
             quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
         if self._fold(operator, results, what):
@@ -151,6 +154,15 @@ class _Walk:
                 self._add_tensor(name, results[name], what)
         self._refuse_training(operator, what)
         self.operators.append(operator)
+
+    def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
+        """Refuse what the arithmetic of an operator does not take."""
+        if operator.domain or operator.kind not in CHECKS:
+            return
+        try:
+            CHECKS[operator.kind](Call.over(operator, ChainMap({**results}, self.tensors).__getitem__, self.constants))
+        except InvalidModel as error:
+            raise type(error)(f"{self.label}: {error}") from None
 
     def _refuse_training(self, operator: Operator, what: str) -> None:
         if operator.kind == "BatchNormalization" and operator.attributes.get("training_mode", 0):
@@ -229,7 +241,7 @@ class _Walk:
         for name in node.output:
             if not name:
                 continue
-            found = _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
+            found = self._derived(node, name, what) or _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
             if found is None:
                 raise UnsupportedModel(
                     f"{what}: the shape of output {name!r} is not static" + ("" if inferred else ", and lfopt does not know the operator")
@@ -239,6 +251,20 @@ class _Walk:
                 raise InvalidModel(f"{what}: from {list(source.shape)} to {list(found.shape)}, which has another number of elements")
             results[name] = found
         return results
+
+    def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
+        """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its specification; None for all others."""
+        first = self.tensors[node.input[0]] if not node.domain and node.op_type == "Resize" else None
+        if first is None or not first.elements:
+            return None
+        attributes = _attributes(node, what)
+        shape: tuple[int, ...] | None = None
+        scales, sizes = (self.constants.get(node.input[i]) if len(node.input) > i else None for i in (2, 3))
+        if scales is not None and scales.size and np.isfinite(scales).all():
+            shape = resizing.extents(attributes, first.shape, scales, None)
+        elif sizes is not None and sizes.size:
+            shape = resizing.extents(attributes, first.shape, None, sizes.tolist())
+        return None if shape is None else Tensor(name, shape, first.dtype)
 
     def _fold(self, operator: Operator, results: dict[str, Tensor], what: str) -> bool:
         """Make the results constants, if they depend on shapes and constants alone."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
-from lfopt.ir import row_axis, row_count
+from lfopt.ir import row_axis
 from lfopt.ops import rows
 from lfopt.ops.call import Call, Shape
+from lfopt.ops.resizing import known, row_reads
 from lfopt.ops.rows import RowReads
 
 RowRule = Callable[[Call, int], RowReads]
@@ -193,32 +192,11 @@ def space_to_depth(call: Call, index: int) -> RowReads:
 
 
 def resize(call: Call, index: int) -> RowReads:
-    """Interpolation windows along rows (see `rows.interpolated`); where values or antialiasing decide, all rows."""
+    """Interpolation windows along rows (see `lfopt.ops.interpolation`); all rows where the values that decide are not at hand."""
     axis = row_axis(call.shape(0))
-    if index != 0 or axis is None or not _along_row_axis(call, 0):
+    if index != 0 or axis is None or not _along_row_axis(call, 0) or not known(call):
         return everything(call, index)
-    rows_in, rows_out = call.rows_in(0), call.rows_out
-    coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
-    scale = _resize_scale(call, axis)
-    stretched = call.attribute("keep_aspect_ratio_policy", "stretch") == "stretch"
-    if coordinates not in rows.COORDINATES or call.attribute("antialias", 0) or not stretched or scale is None:
-        return everything(call, 0)
-    if scale == 1.0 and rows_in == rows_out:
-        return rows.same_row(rows_out)
-    mode, nearest = call.attribute("mode", "nearest"), call.attribute("nearest_mode", "round_prefer_floor")
-    return rows.interpolated(rows_in, rows_out, scale, mode, coordinates, nearest)
-
-
-def _resize_scale(call: Call, axis: int) -> float | None:
-    """Scale of the row axis: as given, else the ratio of the sizes; None if the values are not at hand."""
-    rank = len(call.shape(0))
-    axes = tuple(a % rank for a in call.attribute("axes", tuple(range(rank))))
-    if axis not in axes:
-        return 1.0
-    if call.has(2) and call.shape(2) != (0,):
-        scales = call.values[2]
-        return None if scales is None else float(np.asarray(scales, np.float32).reshape(-1)[axes.index(axis)])
-    return row_count(call.result) / row_count(call.shape(0))
+    return row_reads(call, axis)
 
 
 def transpose(call: Call, index: int) -> RowReads:

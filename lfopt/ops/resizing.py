@@ -1,46 +1,22 @@
-"""Resize: which input elements each output element is made of, axis by axis, and with which weights.
+"""Resize on boxes. What an output element is made of is decided axis by axis, in `lfopt.ops.interpolation`: row rules, footprints and values agree.
 
-Source: ONNX operator Resize; positions along an axis are those of `lfopt.ops.rows`, so that values and row rules agree by construction.
+Source: ONNX operator Resize.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
-from math import ceil, floor
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+from math import floor, isfinite
 
 import numpy as np
 
-from lfopt.ir import Box, Span
+from lfopt.ir import Attribute, Box, InvalidModel, Span
+from lfopt.ops import interpolation
 from lfopt.ops.call import Call
+from lfopt.ops.interpolation import COORDINATES, MODES, ROUNDING, Axis, Taps
 from lfopt.ops.part import Part, take
-from lfopt.ops.rows import COORDINATES, ROUNDING
-
-LENGTH_TOLERANCE = 1e-3  # of a length that float32 scales give
-
-
-class Taps(NamedTuple):
-    """One axis. `t` is the number of taps of every output element."""
-
-    indices: np.ndarray  # (size_out, t) intp, within the map
-    weights: np.ndarray  # (size_out, t) float64
-    outside: np.ndarray | None  # (size_out,) bool: takes the extrapolation value; None: nowhere
-
-
-class Axis(NamedTuple):
-    """What decides the taps of one axis."""
-
-    size: int
-    size_out: int
-    scale: float
-    region: tuple[float, float] | None  # start and end, for tf_crop_and_resize
-    mode: str
-    coordinates: str
-    nearest_mode: str
-    cubic_coefficient: float
-    exclude_outside: bool
-    antialias: bool
+from lfopt.ops.rows import RowReads, same_row
 
 
 def resize(call: Call, operands: Sequence[Part | None], out: Box, result: int) -> np.ndarray:
@@ -79,7 +55,7 @@ def _interpolated(values: np.ndarray, indices: np.ndarray, weights: np.ndarray, 
 
 def tap_span(call: Call, axis: int, span: Span) -> Span:
     """Input span that an output span of an axis reads; all of it where values that decide are not at hand."""
-    if not _known(call):
+    if not known(call):
         return 0, call.shape(0)[axis]
     taps = axis_taps(call, axis)
     if taps is None:
@@ -88,111 +64,110 @@ def tap_span(call: Call, axis: int, span: Span) -> Span:
     return int(indices.min()), int(indices.max()) + 1
 
 
-def _known(call: Call) -> bool:
-    return all(call.values[i] is not None for i in (1, 2, 3) if call.has(i))
+def row_reads(call: Call, axis: int) -> RowReads:
+    """Rows that every output row reads, along the row axis; for calls whose values are `known`."""
+    found = _axis(call, axis)
+    return same_row(call.shape(0)[axis]) if found is None else interpolation.reads(found)
+
+
+def known(call: Call) -> bool:
+    """Whether the values that decide what is read are at hand."""
+    needed = {1: _crops(call), 2: True, 3: _policy(call) != "stretch"}
+    return all(call.values[i] is not None for i, decides in needed.items() if decides and call.has(i))
 
 
 def axis_taps(call: Call, axis: int) -> Taps | None:
-    """Taps of one axis; None if the axis stays as it is."""
+    """Taps of one axis; None if the axis stays as it is. Raises InvalidModel, naming the node, if an attribute or the region is not legal."""
+    found = _axis(call, axis)
+    return None if found is None else interpolation.taps(found)
+
+
+def check(call: Call) -> None:
+    """Raises InvalidModel, naming the node, if an attribute or a region that is at hand is not legal."""
+    if known(call) and all(call.shape(0)):
+        for axis in range(len(call.result)):
+            _axis(call, axis)
+
+
+def _axis(call: Call, axis: int) -> Axis | None:
+    """What decides the taps of one axis; None if it stays as it is."""
     size, size_out = call.shape(0)[axis], call.result[axis]
-    scale, region = _scale_and_region(call, axis)
-    if scale == 1.0 and size == size_out and region is None:
+    coordinates = _one_of(call, "coordinate_transformation_mode", "half_pixel", COORDINATES)
+    mode = _one_of(call, "mode", "nearest", MODES)
+    nearest_mode = _one_of(call, "nearest_mode", "round_prefer_floor", ROUNDING)
+    ratios = _ratios_of(call)
+    if axis not in ratios:
         return None
-    coordinates = call.attribute("coordinate_transformation_mode", "half_pixel")
-    return _taps(
-        Axis(
-            size,
-            size_out,
-            scale,
-            region,
-            call.attribute("mode", "nearest"),
-            coordinates,
-            call.attribute("nearest_mode", "round_prefer_floor"),
-            call.attribute("cubic_coeff_a", -0.75),
-            bool(call.attribute("exclude_outside", 0)),
-            bool(call.attribute("antialias", 0)),
-        )
+    scale = ratios[axis]
+    region = _region(call, [*ratios].index(axis), len(ratios)) if _crops(call) else (Fraction(0), Fraction(1))
+    if scale == 1 and size == size_out and region == (0, 1):
+        return None
+    return Axis(
+        size,
+        size_out,
+        scale,
+        region,
+        mode,
+        coordinates,
+        nearest_mode,
+        call.attribute("cubic_coeff_a", -0.75),
+        bool(call.attribute("exclude_outside", 0)),
+        bool(call.attribute("antialias", 0)),
     )
 
 
-def disputed(call: Call) -> bool:
-    """Whether corners are aligned to a length that is not whole: ONNX's reference takes it as it is, ONNX Runtime and this module round it down."""
-    if call.attribute("coordinate_transformation_mode", "half_pixel") != "align_corners" or call.attribute("mode", "nearest") == "nearest":
-        return False
-    lengths = [size * _scale_and_region(call, axis)[0] for axis, size in enumerate(call.shape(0))]
-    return any(abs(length - made) > LENGTH_TOLERANCE for length, made in zip(lengths, call.result, strict=True))
+def extents(attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales: np.ndarray | None, sizes: Sequence[int] | None) -> tuple[int, ...]:
+    """Shape of the result: exact products, rounded down where scales are given, and to nearest (halves up) where an aspect ratio is kept.
+
+    One of `scales` (positive numbers) and `sizes` is given, for each of the axes. ONNX's inference and ONNX Runtime round the products first.
+    """
+    made, kept = list(shape), scales is None and attributes.get("keep_aspect_ratio_policy", "stretch") != "stretch"
+    for axis, ratio in _ratios(attributes, shape, scales, sizes).items():
+        made[axis] = floor(ratio * shape[axis] + Fraction(kept, 2))
+    return tuple(made)
 
 
-def _scale_and_region(call: Call, axis: int) -> tuple[float, tuple[float, float] | None]:
-    """Scale as given or as the sizes say, and the region of interest if there is one."""
-    shape = call.shape(0)
-    axes = tuple(a % len(shape) for a in call.attribute("axes", tuple(range(len(shape)))))
-    if axis not in axes:
-        return 1.0, None
-    place, region = axes.index(axis), None
-    if call.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize":
-        region = _value(call, 1, place), _value(call, 1, place + len(axes))
+def _ratios(
+    attributes: Mapping[str, Attribute], shape: tuple[int, ...], scales: np.ndarray | None, sizes: Sequence[int] | None
+) -> dict[int, Fraction]:
+    """Scale of every axis that is listed: as it is stored, or as the sizes say; never rounded."""
+    listed: tuple[int, ...] = attributes.get("axes", tuple(range(len(shape))))  # type: ignore[assignment]
+    axes = [axis % len(shape) for axis in listed]
+    if scales is not None:
+        return {axis: Fraction(float(scale)) for axis, scale in zip(axes, scales.reshape(-1), strict=True)}
+    assert sizes is not None
+    found = {axis: Fraction(size, shape[axis]) for axis, size in zip(axes, sizes, strict=True)}
+    if (policy := attributes.get("keep_aspect_ratio_policy", "stretch")) == "stretch":
+        return found
+    return dict.fromkeys(axes, (min if policy == "not_larger" else max)(found.values()))
+
+
+def _ratios_of(call: Call) -> dict[int, Fraction]:
+    attributes, shape = call.operator.attributes, call.shape(0)
     if call.has(2) and call.shape(2) != (0,):
-        return _value(call, 2, place), region
-    policy, sizes = call.attribute("keep_aspect_ratio_policy", "stretch"), call.ints(3)
-    if policy == "stretch" or sizes is None:
-        return call.result[axis] / shape[axis], region
-    ratios = [size / shape[a] for a, size in zip(axes, sizes, strict=True)]
-    return (min if policy == "not_larger" else max)(ratios), region
+        return _ratios(attributes, shape, call.values[2], None)
+    axes: tuple[int, ...] = attributes.get("axes", tuple(range(len(shape))))  # type: ignore[assignment]
+    return _ratios(attributes, shape, None, [call.result[axis] for axis in axes] if _policy(call) == "stretch" else call.ints(3))
 
 
-def _value(call: Call, index: int, place: int) -> float:
-    values = call.values[index]
-    assert values is not None
-    return float(values.reshape(-1)[place])
+def _region(call: Call, place: int, axes: int) -> tuple[Fraction, Fraction]:
+    """Start and end of the region of interest along the axis that is listed at `place` of so many."""
+    values = call.values[1].reshape(-1) if call.has(1) and call.values[1] is not None else np.empty(0)
+    if len(values) != 2 * axes or not all(isfinite(value) for value in values):
+        raise InvalidModel(f"node {call.operator.name!r} (Resize): roi {values.tolist()}; tf_crop_and_resize takes {2 * axes} finite numbers")
+    return Fraction(float(values[place])), Fraction(float(values[place + axes]))
 
 
-@lru_cache(maxsize=1024)
-def _taps(axis: Axis) -> Taps:
-    positions = [_position(axis, r) for r in range(axis.size_out)]
-    indices: list[list[int]] = []
-    weights: list[list[float]] = []
-    for x in positions:
-        first, found = _kernel(axis, x)
-        places = range(first, first + len(found))
-        if axis.exclude_outside:
-            found = [w if 0 <= place < axis.size else 0.0 for place, w in zip(places, found, strict=True)]
-            found = [w / (sum(found) or 1.0) for w in found]
-        indices.append([min(max(place, 0), axis.size - 1) for place in places])
-        weights.append(found)
-    outside = np.array([not 0 <= x <= axis.size - 1 for x in positions])
-    return Taps(np.array(indices, np.intp), np.array(weights), outside if axis.region is not None and outside.any() else None)
+def _crops(call: Call) -> bool:
+    return call.attribute("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
 
 
-def _position(axis: Axis, r: int) -> float:
-    """Input coordinate of output index r."""
-    if axis.region is None:
-        return COORDINATES[axis.coordinates](float(r), axis.scale, axis.size, axis.size_out)
-    start, end = axis.region
-    if axis.size_out == 1:
-        return 0.5 * (start + end) * (axis.size - 1)
-    return start * (axis.size - 1) + r * (end - start) * (axis.size - 1) / (axis.size_out - 1)
+def _policy(call: Call) -> str:
+    return call.attribute("keep_aspect_ratio_policy", "stretch")
 
 
-def _kernel(axis: Axis, x: float) -> tuple[int, list[float]]:
-    """(index of the first tap, weights of it and those behind it), before anything is cut off at the ends."""
-    if axis.mode == "nearest":
-        return ROUNDING[axis.nearest_mode](x), [1.0]
-    base, stretch = floor(x), min(axis.scale, 1.0) if axis.antialias else 1.0
-    reach = ceil((1 if axis.mode == "linear" else 2) / stretch)
-    places = range(base - reach + 1, base + reach + 1)
-    shape = _hat if axis.mode == "linear" else _cubic
-    found = [shape((place - x) * stretch, axis.cubic_coefficient) for place in places]
-    return places[0], [w / sum(found) for w in found] if axis.antialias else found
-
-
-def _hat(x: float, _: float) -> float:
-    return max(1.0 - abs(x), 0.0)
-
-
-def _cubic(x: float, a: float) -> float:
-    """Keys' cubic convolution. Source: ONNX operator Resize, attribute cubic_coeff_a."""
-    x = abs(x)
-    if x <= 1:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-    return ((x - 5) * x + 8) * x * a - 4 * a if x < 2 else 0.0
+def _one_of(call: Call, attribute: str, default: str, accepted: Collection[str]) -> str:
+    found = call.attribute(attribute, default)
+    if found not in accepted:
+        raise InvalidModel(f"node {call.operator.name!r} (Resize): {attribute} {found!r}; accepted: {', '.join(accepted)}")
+    return found

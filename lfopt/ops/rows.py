@@ -6,7 +6,7 @@ the exact search and the recount all read it. Every constructor returns an inter
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -90,49 +90,3 @@ def same_row(rows: int) -> RowReads:
 def shifted(rows_in: int, rows_out: int, offset: int) -> RowReads:
     """Output row r reads input row r + offset, where there is one: Concat along rows, Pad, Slice."""
     return reads(rows_in, ((r + offset,) for r in range(rows_out)))
-
-
-@cache
-def interpolated(rows_in: int, rows_out: int, scale: float, mode: str, coordinates: str, nearest_mode: str) -> RowReads:
-    """Resize along rows: nearest reads one row, linear floor(x) and floor(x) + 1, cubic floor(x) - 1 .. floor(x) + 2, clamped to the map.
-
-    Source: ONNX operator Resize, attribute coordinate_transformation_mode.
-    """
-    position = COORDINATES[coordinates]
-    taps: list[tuple[int, ...]] = []
-    for r in range(rows_out):
-        x = position(float(r), scale, rows_in, rows_out)
-        base = _floor(x)
-        if mode == "nearest":
-            rows = (ROUNDING[nearest_mode](x),)
-        elif mode == "linear":
-            rows = (base, base + 1)
-        else:
-            rows = (base - 1, base, base + 1, base + 2)
-        taps.append(tuple(min(max(row, 0), rows_in - 1) for row in rows))
-    return mapped(rows_in, tuple(taps))
-
-
-def _floor(x: float) -> int:
-    return int(x // 1)
-
-
-def _half_pixel_symmetric(r: float, scale: float, rows_in: int, rows_out: int) -> float:
-    adjustment = rows_out / (scale * rows_in)
-    return rows_in / 2 * (1 - adjustment) + (r + 0.5) / scale - 0.5
-
-
-# Input coordinate of output row r, by coordinate_transformation_mode. tf_crop_and_resize depends on values and is not listed.
-COORDINATES: dict[str, Callable[[float, float, int, int], float]] = {
-    "half_pixel": lambda r, scale, rows_in, rows_out: (r + 0.5) / scale - 0.5,
-    "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": lambda r, scale, rows_in, rows_out: (r + 0.5) / scale - 0.5 if rows_out > 1 else 0.0,
-    "align_corners": lambda r, scale, rows_in, rows_out: r * (rows_in - 1) / (rows_out - 1) if rows_out > 1 else 0.0,
-    "asymmetric": lambda r, scale, rows_in, rows_out: r / scale,
-}
-ROUNDING: dict[str, Callable[[float], int]] = {
-    "round_prefer_floor": lambda x: -_floor(-(x - 0.5)),
-    "round_prefer_ceil": lambda x: _floor(x + 0.5),
-    "floor": _floor,
-    "ceil": lambda x: -_floor(-x),
-}
