@@ -1,7 +1,7 @@
 """From an ONNX model to a Graph: every shape known, everything that depends on constants alone evaluated, nothing dead left.
 
 Shapes and constants come from one walk in topological order, because shapes often are computed by the graph itself (Shape, Gather, Concat, Reshape).
-Shapes are ONNX's own inference, values its reference implementation, but for Resize, where these are not what is specified. Where
+Shapes are ONNX's own inference, values its reference implementation, but for ConvTranspose and Resize, where these are not what is specified. Where
 values are absent, a constant is known by its shape alone, so a graph without weights and its filled copy give the same operators.
 """
 
@@ -29,6 +29,7 @@ from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tenso
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.table import OPAQUE
+from lfopt.ops.windows import transposed_extents, windows
 
 InputShapes = Mapping[str, tuple[int, ...]]
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
@@ -37,7 +38,7 @@ SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
 
-CHECKS: dict[str, Callable[[Call], object]] = {"Resize": resizing.check}  # raise InvalidModel, naming the node
+CHECKS: dict[str, Callable[[Call], object]] = {"ConvTranspose": windows, "Resize": resizing.check}  # raise InvalidModel, naming the node
 
 
 def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
@@ -254,16 +255,20 @@ class _Walk:
 
     def _derived(self, node: NodeProto, name: str, what: str) -> Tensor | None:
         """The result of an operator whose shape ONNX's inference rounds, or has otherwise than its specification; None for all others."""
-        first = self.tensors[node.input[0]] if not node.domain and node.op_type == "Resize" else None
+        first = self.tensors[node.input[0]] if not node.domain and node.op_type in ("ConvTranspose", "Resize") else None
         if first is None or not first.elements:
             return None
         attributes = _attributes(node, what)
         shape: tuple[int, ...] | None = None
-        scales, sizes = (self.constants.get(node.input[i]) if len(node.input) > i else None for i in (2, 3))
-        if scales is not None and scales.size and np.isfinite(scales).all():
-            shape = resizing.extents(attributes, first.shape, scales, None)
-        elif sizes is not None and sizes.size:
-            shape = resizing.extents(attributes, first.shape, None, sizes.tolist())
+        if node.op_type == "ConvTranspose" and (spatial := transposed_extents(attributes, first.shape[2:])):
+            group: int = attributes.get("group", 1)  # type: ignore[assignment]
+            shape = first.shape[0], self.tensors[node.input[1]].shape[1] * group, *spatial
+        elif node.op_type == "Resize":
+            scales, sizes = (self.constants.get(node.input[i]) if len(node.input) > i else None for i in (2, 3))
+            if scales is not None and scales.size and np.isfinite(scales).all():
+                shape = resizing.extents(attributes, first.shape, scales, None)
+            elif sizes is not None and sizes.size:
+                shape = resizing.extents(attributes, first.shape, None, sizes.tolist())
         return None if shape is None else Tensor(name, shape, first.dtype)
 
     def _fold(self, operator: Operator, results: dict[str, Tensor], what: str) -> bool:

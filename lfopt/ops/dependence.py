@@ -12,6 +12,7 @@ from lfopt.ops import rows
 from lfopt.ops.call import Call, Shape
 from lfopt.ops.resizing import known, row_reads
 from lfopt.ops.rows import RowReads
+from lfopt.ops.windows import windows
 
 RowRule = Callable[[Call, int], RowReads]
 
@@ -61,25 +62,8 @@ def convolution(call: Call, index: int) -> RowReads:
 
 
 def spatial_window(call: Call, axis: int) -> RowReads:
-    """Dependence of Conv, ConvTranspose and pooling along one spatial axis. Source: ONNX operators Conv, ConvTranspose, MaxPool (auto_pad)."""
-    kernel = call.attribute("kernel_shape", ()) or call.shape(1)[2:]
-    spatial = len(kernel)
-    axis %= spatial
-    size, size_out = call.shape(0)[2 + axis], call.result[2 + axis]
-    stride = call.attribute("strides", (1,) * spatial)[axis]
-    dilation = call.attribute("dilations", (1,) * spatial)[axis]
-    pad = call.attribute("pads", (0,) * (2 * spatial))[axis]
-    mode = call.attribute("auto_pad", "NOTSET")
-    reach = (kernel[axis] - 1) * dilation + 1
-    if call.operator.kind == "ConvTranspose":
-        if mode in ("SAME_UPPER", "SAME_LOWER") or "output_shape" in call.operator.attributes:
-            total = stride * (size - 1) + call.attribute("output_padding", (0,) * spatial)[axis] + reach - size_out
-            pad = total // 2 if mode == "SAME_UPPER" else total - total // 2
-        return rows.transposed_window(size, size_out, kernel[axis], stride, dilation, pad)
-    if mode in ("SAME_UPPER", "SAME_LOWER"):
-        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
-        pad = total // 2 if mode == "SAME_UPPER" else total - total // 2
-    return rows.window(size, size_out, kernel[axis], stride, dilation, 0 if mode == "VALID" else pad)
+    """Dependence of Conv, ConvTranspose and pooling along one spatial axis."""
+    return windows(call)[axis].reads
 
 
 def reduction(call: Call, index: int) -> RowReads:

@@ -5,15 +5,18 @@ Source: ONNX operators Conv, ConvTranspose, MaxPool (attributes pads, auto_pad, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Span
+from lfopt.ir import Attribute, Span, UnsupportedModel
 from lfopt.ops import rows
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
+
+SAME = ("SAME_UPPER", "SAME_LOWER")  # of auto_pad
 
 
 class Window(NamedTuple):
@@ -73,20 +76,36 @@ def read_span(reads: RowReads, span: Span) -> Span:
 
 
 def windows(call: Call) -> tuple[Window, ...]:
-    """One window per spatial axis."""
+    """One window per spatial axis. Raises UnsupportedModel, naming the node, for pads on which ONNX and ONNX Runtime do not agree."""
     attributes = call.operator.attributes
-    return _windows(
-        call.operator.kind == "ConvTranspose",
-        call.shape(0)[2:],
-        call.result[2:],
-        attributes.get("kernel_shape") or call.shape(1)[2:],  # type: ignore[arg-type]
-        attributes.get("strides"),  # type: ignore[arg-type]
-        attributes.get("dilations"),  # type: ignore[arg-type]
-        attributes.get("pads"),  # type: ignore[arg-type]
-        attributes.get("auto_pad", "NOTSET"),  # type: ignore[arg-type]
-        attributes.get("output_padding"),  # type: ignore[arg-type]
-        "output_shape" in attributes,
-    )
+    try:
+        return _windows(
+            call.operator.kind == "ConvTranspose",
+            call.shape(0)[2:],
+            call.result[2:],
+            attributes.get("kernel_shape") or call.shape(1)[2:],  # type: ignore[arg-type]
+            attributes.get("strides"),  # type: ignore[arg-type]
+            attributes.get("dilations"),  # type: ignore[arg-type]
+            attributes.get("pads"),  # type: ignore[arg-type]
+            attributes.get("auto_pad", "NOTSET"),  # type: ignore[arg-type]
+            attributes.get("output_padding"),  # type: ignore[arg-type]
+            bool(attributes.get("output_shape")),
+        )
+    except UnsupportedModel as error:
+        raise UnsupportedModel(f"node {call.operator.name!r} ({call.operator.kind}): {error}") from None
+
+
+def transposed_extents(attributes: Mapping[str, Attribute], size: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Spatial extents of a ConvTranspose's result where its attributes say them, whatever the kernel; None: the pads do.
+
+    ONNX's shape inference adds output_padding to what auto_pad says; its specification, its reference and ONNX Runtime do not.
+    """
+    if output_shape := attributes.get("output_shape"):
+        return output_shape  # type: ignore[return-value]
+    if attributes.get("auto_pad") not in SAME:
+        return None
+    strides: tuple[int, ...] = attributes.get("strides") or (1,) * len(size)  # type: ignore[assignment]
+    return tuple(n * stride for n, stride in zip(size, strides, strict=True))
 
 
 @lru_cache(maxsize=4096)
@@ -103,7 +122,7 @@ def _windows(
     output_shape: bool,
 ) -> tuple[Window, ...]:
     rank, found = len(kernel), list[Window]()
-    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    same = auto_pad in SAME
     for axis in range(rank):
         stride, dilation = (strides or (1,) * rank)[axis], (dilations or (1,) * rank)[axis]
         reach = (kernel[axis] - 1) * dilation + 1
@@ -111,9 +130,20 @@ def _windows(
         if same or (transposed and output_shape):
             if transposed:
                 total = stride * (size[axis] - 1) + (output_padding or (0,) * rank)[axis] + reach - size_out[axis]
+                _refuse_disputed(axis, total, auto_pad, output_shape=output_shape)
             else:
                 total = max((-(-size[axis] // stride) - 1) * stride + reach - size[axis], 0)
             small, large = total // 2, total - total // 2
             before, after = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
         found.append(Window(size[axis], size_out[axis], kernel[axis], stride, dilation, before, after, transposed))
     return tuple(found)
+
+
+def _refuse_disputed(axis: int, total: int, auto_pad: str, *, output_shape: bool) -> None:
+    """Negative padding adds zeros: the specification on both sides, ONNX Runtime behind alone. Of one zero they say the same but for SAME_UPPER."""
+    if total < -1 or (total == -1 and (auto_pad == "SAME_UPPER" or not output_shape)):
+        cause = "output_shape" if output_shape else f"auto_pad {auto_pad}"
+        raise UnsupportedModel(
+            f"{cause} makes axis {axis + 2} longer by {-total} than kernel and output_padding reach; where zeros are added ONNX and ONNX Runtime "
+            f"do not agree; accepted: no longer than they reach{'' if auto_pad == 'SAME_UPPER' or not output_shape else ', or by 1'}"
+        )

@@ -67,7 +67,7 @@ def scattered(net: Net, rng: np.random.Generator, rank: int, dtype: str, group: 
     elif "auto_pad" not in attributes and rng.random() < 0.4:
         del attributes["strides"], attributes["dilations"]
         attributes.pop("pads", None)
-        attributes["output_shape"] = [n + k - 1 - int(rng.integers(0, 2)) for n, k in zip(extents, kernel, strict=True)]
+        attributes["output_shape"] = [n + k - 1 - int(rng.integers(-1, 2)) for n, k in zip(extents, kernel, strict=True)]
     if attributes.get("auto_pad") == "VALID":
         del attributes["auto_pad"]
     net.add("ConvTranspose", x, maybe(rng, weights), *bias, group=group, **attributes)
