@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from codegen.source import CSource
-from lfopt.ir import LfoptError
+from lfopt.ir import CannotWrite, LfoptError
 
 TEMPLATES = Path(__file__).with_name("program")  # main.c and what belongs to it, for a model called NAME
 PROGRAM_SOURCES = ("main.c", "npy.c")
@@ -45,17 +44,19 @@ def library_name(source: CSource) -> str:
     return f"lib{source.name}.so"
 
 
-def write_source(source: CSource, folder: Path) -> tuple[Path, ...]:
-    """Write the model's files and those of its program into `folder`; each appears whole or not at all."""
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_source(source: CSource, folder: Path, write: Callable[[Path, bytes], object] = _write) -> tuple[Path, ...]:
+    """Write the model's files and those of its program into `folder`, each by `write`. Raises CannotWrite."""
     folder.mkdir(parents=True, exist_ok=True)
     files = {**source.files, **{path.name: _rendered(path, source) for path in sorted(TEMPLATES.iterdir()) if path.is_file()}}
     for name, content in files.items():
-        aside = folder / f"{name}.{os.getpid()}.part"
-        try:
-            aside.write_bytes(content)
-            aside.replace(folder / name)
-        finally:
-            aside.unlink(missing_ok=True)
+        write(folder / name, content)
     if "weights.bin" not in files:
         (folder / "weights.bin").unlink(missing_ok=True)  # of what was here before
     return tuple(folder / name for name in files)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,19 +19,53 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Whatever stops a file from being written becomes CannotWrite, which names it."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write aside, then rename."""
+    """As `write_with`, a text."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write aside, then rename."""
-    aside = _aside(path)
+    """As `write_with`, these bytes."""
+    write_with(path, lambda file: file.write(data))
+
+
+def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a file aside, bring it to the disk, then rename it: it is as it was or whole, whatever happens. Raises CannotWrite."""
+    with writing(path):
+        aside = _aside(path)
+        try:
+            with aside.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+            sync_folder(path.parent)
+        finally:
+            with suppress(OSError):  # it was never made, or is renamed
+                aside.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        aside.write_bytes(data)
-        aside.replace(path)
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that keeps names in its own way
+            raise
     finally:
-        aside.unlink(missing_ok=True)
+        os.close(opened)
 
 
 def _aside(path: Path) -> Path:
@@ -93,14 +129,3 @@ def _pop_steps(group: Any, where: str) -> tuple[Node, ...]:
         return parse(lines)
     except InvalidPlan as error:
         raise InvalidPlan(f"{where}: {error}") from None
-
-
-def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file, aside, then rename."""
-    aside = _aside(path)
-    try:
-        with aside.open("wb") as file:
-            write(file)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

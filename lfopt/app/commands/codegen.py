@@ -18,6 +18,7 @@ from codegen.source import CSource
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options
+from lfopt.app.files import write_bytes
 from lfopt.app.screen import note, out, progress_line, shown, table
 from lfopt.app.streams import write_stream
 from lfopt.app.verify import load_planned
@@ -84,7 +85,7 @@ def codegen(
     with progress_line() as report:
         report("printing C", 0.0)
         source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd)
-        files = write_source(source, out_dir)
+        files = write_source(source, out_dir, write_bytes)
         if build:
             report("compiling", 0.5)
             compile_c(source, out_dir, compiler, os.cpu_count() or 1)
