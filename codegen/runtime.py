@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +37,8 @@ FAULTS = {
     4: "the plan's steps read what was not in the buffer, or wrote where there was no room",
 }
 KINDS = len(fields(DramBytes))
+Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray  # by name; a list or tuple in the model's order; alone, if it is the only one
+LOADS = itertools.count(1)
 T = TypeVar("T")
 
 
@@ -53,7 +57,7 @@ class Compiled:
         self._ffi: Any = cffi.FFI()
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
-            self._library: Any = self._ffi.dlopen(str(library.resolve()))
+            self._library: Any = _loaded(self._ffi, library.resolve())
             found = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run")}
             sizes = [getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")]
             counts = [int(getattr(self._library, f"{name}_{key}_count")) for key in ("input", "output")]
@@ -89,30 +93,30 @@ class Compiled:
     def _pointer(self, array: np.ndarray) -> Any:
         return self._ffi.cast("void *", array.ctypes.data)
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, for inputs by name. Inputs in C order are read where they are; others are copied.
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one array if there is one input.
 
-        Raises InvalidConfig if an input is absent, unknown, or of another type or shape.
+        Arrays in C order and this machine's byte order are read where they are; others are copied. Raises InvalidConfig if an input is absent,
+        unknown, no array, or of another type or shape.
         """
         return self._ran(inputs, lambda context: None)[0]
 
-    def count(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], DramBytes]:
+    def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes]:
         """Outputs, and the bytes that were counted between DRAM and the buffer. Raises CannotRun for code that does not count."""
         if (counted := self._bytes) is None:
             raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
         return self._ran(inputs, lambda context: DramBytes(*(int(counted(context, kind)) for kind in range(KINDS))))
 
-    def profile(self, inputs: Mapping[str, np.ndarray], groups: int) -> list[float]:
+    def profile(self, inputs: Inputs, groups: int) -> list[float]:
         """Seconds that each of the plan's groups took in one run. Raises CannotRun for code that does not take times."""
         if (seconds := self._seconds) is None:
             raise CannotRun(f"{self.name}: this code takes no times; accepted: what emit_c(..., profile=True) prints")
         return self._ran(inputs, lambda context: [float(seconds(context, group)) for group in range(groups)])[1]
 
-    def _ran(self, inputs: Mapping[str, np.ndarray], after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
+    def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
         """Outputs, and what `after` says of the context that they were made in."""
-        given = [_accepted(tensor, inputs) for tensor in self.inputs]
-        if unknown := [name for name in inputs if name not in {tensor.name for tensor in self.inputs}]:
-            raise InvalidConfig(f"input {unknown[0]!r}: the inputs are {', '.join(tensor.name for tensor in self.inputs)}")
+        named = by_name(inputs, {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}, self.name)
+        given = [_accepted(tensor, named[tensor.name]) for tensor in self.inputs]
         made = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
         with self._lock:
             context = self._idle.pop() if self._idle else None
@@ -128,6 +132,23 @@ class Compiled:
         return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, said
 
 
+def _loaded(ffi: Any, library: Path) -> Any:
+    """The library, loaded from a copy in memory: whatever happens to the file afterwards, this process keeps its code. Raises OSError."""
+    if not hasattr(os, "memfd_create"):  # not Linux
+        return ffi.dlopen(str(library))
+    copy = os.memfd_create(library.name[:200])
+    try:
+        with os.fdopen(copy, "wb", closefd=False) as file:
+            file.write(library.read_bytes())
+        # A path that was never used before: for a path that it knows, dlopen gives the library that it has loaded, though this is another file.
+        unique = "".join("/." if digit == "1" else "/" for digit in f"{next(LOADS):b}")
+        return ffi.dlopen(f"/proc/self/fd{unique}/{copy}")
+    except OSError:  # nothing may be executed in memory here, or /proc is not there; or it is no library
+        return ffi.dlopen(str(library))
+    finally:
+        os.close(copy)
+
+
 def _mapped(path: Path, size: int) -> mmap.mmap:
     """The weights, mapped: pages are shared by all processes, and read when they are first used."""
     try:
@@ -140,14 +161,35 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
     return weights
 
 
-def _accepted(tensor: Tensor, inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
+    """What is given for each input of a model: see `Inputs`. `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths."""
+    accepted = "accepted: " + (", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items()) or "no inputs")
+    if isinstance(inputs, Mapping):
+        if unknown := [name for name in inputs if name not in wanted]:
+            found = unknown[0] if isinstance(unknown[0], str) else type(unknown[0]).__name__
+            raise InvalidConfig(f"{label}: found input {found!r}; {accepted}")
+        if absent := [name for name in wanted if name not in inputs]:
+            raise InvalidConfig(f"input {absent[0]!r}: absent; accepted: {wanted[absent[0]] or 'an array'}")
+        return {name: inputs[name] for name in wanted}
+    given = [inputs] if len(wanted) == 1 and isinstance(inputs, np.ndarray | np.generic) else inputs
+    if not isinstance(given, list | tuple):
+        raise InvalidConfig(f"{label}: found {type(given).__name__}; {accepted}, as arrays by name, or a list or tuple of arrays in this order")
+    if len(given) != len(wanted):
+        raise InvalidConfig(f"{label}: found {len(given)} inputs; {accepted}")
+    return dict(zip(wanted, given, strict=True))
+
+
+def array(found: object, name: str, wanted: str = "") -> np.ndarray:
+    """An input that is an array; scalars of NumPy are arrays without axes. Raises InvalidConfig, also for one some of whose elements are masked."""
+    if not isinstance(found, np.ndarray | np.generic) or isinstance(found, np.ma.MaskedArray):
+        raise InvalidConfig(f"input {name!r}: found {type(found).__name__}; accepted: a NumPy array{wanted}")
+    return np.asarray(found)
+
+
+def _accepted(tensor: Tensor, given: object) -> np.ndarray:
     """An input as the code reads it: the array itself, if it is dense, in C order and aligned."""
-    accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}"
-    if tensor.name not in inputs:
-        raise InvalidConfig(f"input {tensor.name!r}: absent; {accepted}")
-    found = inputs[tensor.name]
-    if not isinstance(found, np.ndarray):
-        raise InvalidConfig(f"input {tensor.name!r}: found {type(found).__name__}; accepted: a NumPy array, {tensor.dtype} {list(tensor.shape)}")
+    wanted = f"{tensor.dtype} {list(tensor.shape)}"
+    found = array(given, tensor.name, f", {wanted}")
     if found.dtype.name != tensor.dtype or found.shape != tensor.shape:
-        raise InvalidConfig(f"input {tensor.name!r}: found {found.dtype.name} {list(found.shape)}; {accepted}")
+        raise InvalidConfig(f"input {tensor.name!r}: found {found.dtype.name} {list(found.shape)}; accepted: {wanted}")
     return np.require(found, tensor.dtype, ["C_CONTIGUOUS", "ALIGNED"])

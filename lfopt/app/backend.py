@@ -11,7 +11,7 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, helper
 from onnx.backend import base
 
-from codegen.runtime import Compiled
+from codegen.runtime import Compiled, array, by_name
 from codegen.source import Unsupported
 from lfopt.app.compiled import compile_graph, print_graph
 from lfopt.frontend import from_model
@@ -30,18 +30,10 @@ class Prepared(base.BackendRep):
         self.made = made
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """Outputs in the model's order, which can also be taken by name. `inputs`: arrays in the model's order, or by name; one array alone."""
-        made = self.made.run(self._named(inputs))
+        """Outputs in the model's order, which can also be taken by name. `inputs`: as `Compiled.run` takes them."""
+        made = self.made.run(inputs)
         names = [tensor.name for tensor in self.made.outputs]
         return base.namedtupledict("Outputs", names)(*(made[name] for name in names))
-
-    def _named(self, inputs: Any) -> dict[str, np.ndarray]:
-        if isinstance(inputs, Mapping):
-            return {str(name): np.asarray(value) for name, value in inputs.items()}
-        given, names = [inputs] if isinstance(inputs, np.ndarray) else list(inputs), [tensor.name for tensor in self.made.inputs]
-        if len(given) != len(names):
-            raise InvalidConfig(f"{self.made.name}: found {len(given)} inputs; accepted: {', '.join(names) or 'none'}")
-        return {name: np.asarray(value) for name, value in zip(names, given, strict=True)}
 
 
 class Backend(base.Backend):
@@ -78,9 +70,7 @@ class Backend(base.Backend):
         """One operator on one array for each input that it has. If the code takes but the first as an input, the others become constants of it."""
         opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
         names = [name for name in node.input if name]
-        if len(inputs) != len(names):
-            raise InvalidConfig(f"{node.op_type}: found {len(inputs)} inputs; accepted: {', '.join(names) or 'none'}")
-        values = {name: np.asarray(value) for name, value in zip(names, inputs, strict=True)}
+        values = {name: array(value, name) for name, value in by_name(inputs, dict.fromkeys(names, ""), node.op_type).items()}
         model = _one_node(node, values, outputs_info, opset)
         if len(values) > 1 and not cls.is_compatible(model, device, **kwargs):
             first, *others = values
@@ -107,6 +97,8 @@ def bound(model: ModelProto, values: Mapping[str, np.ndarray]) -> ModelProto:
 
 def _graph(model: ModelProto) -> Graph:
     """The network. Raises Unsupported where its inputs are of other types than the model's: quantisation at the border becomes the caller's."""
+    if not isinstance(model, ModelProto):
+        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: an onnx.ModelProto")
     graph = simplify(from_model(model))
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name

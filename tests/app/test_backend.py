@@ -62,10 +62,16 @@ def test_a_prepared_model_takes_inputs_by_position_by_name_or_alone() -> None:
 
 def test_inputs_that_do_not_fit_are_refused() -> None:
     made = Backend.prepare(one_node("Sub", inputs="ab"))
-    with pytest.raises(InvalidConfig, match="found 1 inputs; accepted: a, b"):
+    with pytest.raises(InvalidConfig, match=r"found 1 inputs; accepted: 'a' \(float32"):
         made.run([X])
     with pytest.raises(InvalidConfig, match="input 'b': found float64"):
         made.run([X, X.astype(np.float64)])
+    for given in (None, "x", [[1, 2], [3]], (x for x in (X, X)), X, {"a": X}):
+        with pytest.raises(InvalidConfig, match="accepted"):
+            made.run(given)
+    for given in ("m.onnx", None, one_node("Relu").graph):
+        with pytest.raises(InvalidConfig, match=f"model: found {type(given).__name__}; accepted: an onnx.ModelProto"):
+            Backend.prepare(given)
 
 
 def test_one_operator_runs_on_arrays() -> None:
@@ -77,7 +83,7 @@ def test_one_operator_runs_on_arrays() -> None:
     for outputs in (None, [(np.dtype("float32"), (1, 2, 4, 4))]):
         (y,) = Backend.run_node(conv, [X, weights], outputs_info=outputs)
         assert np.allclose(y, np.einsum("nchw,oc->nohw", X, weights[:, :, 0, 0]))
-    with pytest.raises(InvalidConfig, match="Conv: found 1 inputs; accepted: x, w"):
+    with pytest.raises(InvalidConfig, match="Conv: found 1 inputs; accepted: 'x', 'w'"):
         Backend.run_node(conv, [X])
 
 

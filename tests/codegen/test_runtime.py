@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -61,21 +63,64 @@ def test_arrays_that_lie_otherwise_give_the_same(model: Compiled, how: str) -> N
     assert np.array_equal(model.run({"x": OTHERWISE[how]()})["y"], 2 * X)
 
 
-WRONG: dict[str, tuple[dict[str, object], str]] = {
-    "absent": ({}, r"input 'x': absent; accepted: float32 \[1, 3, 4, 4\]"),
-    "another name": ({"x": X, "z": X}, r"input 'z': the inputs are x"),
-    "another type": ({"x": X.astype(np.float64)}, r"input 'x': found float64 \[1, 3, 4, 4\]; accepted: float32 \[1, 3, 4, 4\]"),
-    "another shape": ({"x": X.reshape(1, 3, 16)}, r"found float32 \[1, 3, 16\]"),
-    "a list": ({"x": X.tolist()}, r"found list; accepted: a NumPy array"),
-    "objects": ({"x": X.astype(object)}, r"found object"),
+def test_inputs_come_by_name_in_order_or_alone(model: Compiled, tmp_path: Path) -> None:
+    for given in ({"x": X}, MappingProxyType({"x": X}), [X], (X,), X):
+        assert np.array_equal(model.run(given)["y"], 2 * X)
+    scaled = compiled(twice("-DSCALED"), tmp_path)
+    for given in ({"x": X, "s=1": np.array(3)}, [np.int64(3), X], (np.array(3), X)):
+        assert np.array_equal(scaled.run(given)["y"], 6 * X)
+    with pytest.raises(InvalidConfig, match=r"found ndarray; accepted: 's=1' \(int64 \[\]\), 'x' \(float32 \[1, 3, 4, 4\]\), as arrays by name"):
+        scaled.run(X)
+    with pytest.raises(InvalidConfig, match=r"input 's=1': found float32 \[1, 3, 4, 4\]; accepted: int64 \[\]"):
+        scaled.run([X, np.int64(3)])
+
+
+X_IS = r"accepted: 'x' \(float32 \[1, 3, 4, 4\]\)"
+FLOATS = r"float32 \[1, 3, 4, 4\]$"
+WRONG: dict[str, tuple[object, str]] = {
+    "absent": ({}, f"input 'x': absent; accepted: {FLOATS}"),
+    "another name": ({"x": X, "z": X}, f"twice: found input 'z'; {X_IS}$"),
+    "a name of another type": ({b"x": X}, f"twice: found input 'bytes'; {X_IS}$"),
+    "another type": ({"x": X.astype(np.float64)}, rf"input 'x': found float64 \[1, 3, 4, 4\]; accepted: {FLOATS}"),
+    "another shape": ({"x": X.reshape(1, 3, 16)}, r"found float32 \[1, 3, 16\]; accepted: float32"),
+    "a list": ({"x": X.tolist()}, f"input 'x': found list; accepted: a NumPy array, {FLOATS}"),
+    "nothing for it": ({"x": None}, "input 'x': found NoneType; accepted: a NumPy array"),
+    "objects": ({"x": X.astype(object)}, "found object"),
+    "texts": ({"x": X.astype(str)}, "found str"),
+    "records": ({"x": np.zeros(SHAPE, [("a", np.float32)])}, "found void"),
+    "masked": ({"x": np.ma.masked_greater(X, 3)}, "input 'x': found MaskedArray"),
+    "lists of numbers": (X.tolist(), f"input 'x': found list; accepted: a NumPy array, {FLOATS}"),
+    "numbers": ([1.0, 2.0], f"twice: found 2 inputs; {X_IS}$"),
+    "no inputs": ([], f"twice: found 0 inputs; {X_IS}$"),
+    "too many": ((X, X), f"twice: found 2 inputs; {X_IS}$"),
+    "text": ("x", f"twice: found str; {X_IS}, as arrays by name, or a list or tuple of arrays in this order$"),
+    "None": (None, "twice: found NoneType; accepted"),
+    "generator": ((x for x in [X]), "twice: found generator; accepted"),
+    "set": ({1}, "twice: found set; accepted"),
+    "bytes": (b"x", "twice: found bytes; accepted"),
+    "number": (1.0, "twice: found float; accepted"),
 }
 
 
 @pytest.mark.parametrize("what", WRONG)
 def test_wrong_inputs_are_refused_by_name(model: Compiled, what: str) -> None:
     given, message = WRONG[what]
-    with pytest.raises(InvalidConfig, match=message):
+    with pytest.raises(InvalidConfig, match=message) as caught:
         model.run(given)  # type: ignore[arg-type]
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 200
+
+
+def test_code_that_is_loaded_stays_whatever_happens_to_its_file(tmp_path: Path) -> None:
+    model = compiled(twice(), tmp_path)
+    library, content = tmp_path / "libtwice.so", (tmp_path / "libtwice.so").read_bytes()
+    os.truncate(library, 0)
+    assert np.array_equal(model.run(X)["y"], 2 * X)
+    with pytest.raises(CannotRun, match="not a library"):
+        Compiled(library, "twice", tmp_path / "weights.bin")
+    library.write_bytes(content)
+    assert np.array_equal(Compiled(library, "twice", tmp_path / "weights.bin").run(X)["y"], 2 * X)
+    assert np.array_equal(compiled(twice(embed=True), tmp_path).run(X)["y"], 2 * X), "another library of this name"
 
 
 def test_many_threads_at_once_each_get_their_own_result(model: Compiled) -> None:
