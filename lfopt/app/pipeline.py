@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onnx import ModelProto
+
 from lfopt.app.config import Config, GuidanceName, Method, Proposal
 from lfopt.app.plans import write_result
-from lfopt.frontend import from_model, load
+from lfopt.frontend import InputShapes, from_model, load
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
+from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic, up_to
 from lfopt.rewrite import simplify
@@ -19,11 +23,15 @@ from search.partition import Partitions
 from search.problem import Problem, Result
 
 ZOO = "zoo:"
+Model = str | os.PathLike[str] | ModelProto  # an ONNX file, zoo:NAME, or what is in memory
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
 
-def load_network(model: str, input_shapes: dict[str, tuple[int, ...]], rules: str, *, weights: bool = True) -> Graph:
-    """The network of an ONNX file or of the zoo, simplified."""
+def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, weights: bool = True) -> Graph:
+    """The network of an ONNX file, of the zoo (zoo:NAME) or in memory, simplified."""
+    if isinstance(model, ModelProto):
+        return simplify(from_model(model, input_shapes, label=label_of(model)), rules)
+    model = label_of(model)
     if model.startswith(ZOO):
         from lfopt import zoo  # noqa: PLC0415  (a quarter of a second that a file does not need)
 
@@ -36,6 +44,16 @@ def load_network(model: str, input_shapes: dict[str, tuple[int, ...]], rules: st
     else:
         graph = load(model, input_shapes)
     return simplify(graph, rules)
+
+
+def label_of(model: Model) -> str:
+    """What messages call a model. Raises InvalidConfig for what is none."""
+    if isinstance(model, ModelProto):
+        return one_line(model.graph.name or "model")
+    name = os.fspath(model) if isinstance(model, str | os.PathLike) else None
+    if not isinstance(name, str):
+        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: a file name, zoo:NAME, or an onnx.ModelProto")
+    return name
 
 
 def run_search(

@@ -1,6 +1,6 @@
 """ONNX in, ONNX out."""
 
-from lfopt.frontend.load import from_model, load
+from lfopt.frontend.load import InputShapes, from_model, load
 from lfopt.frontend.save import save, to_model
 
-__all__ = ["from_model", "load", "save", "to_model"]
+__all__ = ["InputShapes", "from_model", "load", "save", "to_model"]

@@ -25,13 +25,13 @@ from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
-from lfopt.ir import Attribute, Graph, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
+from lfopt.ir import Attribute, Graph, InvalidConfig, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.windows import transposed_extents, windows
 
-InputShapes = Mapping[str, tuple[int, ...]]
+InputShapes = Mapping[str, Sequence[int]]  # by name: lists or tuples of whole numbers
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"})
 SAME_SHAPE = frozenset(
@@ -59,12 +59,30 @@ def from_model(
     `label` is what messages call the model, `name` what the Graph is called (default: as the model's graph is).
     """
     try:
-        return _from_model(model, input_shapes or {}, folder, label, name)
+        return _from_model(model, _whole_shapes({} if input_shapes is None else input_shapes), folder, label, name)
     except LfoptError as error:
         raise type(error)(one_line(error)) from None  # names in the file may hold line breaks
 
 
-def _from_model(model: ModelProto, input_shapes: InputShapes, folder: Path | None, label: str, name: str | None) -> Graph:
+def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
+    """Shapes of inputs, as callers give them. Raises InvalidConfig."""
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InvalidConfig(f"input_shapes: found {type(given).__name__}; accepted: shapes by name")
+    for name, shape in given.items():
+        dims = shape if isinstance(shape, list | tuple) else ()
+        if dims is not shape or not all(_is_dim(d) for d in dims):
+            told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
+            found = f"[{told}]" if dims is shape else type(shape).__name__
+            raise InvalidConfig(f"input_shapes: {name!r}: found {found}; accepted: a list or tuple of whole numbers")
+    return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
+
+
+def _is_dim(value: object) -> bool:
+    """A whole number that a file of ONNX could hold."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 1 << 63
+
+
+def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], folder: Path | None, label: str, name: str | None) -> Graph:
     light, values = prepare(model, folder, label)
     values, spelled = spell(light, values)
     walk = _Walk(label, light, values, labels(model, spelled, label))
@@ -102,7 +120,7 @@ class _Walk:
                 dtype = dtype_name(tensor.data_type, self.label)
                 self._add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
 
-    def take_inputs(self, given: InputShapes) -> None:
+    def take_inputs(self, given: Mapping[str, tuple[int, ...]]) -> None:
         """Graph inputs that are not initializers, with static shapes."""
         wanted = [v for v in self.model.graph.input if v.name not in self.constants]
         if unknown := [name for name in given if name not in {v.name for v in wanted}]:
