@@ -16,6 +16,7 @@ from codegen.accel import encode
 from codegen.source import Unsupported
 from hw_rtl.build import Model, Parameters, compiled, design
 from hw_rtl.run import Dram, run
+from lfopt.app.cache import keeper
 from lfopt.app.streams import run as run_stream
 from lfopt.isa.program import assemble, decode, unrolled
 from lfopt.isa.program import encode as to_words
@@ -51,7 +52,7 @@ def instrumented(folder: Path, *, toggle: bool) -> Model:
         '#include "verilated.h"', '#include "verilated.h"\n#include "verilated_cov.h"'))  # fmt: skip
     plain = design(parameters)
     options = (*plain.options, "--coverage-line", *("--coverage-toggle",) * toggle)
-    return Model(compiled(folder, replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
+    return Model(compiled(keeper(folder), replace(plain, harness=harness, options=options, compiler=("-DVM_COVERAGE=1",))), parameters)
 
 
 def gathered(model: Model, plans: int) -> Counter[str]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,9 @@ from lfopt.isa.tables import Counter, Register
 
 HERE = Path(__file__).parent
 TOP = "lf_sim"
+KEY = 32  # hexadecimal digits
+Make = Callable[[Path], Mapping[str, str]]  # fills a folder, and says what is in it
+Keep = Callable[[str, Make], Path]  # (what it is made from: `KEY` digits, how to make it) -> the folder: made, or found as it was made
 ERROR_LINES = 40  # of a tool's output that an exception repeats
 
 
@@ -57,13 +59,13 @@ class Design:
     optimization: str = "-O3"
 
 
-def build(cache: Path, parameters: Parameters | None = None, *, replaced: Mapping[str, Path] | None = None) -> Model:
-    """The simulation for these parameters, from the cache if nothing has changed.
+def build(keep: Keep, parameters: Parameters | None = None, *, replaced: Mapping[str, Path] | None = None) -> Model:
+    """The simulation for these parameters, as it is kept if nothing has changed.
 
     `replaced` names SystemVerilog files to take in place of those of the project, by file name. Raises BuildFailed.
     """
     parameters = parameters or Parameters()
-    return Model(compiled(cache, design(parameters, replaced)), parameters)
+    return Model(compiled(keep, design(parameters, replaced)), parameters)
 
 
 def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -> Design:
@@ -73,25 +75,23 @@ def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -
     return Design(TOP, sources(replaced), HERE / "sim" / "main.cpp", generics, options, optimization=parameters.optimization)
 
 
-def compiled(cache: Path, of: Design) -> Path:
-    """The program of a design, from the cache if nothing has changed. Raises BuildFailed."""
+def compiled(keep: Keep, of: Design) -> Path:
+    """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), ("lf_isa.h", _header()))}
     digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
     for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness))):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
-    place = cache / digest.hexdigest()[:24]
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "lock").open("w") as lock:  # whoever wants the same program at the same time waits for it
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (place / of.top).exists():
-            with tempfile.TemporaryDirectory(dir=cache) as scratch:
-                for name, content in generated.items():
-                    (Path(scratch) / name).write_bytes(content)
-                _verilate(Path(scratch), of)
-                place.mkdir(exist_ok=True)
-                (Path(scratch) / "objects" / of.top).replace(place / of.top)
-    return place / of.top
+
+    def make(folder: Path) -> dict[str, str]:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            for name, content in generated.items():
+                (Path(scratch) / name).write_bytes(content)
+            _verilate(Path(scratch), of)
+            (Path(scratch) / "objects" / of.top).replace(folder / of.top)
+        return {"network": of.top, "target": ", ".join(f"{name} {value}" for name, value in of.generics.items())}
+
+    return keep(digest.hexdigest()[:KEY], make) / of.top
 
 
 def sources(replaced: Mapping[str, Path] | None = None) -> list[Path]:

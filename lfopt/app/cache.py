@@ -1,23 +1,88 @@
-"""Results kept between runs in folders named by what they were made from. A folder is there whole or not at all, whoever else makes it meanwhile."""
+"""Results kept between runs, in folders named by what they were made from: opened only when they are whole, and otherwise made again.
+
+Damage and accidents are noticed: files that are cut, absent or changed, runs that were killed, two runs that want the same. A hostile writer is not.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import fcntl
 import functools
 import hashlib
+import json
 import os
+import re
+import secrets
+import shutil
+import stat
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter
 
-from lfopt.ir import Graph, InvalidConfig
+from lfopt.app.files import sync_folder, writing
+from lfopt.ir import Graph, InvalidConfig, LfoptError
+from lfopt.ir.names import one_line
 
 ROOT = Path(__file__).resolve().parents[2]  # of the packages
 PACKAGES = ("lfopt", "search", "codegen")  # whose code decides what is compiled
 KEY = 32  # hexadecimal digits
+PROGRAMS = "rtl"  # folder of simulated accelerators, beside the models
+ENTRY = "entry.json"  # of a folder: what it is, and its files with their sizes and digests
+ENTRY_BYTES = 1 << 20  # more than any entry.json has
+KEYS = "[0-9a-f]{24,32}"
+LEFT = re.compile(rf"({KEYS}|profiles)\.(lock|\w{{8}}\.part)")  # what a run holds while it makes something
+BLOCK, BLOCKS = 4096, 64  # bytes; between the first block and the last one
+Kind = Literal["model", "accelerator"]
+Make = Callable[[Path], Mapping[str, str]]  # fills a folder; facts, for whoever opens it and for `lfopt cache list`
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A folder is not what was written; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of an entry."""
+
+    name: str
+    size: int  # bytes
+    executable: bool
+    sha256: str
+    sample: str | None  # digest of blocks spread over it, where that is what is looked at when it is opened
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w[\w.+-]{0,254}", self.name, re.ASCII) or self.name == ENTRY:
+            raise InvalidConfig(f"found a file {self.name!r}; accepted: plain names")
+        if self.size < 0 or not all(re.fullmatch("[0-9a-f]{64}", digest) for digest in (self.sha256, self.sample or self.sha256)):
+            raise InvalidConfig(f"{self.name}: accepted: a size of at least 0, and hexadecimal digests")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What entry.json says of its folder."""
+
+    kind: Kind
+    facts: dict[str, str]
+    files: tuple[File, ...]
+
+    def __post_init__(self) -> None:
+        if len({file.name for file in self.files}) != len(self.files):
+            raise InvalidConfig("files: a name is there twice")
+
+    def text(self) -> str:
+        """entry.json, which has a digest of itself."""
+        digest = hashlib.sha256(repr(self).encode()).hexdigest()
+        return json.dumps({**asdict(self), "sha256": digest}, indent=1) + "\n"
+
+
+# -- names -----------------------------------------------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -70,29 +135,332 @@ def _hash_value(digest: Any, value: object) -> None:
     digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
 
-def kept(key: str, is_whole: Callable[[Path], bool], make: Callable[[Path], None], root: Path) -> tuple[Path, bool]:
-    """The folder of `key`, and whether it was there already; if not, `make` fills one aside, which is then renamed.
+# -- entries ---------------------------------------------------------------------------------------------------------------------------------
 
-    Two who make the same at once both succeed, and both use what the first has made.
+
+def kept(
+    key: str,
+    root: Path,
+    kind: Kind,
+    make: Make,
+    opened: Callable[[Path, Entry], T],
+    *,
+    sampled: Collection[str] = (),
+    verify: bool = False,
+) -> tuple[T, bool]:
+    """What `opened` makes of the folder of `key` (24 to 32 hexadecimal digits), and whether the folder was there already.
+
+    If there is none, or it is damaged, or `opened` raises an LfoptError for what it finds in it, `make` fills one aside, which is then renamed; where
+    that replaces another, stderr says why. Of the files named in `sampled`, opening reads samples, with `verify` everything. Others who want the same
+    meanwhile wait for it. Raises CannotWrite.
     """
     folder = root / key
-    if is_whole(folder):
-        return folder, True
-    root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{key}.", suffix=".part", dir=root) as scratch:
-        aside, spoilt = Path(scratch) / "made", Path(scratch) / "spoilt"
-        aside.mkdir()
-        make(aside)
-        for _ in range(2):
-            try:
-                aside.rename(folder)
-            except OSError:
-                if is_whole(folder):  # somebody else was faster
-                    break
-                with contextlib.suppress(OSError):
-                    folder.rename(spoilt)  # somebody took files out of it
-            else:
-                break
-        if not is_whole(folder):
-            raise InvalidConfig(f"{folder}: cannot be replaced; remove it")
-    return folder, False
+    with suppress(OSError):  # a cache that is read-only, for one
+        sweep(root)
+    with suppress(OSError, Damaged):
+        return _tried(folder, opened, verify), True
+    own_folder(root)
+    with writing(folder), locked(root, key):
+        try:
+            return _tried(folder, opened, verify), True  # somebody else was faster
+        except FileNotFoundError:
+            pass
+        except Damaged as damage:
+            note(f"{folder}: {damage}; it is made again")
+            discard(folder, key)
+        scratch = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=root))
+        try:
+            entry = _sealed(scratch, kind, _made(scratch, make), sampled)
+            scratch.rename(folder)
+        except BaseException:
+            shutil.rmtree(scratch, ignore_errors=True)
+            raise
+        sync_folder(root)
+    return opened(folder, entry), False
+
+
+def keeper(root: Path) -> Callable[[str, Make], Path]:
+    """`kept` for those below the roof who make programs: (key, make) -> the folder."""
+
+    def keep(key: str, make: Make) -> Path:
+        return kept(key, root, "accelerator", make, lambda folder, _: folder)[0]
+
+    return keep
+
+
+def whole(folder: Path, *, verify: bool = False) -> Entry:
+    """The entry of a folder that holds what was written into it. Raises FileNotFoundError where there is no such folder, and Damaged."""
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Damaged("found no folder")
+    try:
+        entry = _read_entry(folder / ENTRY)
+        for file in entry.files:
+            _look_at(folder, file, verify=verify)
+    except OSError as error:
+        raise Damaged(f"{Path(str(error.filename or folder)).name}: {error.strerror or error}") from None
+    return entry
+
+
+def used(path: Path) -> None:
+    """Remember that this was used now: `lfopt cache prune` goes by it."""
+    with suppress(OSError):  # a cache that is read-only
+        os.utime(path)
+
+
+def note(text: str) -> None:
+    """Say on stderr what became of the cache."""
+    from lfopt.app.screen import err  # noqa: PLC0415  (seldom needed)
+
+    err.print(f"note: {one_line(text)}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _tried(folder: Path, opened: Callable[[Path, Entry], T], verify: bool) -> T:
+    """What `opened` makes of a whole entry. Raises FileNotFoundError, Damaged."""
+    entry = whole(folder, verify=verify)
+    try:
+        found = opened(folder, entry)
+    except (LfoptError, KeyError) as error:
+        raise Damaged(one_line(error)) from None
+    used(folder / ENTRY)
+    return found
+
+
+def _made(scratch: Path, make: Make) -> Mapping[str, str]:
+    """What `make` says; errors name the file where they know it."""
+    try:
+        return make(scratch)
+    except OSError as error:
+        with writing(Path(str(error.filename or scratch))):
+            raise
+
+
+def _sealed(folder: Path, kind: Kind, facts: Mapping[str, str], sampled: Collection[str]) -> Entry:
+    """Bring all files to the disk, and write down what they are."""
+    files: list[File] = []
+    for path in sorted(folder.iterdir()):
+        with writing(path), _plain_file(path) as file:
+            os.fsync(file.fileno())
+            found = os.fstat(file.fileno())
+            sample = _sample(file, found.st_size) if path.name in sampled else None
+            files.append(File(path.name, found.st_size, _executable(found), _digest(file), sample))
+    entry = Entry(kind, {name: one_line(text) for name, text in facts.items()}, tuple(files))
+    with writing(folder / ENTRY), (folder / ENTRY).open("w", encoding="utf-8") as file:
+        file.write(entry.text())
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(folder)
+    return entry
+
+
+def _read_entry(path: Path) -> Entry:
+    """Raises Damaged, OSError."""
+    with _plain_file(path) as file:
+        text = file.read(ENTRY_BYTES)
+    try:
+        entry = _schema().validate_json(text, strict=True)
+    except (ValueError, InvalidConfig):
+        entry = None
+    if entry is None or entry.text().encode() != text:
+        raise Damaged(f"{ENTRY}: not what was written")
+    return entry
+
+
+@functools.cache
+def _schema() -> TypeAdapter[Entry]:
+    return TypeAdapter(Entry)
+
+
+def _look_at(folder: Path, file: File, *, verify: bool) -> None:
+    """Raises Damaged, OSError."""
+    with _plain_file(folder / file.name) as found:
+        status = os.fstat(found.fileno())
+        if status.st_size != file.size:
+            raise Damaged(f"{file.name}: found {status.st_size:,} B in place of {file.size:,} B")
+        if _executable(status) != file.executable:
+            raise Damaged(f"{file.name}: found other permissions than were given")
+        same = _sample(found, file.size) == file.sample if file.sample and not verify else _digest(found) == file.sha256
+    if not same:
+        raise Damaged(f"{file.name}: found other bytes than were written")
+
+
+@contextmanager
+def _plain_file(path: Path) -> Iterator[BufferedReader]:
+    """The file itself, to be read: no link, no pipe."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+    with open(path, "rb", opener=opener) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise Damaged(f"{path.name}: found no plain file")
+        yield file
+
+
+def _executable(status: os.stat_result) -> bool:
+    return bool(status.st_mode & stat.S_IXUSR)
+
+
+def _digest(file: BufferedReader) -> str:
+    file.seek(0)
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sample(file: BufferedReader, size: int) -> str:
+    """Digest of the first block, the last one and `BLOCKS` between them; of everything if there is not more."""
+    if size <= BLOCK * (BLOCKS + 2):
+        return _digest(file)
+    places = (k * (size - BLOCK) // (BLOCKS + 1) for k in range(BLOCKS + 2))
+    return hashlib.sha256(b"".join(os.pread(file.fileno(), BLOCK, place) for place in places)).hexdigest()
+
+
+# -- folders and locks -----------------------------------------------------------------------------------------------------------------------
+
+
+def own_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are not there, for this user alone. Raises CannotWrite."""
+    for part in (*reversed(folder.parents), folder):
+        with writing(part):
+            if not part.is_dir():
+                part.mkdir(mode=0o700, exist_ok=True)
+    with writing(folder):
+        found = folder.stat()
+        if found.st_mode & 0o077 and found.st_uid == os.getuid():
+            folder.chmod(0o700)
+
+
+class Busy(Exception):
+    """Somebody else has the lock."""
+
+
+@contextmanager
+def locked(root: Path, key: str, *, wait: bool = True) -> Iterator[None]:
+    """Only one process, and one thread of it, is here for a key at a time; whoever dies lets go. Raises CannotWrite; Busy if it may not wait."""
+    path = root / f"{key}.lock"
+    with writing(path):
+        held = _lock(path, wait=wait)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            path.unlink()  # while it is held: whoever waits for it sees that it is gone, and makes another
+        os.close(held)
+
+
+def _lock(path: Path, *, wait: bool) -> int:
+    """A descriptor of the file that lies there, locked. Raises OSError, Busy."""
+    while True:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if path.exists() and os.path.samestat(os.fstat(opened), path.lstat()):
+                return opened
+        except FileNotFoundError:  # it went between the two
+            pass
+        except BlockingIOError:
+            os.close(opened)
+            raise Busy from None
+        except BaseException:
+            os.close(opened)
+            raise
+        os.close(opened)
+
+
+def sweep(root: Path) -> None:
+    """Remove what killed runs have left: whatever nobody has the lock of. Raises OSError."""
+    try:
+        names = os.listdir(root)  # noqa: PTH208  (at every opening; nearly always there is nothing to do)
+    except FileNotFoundError:
+        return
+    for key in {found[1] for name in names if (found := LEFT.fullmatch(name))}:
+        with suppress(Busy), locked(root, key, wait=False):
+            for path in root.glob(f"{key}.*.part"):
+                if LEFT.fullmatch(path.name) and not path.is_symlink():
+                    remove(path)
+
+
+def discard(path: Path, key: str) -> None:
+    """Remove a file or folder of the cache at once, for all who look: it is renamed first. The lock of the key is held. Raises CannotWrite."""
+    aside = path.with_name(f"{key}.{secrets.token_hex(4)}.part")
+    with writing(path):
+        path.rename(aside)
+        remove(aside)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link itself, or a folder with what is in it. Raises OSError."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+# -- what there is ---------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that lies in the cache."""
+
+    path: Path
+    key: str  # of the lock that is held to make it, or to remove it
+    kind: str
+    network: str
+    target: str
+    used: float  # seconds since the epoch
+    damage: str = ""  # nothing where it is whole
+    others: tuple[Path, ...] = ()  # files that go with it
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(_size(path) for path in (self.path, *self.others))
+
+
+def contents(*, verify: bool = False) -> list[Item]:
+    """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
+    found: list[Item] = []
+    for root in (cache_folder(), cache_folder() / PROGRAMS):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as names:
+            for name in names:
+                if name.is_dir(follow_symlinks=False) and (key := re.match(KEYS, name.name)):
+                    with suppress(FileNotFoundError):  # somebody has removed it
+                        found.extend(_item(Path(name.path), key[0], verify=verify))
+    return found
+
+
+def _item(path: Path, key: str, *, verify: bool) -> Iterator[Item]:
+    """Nothing, where it is not the cache's, or where it is being made."""
+    if LEFT.fullmatch(path.name):
+        with suppress(Busy), locked(path.parent, key, wait=False):
+            yield Item(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
+    elif path.name == key:
+        try:
+            entry = whole(path, verify=verify)
+        except Damaged as damage:
+            kind = "accelerator" if path.parent.name == PROGRAMS else "model"
+            yield Item(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
+        else:
+            facts = entry.facts
+            yield Item(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
+
+
+def drop(item: Item) -> bool:
+    """Remove it, unless somebody makes it at this moment. Raises CannotWrite."""
+    try:
+        with locked(item.path.parent, item.key, wait=False):
+            for path in (item.path, *item.others):
+                with suppress(FileNotFoundError):
+                    path.lstat()
+                    discard(path, item.key)
+    except Busy:
+        return False
+    return True
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            return sum(_size(part) for part in path.iterdir())
+        return path.lstat().st_size
+    return 0

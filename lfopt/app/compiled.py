@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
-from codegen.build import build, compiler_version, find_compiler, library_name, write_source
+from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
-from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.cache import Entry, cache_folder, kept, key_of
 from lfopt.app.config import load_hardware
-from lfopt.app.pipeline import Report, load_network, run_search
+from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import write_result
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.random_values import random_inputs
+from lfopt.frontend import InputShapes
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
+from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose
 from search.problem import Problem, Result
@@ -31,26 +31,31 @@ from search.problem import Problem, Result
 Target = Literal["avx512", "avx2", "neon", "c99", "native"]
 CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
 SEARCH_SECONDS = 60.0  # the best plan by then is taken
-ENTRY = "entry.json"  # of a folder in the cache: the model's name, and the files that must be there
+WEIGHTS = "weights.bin"
 
 
 def compile_model(
-    model: str | Path,
+    model: Model,
     *,
     threads: int = 1,
     target: Target = "native",
-    hardware: Hardware | str | Path = CPU,
-    input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    hardware: Hardware | str | os.PathLike[str] = CPU,
+    input_shapes: InputShapes | None = None,
     tune: bool = False,
+    verify: bool = False,
 ) -> Compiled:
     """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, or zoo:NAME. `hardware`
-    may be a file, such as `lfopt hw detect` writes. `tune`: see `plan_for_cpu`.
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, or an
+    `onnx.ModelProto`. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw detect` writes. `tune`: see
+    `plan_for_cpu`. `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
+    if not isinstance(hardware, Hardware | str | os.PathLike):
+        raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
     chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
-    graph = load_network(str(model), dict(input_shapes or {}), "default")
-    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=str(model), tune=tune)[0]
+    check_options(target, threads)
+    graph = load_network(model, input_shapes, "default")
+    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=one_line(label_of(model)), tune=tune, verify=verify)[0]
 
 
 def compile_graph(
@@ -62,32 +67,34 @@ def compile_graph(
     label: str = "model",
     report: Report | None = None,
     tune: bool = False,
+    verify: bool = False,
 ) -> tuple[Compiled, bool]:
-    """A compiled network, and whether it was in the cache."""
+    """A compiled network, and whether it was in the cache: whole, and with `verify` read from end to end to say so."""
     check_options(target, threads)
     _check_values(graph, label)
     compiler = find_compiler(os.environ.get("CC"))
     report = report or (lambda what, done: None)
 
-    def make(folder: Path) -> None:
+    def make(folder: Path) -> dict[str, str]:
         tuning = Tuning(target, threads, compiler, report) if tune else None
         plan = plan_for_cpu(graph, hardware, folder, target, report, tuning)
         report("printing C", 0.0)
         source = emit_c(plan, graph, target, threads=threads)
         write_source(source, folder)
         report("compiling", 0.0)
-        build(source, folder, compiler, os.cpu_count() or 1)
-        for name in ("plan.json", plan.model.onnx):  # as large as the weights, and of no use any more
-            (folder / name).unlink()
-        files = [library_name(source), *(name for name in ("weights.bin",) if name in source.files)]
-        entry = {"name": source.name, "files": files}
-        (folder / ENTRY).write_text(json.dumps(entry), encoding="utf-8")
+        library = build(source, folder, compiler, os.cpu_count() or 1).library
+        for path in folder.iterdir():
+            if path.name not in (library.name, WEIGHTS):  # `lfopt codegen` writes the C for whoever wants to see it
+                path.unlink()
+        how = f"{target}, {threads} threads" if threads > 1 else target
+        return {"network": graph.name, "target": how, "name": source.name, "library": library.name}
+
+    def opened(folder: Path, entry: Entry) -> Compiled:
+        return Compiled(folder / entry.facts["library"], entry.facts["name"], folder / WEIGHTS)
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, tune, compiler, compiler_version(compiler), machine)
-    folder, found = kept(key, lambda folder: bool(_entry(folder)), make, cache_folder())
-    entry = _entry(folder)
-    return Compiled(folder / entry["files"][0], entry["name"], folder / "weights.bin"), found
+    return kept(key, cache_folder(), "model", make, opened, sampled=(WEIGHTS,), verify=verify)
 
 
 def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", hardware: Hardware = CPU, label: str = "model") -> CSource:
@@ -100,10 +107,15 @@ def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", ha
 
 def check_options(target: str, threads: int) -> None:
     """Raises InvalidConfig for a target or a number of threads that nobody knows."""
-    if target not in get_args(Target):
-        raise InvalidConfig(f"target: found {target!r}; accepted: {', '.join(get_args(Target))}")
-    if threads < 1:
-        raise InvalidConfig(f"threads: found {threads}; accepted: a whole number of at least 1")
+    if not isinstance(target, str) or target not in get_args(Target):
+        raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(Target))}")
+    if not isinstance(threads, int) or threads < 1:
+        raise InvalidConfig(f"threads: found {_shown(threads)}; accepted: a whole number of at least 1")
+
+
+def _shown(value: object) -> str:
+    """An option that may be anything, in one line."""
+    return one_line(repr(value))[:80] if isinstance(value, str | int | float) else type(value).__name__
 
 
 def _check_values(graph: Graph, label: str) -> None:
@@ -172,12 +184,3 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) 
         return group_times(plan, graph, how.target, how.threads, how.compiler, values)
 
     return tuned(costs, found.groups, Profiles.here(how.target, how.threads, how.compiler), timed)
-
-
-def _entry(folder: Path) -> dict[str, Any]:
-    """What a folder of the cache says of itself; nothing if it is not whole."""
-    try:
-        entry = json.loads((folder / ENTRY).read_text(encoding="utf-8"))
-        return entry if all((folder / name).is_file() for name in entry["files"]) else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}

@@ -6,8 +6,8 @@ import hashlib
 import os
 import platform
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +16,8 @@ import numpy as np
 from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
-from lfopt.app.cache import cache_folder
+from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
+from lfopt.app.files import writing
 from lfopt.app.plans import write_result
 from lfopt.app.random_values import drawn, random_inputs
 from lfopt.ir import Graph, InvalidConfig, Plan
@@ -28,7 +29,13 @@ from lfopt.planning.tiles import signature
 from search.dnnfusion import Latency
 from search.problem import Result
 
-TABLE = "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))"
+DATABASE = "profiles.sqlite"
+ASIDE = ".damaged"  # what such a database is called then
+TABLES = (
+    "CREATE TABLE IF NOT EXISTS profile (machine TEXT, code TEXT, band_rows INT, seconds REAL, PRIMARY KEY (machine, code, band_rows))",
+    "CREATE INDEX IF NOT EXISTS twice ON profile (machine, code, band_rows, seconds)",  # everything is there twice: SQLite sees where they differ
+)
+DAMAGES = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # SQLITE_ERROR: tables of another kind
 HEIGHTS = (1, 2, 4, 8, 16)  # bands to try
 RUNS = 7  # of which the fastest counts: whatever disturbs a run makes it slower
 Key = tuple[str, int]  # (what a group is, rows of a band)
@@ -39,37 +46,91 @@ class Profiles:
     """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to compile."""
 
     def __init__(self, path: Path, machine: str) -> None:
-        """Raises InvalidConfig if the file is no such database, or cannot be made."""
+        """What is no database, or a damaged one, is set aside, and stderr says so. Raises InvalidConfig if there cannot be one."""
         self.path, self.machine = path, machine
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(self._open()) as found, found:
-                found.execute(TABLE)
-        except (OSError, sqlite3.Error) as error:
-            raise InvalidConfig(f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made") from None
+        own_folder(path.parent)
+        if not damage(path):
+            return
+        with locked(path.parent, path.stem), writing(path):
+            if not (found := damage(path)):
+                return  # somebody was faster
+            for other in (*_journals(path), aside := path.with_name(f"{path.name}{ASIDE}")):
+                if os.path.lexists(other):
+                    remove(other)
+            path.rename(aside)
+            note(f"{path}: {found}; it is set aside, and groups are measured again")
 
     @classmethod
     def here(cls, target: str, threads: int, compiler: Sequence[str]) -> Profiles:
         """Those of this machine, this target and this compiler, in ~/.cache/lfopt."""
-        return cls(cache_folder() / "profiles.sqlite", "\n".join((this_machine(), target, str(threads), compiler_version(compiler))))
-
-    def _open(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=30)
+        return cls(cache_folder() / DATABASE, "\n".join((this_machine(), target, str(threads), compiler_version(compiler))))
 
     def seconds(self) -> dict[Key, float]:
-        """All that is known."""
-        with closing(self._open()) as found:
-            rows = found.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ?", (self.machine,))
+        """All that is known. Raises InvalidConfig."""
+        with _database(self.path) as found:
+            rows = found.execute("SELECT code, band_rows, seconds FROM profile WHERE machine = ? AND typeof(seconds) = 'real'", (self.machine,))
             return {(code, band): seconds for code, band, seconds in rows}
 
     def add(self, times: Iterable[tuple[Key, float]]) -> None:
-        """Keep what was measured; of two measurements of the same, the faster."""
+        """Keep what was measured; of two measurements of the same, the faster. Raises InvalidConfig."""
         rows = [(self.machine, code, band, seconds) for (code, band), seconds in times]
-        with closing(self._open()) as found, found:
+        with _database(self.path) as found:
             found.executemany(
                 "INSERT INTO profile VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seconds = min(seconds, excluded.seconds)",
                 rows,
             )
+
+
+@contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open, with its table; what is changed is on the disk afterwards. Raises InvalidConfig."""
+    try:
+        with closing(sqlite3.connect(path, timeout=30)) as found, found:
+            for line in TABLES:
+                found.execute(line)
+            yield found
+    except sqlite3.Error as error:
+        raise _Refused(path, error) from None
+
+
+class _Refused(InvalidConfig):
+    """What SQLite says."""
+
+    def __init__(self, path: Path, error: sqlite3.Error) -> None:
+        super().__init__(f"{path}: found {error}; accepted: a database of profiles, or a place where one can be made")
+        self.reason = str(error) if getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGES else ""
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a database; nothing if it is whole, or not there. Raises InvalidConfig where that cannot be said."""
+    if not path.exists():
+        return ""
+    if not path.is_file():
+        return "found no file"
+    try:
+        with _database(path) as found:
+            said = str(found.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except _Refused as refused:
+        if not refused.reason:
+            raise
+        return refused.reason
+    return "" if said == "ok" else said
+
+
+def databases() -> list[Item]:
+    """The database as something that lies in the cache, and one that was set aside."""
+    path = cache_folder() / DATABASE
+    found: list[Item] = []
+    for file, others in ((path, _journals(path)), (path.with_name(f"{path.name}{ASIDE}"), ())):
+        if os.path.lexists(file) and not file.is_symlink():
+            reason = damage(file) if file == path else "set aside"
+            found.append(Item(file, path.stem, "times", file.name, "", file.lstat().st_mtime, reason, tuple(others)))
+    return found
+
+
+def _journals(path: Path) -> list[Path]:
+    """What SQLite has beside a database while it writes."""
+    return [path.with_name(f"{path.name}{end}") for end in ("-journal", "-wal", "-shm")]
 
 
 def code_of(costs: GroupCosts, group: int) -> str:

@@ -16,7 +16,7 @@ from codegen.accel import ALIGN, check, memory_map, packed, unpacked
 from hw_rtl.build import Model, Parameters, build
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
-from lfopt.app.cache import cache_folder
+from lfopt.app.cache import PROGRAMS, cache_folder, keeper
 from lfopt.app.config import validate
 from lfopt.app.documents import read_bytes, read_json
 from lfopt.app.files import read_plan, sha256, write_bytes, write_text
@@ -153,7 +153,7 @@ def accelerator(stream: CommandStream) -> Model:
     """The simulated accelerator that a command stream is for: built once, and kept. Raises hw_rtl.build.BuildFailed."""
     beats = 1 << (max(-(-stream.memory_bytes // BEAT_BYTES), LEAST_BEATS) - 1).bit_length()
     buffer_bytes = round_up(stream.buffer_bytes, WINDOW * stream.lanes)
-    return build(cache_folder() / "rtl", Parameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
+    return build(keeper(cache_folder() / PROGRAMS), Parameters(lanes=stream.lanes, buffer_bytes=buffer_bytes, dram_beats=beats))
 
 
 def run(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 import subprocess
 import sys
@@ -19,13 +18,13 @@ import lfopt
 from codegen.source import Unsupported
 from lfopt.app import compiled
 from lfopt.app.arrays import with_values
-from lfopt.app.cache import cache_folder, kept, key_of
+from lfopt.app.cache import key_of
 from lfopt.app.commands import codegen as command
 from lfopt.app.compiled import compile_graph
 from lfopt.app.config import Config
 from lfopt.app.pipeline import run as search
 from lfopt.frontend import load
-from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ir import Hardware, InvalidConfig, MissingValues
 from tests.app.conftest import refused
 from tests.app.test_execute_command import small_network
 from tests.codegen.twice import SHAPE, twice
@@ -109,14 +108,6 @@ def test_another_compiler_compiles_anew(printed: list, model: Path, monkeypatch:
     assert lfopt.compile(model).folder != one
 
 
-def test_a_compiled_model_that_somebody_took_files_out_of_is_made_again(printed: list, model: Path, tmp_path: Path) -> None:
-    for name in ("libtwice.so", "weights.bin", "entry.json"):
-        (lfopt.compile(model).folder / name).unlink()
-        assert np.array_equal(lfopt.compile(model).run({"x": X})["y"], 2 * X)
-        assert len(entries(tmp_path)) == 1
-    assert len(printed) == 4
-
-
 def test_what_cannot_be_compiled_leaves_nothing_in_the_cache(printed: list, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_, **__):
         raise Unsupported("node 'double' (Mul): no")
@@ -130,55 +121,67 @@ def test_what_cannot_be_compiled_leaves_nothing_in_the_cache(printed: list, mode
 def test_options_that_nobody_knows_are_refused(printed: list, model: Path) -> None:
     with pytest.raises(InvalidConfig, match="target: found 'z80'; accepted: avx512, avx2, neon, c99, native"):
         lfopt.compile(model, target="z80")
-    with pytest.raises(InvalidConfig, match="threads: found 0"):
-        lfopt.compile(model, threads=0)
+    for threads in (0, "2", None, 1.5):
+        with pytest.raises(InvalidConfig, match=f"threads: found {threads if threads is not None else 'NoneType'}".replace("found 2", "found '2'")):
+            lfopt.compile(model, threads=threads)
+    with pytest.raises(InvalidConfig, match="target: found ndarray; accepted"):
+        lfopt.compile(model, target=np.zeros(3))
+    with pytest.raises(InvalidConfig, match=r"hardware: found int; accepted: a lfopt.Hardware, or the name of a file"):
+        lfopt.compile(model, hardware=1 << 20)
+
+
+def test_a_model_is_a_path_a_name_or_in_memory(printed: list, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(model.parent)
+    proto = onnx.load(model)
+    before = proto.SerializeToString()
+    for given in (model, str(model), model.name, proto):
+        assert np.array_equal(lfopt.compile(given).run([X])["y"], 2 * X)
+    assert proto.SerializeToString() == before
+    proto.graph.name = "renamed"
+    renamed = lfopt.compile(proto)
+    assert json.loads((renamed.folder / "entry.json").read_text())["facts"]["network"] == "renamed"
+    assert lfopt.compile("zoo:squeezenet1_1", input_shapes={"image": [1, 3, 64, 64]}).name == "twice"
+
+
+def test_what_is_no_model_is_refused_in_one_line_that_does_not_show_it(printed: list, model: Path) -> None:
+    proto = onnx.load(model)
+    wrong = (None, 1, b"m.onnx", proto.graph, proto.SerializeToString(), [model], np.zeros(9), load(model))
+    for given in wrong:
+        with pytest.raises(InvalidConfig, match=f"^model: found {type(given).__name__}; accepted: a file name, zoo:NAME, or an onnx.ModelProto$"):
+            lfopt.compile(given)
+    proto.graph.node[0].input[0] = "nobody\n"
+    for given in (onnx.ModelProto(), proto, str(model.parent), "", "zoo:", "zoo:nobody", "a\0b"):
+        with pytest.raises(lfopt.LfoptError) as caught:
+            lfopt.compile(given)
+        assert str(caught.value).isprintable()
+    bare = onnx.load(doubling(model.parent / "bare.onnx", weights=False), load_external_data=False)
+    with pytest.raises(MissingValues, match=r"^doubling: constant 'factor' has no values; give a model with weights$"):
+        lfopt.compile(bare)
+    assert printed == []
+
+
+def test_input_shapes_are_lists_or_tuples_of_whole_numbers(printed: list, model: Path) -> None:
+    folders = {lfopt.compile(model, input_shapes={"x": shape}).folder for shape in (SHAPE, list(SHAPE), [*np.array(SHAPE)])}
+    folders |= {lfopt.compile(model, input_shapes=shapes).folder for shapes in (None, {})}
+    assert len(folders) == 1
+    wrong = ((10**5000, 3, 4, 4), 1, "1,3,4,4", None, (1, 3, 4, 4.0), (1, 3, 4, True), [1, 3, 4, "4"], {1: 3}, np.zeros((99, 99)), iter(SHAPE))
+    for shape in wrong:
+        with pytest.raises(InvalidConfig, match=r"^input_shapes: 'x': found .*; accepted: a list or tuple of whole numbers$") as caught:
+            lfopt.compile(model, input_shapes={"x": shape})
+        assert len(str(caught.value)) < 160
+    for shapes in ([("x", SHAPE)], "x=1", {1: SHAPE}):
+        with pytest.raises(InvalidConfig, match=r"^input_shapes: found .*; accepted: shapes by name$"):
+            lfopt.compile(model, input_shapes=shapes)
+    for shape in ((), (1, 3, 4), (0, 3, 4, 4), (-1, 3, 4, 4), (10**30, 3, 4, 4), (1, 5, 4, 4)):
+        with pytest.raises(lfopt.LfoptError) as caught:
+            lfopt.compile(model, input_shapes={"x": shape})
+        assert str(caught.value).isprintable()
 
 
 def test_importing_lfopt_brings_neither_cffi_nor_numpy() -> None:
     code = "import sys, lfopt; print(sorted({'cffi', 'numpy', 'onnx', 'codegen'} & set(sys.modules)), callable(lfopt.compile))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "[] True\n"
-
-
-# -- the cache -------------------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_cache_is_where_xdg_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for given, wanted in {"/else": Path("/else/lfopt"), "": tmp_path / ".cache" / "lfopt", "relative": tmp_path / ".cache" / "lfopt"}.items():
-        monkeypatch.setenv("XDG_CACHE_HOME", given)
-        assert cache_folder() == wanted
-
-
-def test_a_key_follows_every_value(tmp_path: Path) -> None:
-    graphs = [load(doubling(tmp_path / "m.onnx", factor)) for factor in (2, 2, 3)]
-    keys = [key_of(graph, 1) for graph in graphs]
-    assert keys[0] == keys[1] != keys[2]
-    assert key_of(graphs[0], 2) != keys[0]
-
-
-def _slow(root: Path, start, number: int, results) -> None:
-    def make(folder: Path) -> None:
-        (folder / "one").write_text(str(number))
-        start.wait()  # all are here before anybody is done
-        (folder / "two").write_text(str(number))
-
-    folder, _ = kept("key", lambda folder: (folder / "two").exists(), make, root)
-    results.put(((folder / "one").read_text(), (folder / "two").read_text()))
-
-
-def test_processes_that_make_the_same_at_once_all_use_what_one_of_them_made(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    start, results = context.Barrier(4), context.Queue()
-    processes = [context.Process(target=_slow, args=(tmp_path, start, number, results)) for number in range(4)]
-    for process in processes:
-        process.start()
-    found = {results.get(timeout=30) for _ in processes}
-    for process in processes:
-        process.join()
-    (pair,) = found
-    assert pair[0] == pair[1]
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
 # -- lfopt run -------------------------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import struct
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +18,7 @@ from lfopt.app.compiled import compile_graph, cpu_problem
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import write_result
 from lfopt.app.profiles import Profiles, code_of, group_times, latency_here, measured, tuned
-from lfopt.ir import Graph, Hardware, InvalidConfig
+from lfopt.ir import CannotWrite, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose
@@ -69,13 +73,55 @@ def test_equal_groups_share_what_was_measured_whatever_their_model() -> None:
     assert len(set(codes)) < len(codes), "repeated blocks are one group"
 
 
-def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "profiles.sqlite").write_text("no database" * 100)
-    with pytest.raises(InvalidConfig, match="not a database"):
-        Profiles(tmp_path / "profiles.sqlite", "here")
+def another_table(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE profile (machine TEXT)")
+
+
+DAMAGES = {
+    "no database": lambda path: path.write_text("no database" * 100),
+    "half": lambda path: os.truncate(path, path.stat().st_size // 2),
+    "a byte less": lambda path: os.truncate(path, path.stat().st_size - 1),
+    "a bit of a time": lambda path: path.write_bytes(path.read_bytes().replace(struct.pack(">d", 0.123), struct.pack(">d", 0.125), 1)),
+    "another table": another_table,
+    "folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_database_is_set_aside_with_a_note_and_begun_anew(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "profiles.sqlite"
+    for _ in range(2):  # the second is set aside where the first lies
+        Profiles(path, "here").add([((f"code{k}", 1), 0.123) for k in range(100)])
+        assert len(Profiles(path, "here").seconds()) == 100
+        assert capsys.readouterr().err == ""
+        path.with_name("profiles.sqlite-journal").write_text("of a run that was killed")
+        DAMAGES[kind](path)
+        profiles = Profiles(path, "here")
+        (said,) = capsys.readouterr().err.splitlines()
+        assert said.startswith(f"note: {path}: ")
+        assert profiles.seconds() == {}
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["profiles.sqlite", "profiles.sqlite.damaged"]
+
+
+def test_a_database_that_goes_away_meanwhile_is_begun_anew(tmp_path: Path) -> None:
+    profiles = Profiles(tmp_path / "profiles.sqlite", "here")
+    profiles.add([(("code", 1), 0.5)])
+    profiles.path.unlink()
+    assert profiles.seconds() == {}
+    profiles.add([(("code", 1), 0.25)])
+    assert profiles.seconds() == {("code", 1): 0.25}
+
+
+def test_a_place_where_no_database_can_be_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidConfig, match="accepted: a database of profiles"):
+    with pytest.raises(CannotWrite, match="file: cannot be written: File exists"):
         Profiles(tmp_path / "file" / "profiles.sqlite", "here")
+    profiles = Profiles(tmp_path / "profiles.sqlite", "here")
+    (tmp_path / "profiles.sqlite").mkdir()
+    with pytest.raises(InvalidConfig, match="unable to open database file; accepted: a database of profiles"):
+        profiles.seconds()
 
 
 def test_times_of_groups_are_taken_where_they_run(tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from hw_rtl.build import Model, Parameters, available, build
+from lfopt.app.cache import keeper
 
 
 def built(request: pytest.FixtureRequest, lanes: int) -> Model:
     if missing := available():
         pytest.skip(f"not found: {missing}")
     assert request.config.cache is not None
-    return build(Path(request.config.cache.mkdir("rtl")), Parameters(lanes=lanes, dram_beats=1 << 21, assertions=True))
+    return build(keeper(Path(request.config.cache.mkdir("rtl"))), Parameters(lanes=lanes, dram_beats=1 << 21, assertions=True))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from hw_rtl.build import Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
+from lfopt.app.cache import keeper
 from lfopt.isa.program import Command, encode
 from lfopt.isa.tables import COMPUTATION, NO_WAIT, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
 
@@ -40,7 +41,7 @@ def built(cache: Path, lanes: int, words: int) -> Path:
     files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), BENCH / "lf_exec_bench.sv"]
     generics = {"Lanes": lanes, "BufferWords": words}
     defines = (f"-DLANES={lanes}", f"-DBUFFER_WORDS={words}")
-    return compiled(cache, Design("lf_exec_bench", files, BENCH / "exec_bench.cpp", generics, ("-Wall", "-Wno-UNUSEDPARAM"), defines, "-O2"))
+    return compiled(keeper(cache), Design("lf_exec_bench", files, BENCH / "exec_bench.cpp", generics, ("-Wall", "-Wno-UNUSEDPARAM"), defines, "-O2"))
 
 
 # Sequences of commands, on the hardware and on the emulator

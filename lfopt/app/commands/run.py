@@ -36,6 +36,7 @@ def run(
     seed: int = 0,
     check: bool = False,
     tune: bool = False,
+    verify: bool = False,
 ) -> int:
     """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
 
@@ -66,6 +67,8 @@ def run(
         Seed of such weights.
     tune
         Measure how many rows at a time each group had better make. Times are kept beside what was compiled, for all models.
+    verify
+        Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is damaged is made again.
     check
         Compare the outputs with the plain reference of the whole network.
     """
@@ -76,7 +79,7 @@ def run(
     graph = with_values(graph, model, dice(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune)
+        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune, verify=verify)
     ready = time.perf_counter()
     outputs = made.run(values)
     done = time.perf_counter()
