@@ -31,11 +31,12 @@ COMMANDS = {
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",
     "zoo": "List and export the networks that lfopt builds itself.",
+    "cache": "List and remove what is kept between runs: compiled models, simulated accelerators, times.",
     "hw": "Describe this machine, to plan and compile for it.",
     "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
 }
 MAX_LINE = 4000  # characters of an error
-GROUPS = ("zoo", "hw", "rtl")  # of commands
+GROUPS = ("zoo", "cache", "hw", "rtl")  # of commands
 for _name, _help in COMMANDS.items():
     app.command(f"lfopt.app.commands.{_name}:{'app' if _name in GROUPS else _name}", name=_name, help=_help)
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from lfopt.ir import InvalidConfig
 
 UNLIMITED = 1 << 40  # bytes; larger than anything
+AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
@@ -26,6 +27,28 @@ def parse_size(text: str | int, what: str) -> int:
     if size < 1 or size.denominator != 1:
         raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB, or unlimited")
     return int(size)
+
+
+def parse_age(text: str, what: str) -> float:
+    """Seconds.
+
+    >>> parse_age("30d", "--older-than")
+    2592000.0
+    """
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]+)", text.strip())
+    if found is None or found[2] not in AGES:
+        raise InvalidConfig(f"{what}: found {text!r}; accepted: an age such as 12h, 30d or 8w")
+    return float(found[1]) * AGES[found[2]]
+
+
+def format_age(seconds: float) -> str:
+    """How long ago, roughly.
+
+    >>> format_age(30), format_age(3 * 3600), format_age(40 * 86400)
+    ('just now', '3 h ago', '40 d ago')
+    """
+    unit = next((name for name in ("d", "h", "min") if seconds >= AGES[name]), None)
+    return f"{seconds // AGES[unit]:,.0f} {unit} ago" if unit else "just now"
 
 
 def format_size(size: int) -> str:
