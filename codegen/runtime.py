@@ -133,14 +133,18 @@ class Compiled:
 
 
 def _loaded(ffi: Any, library: Path) -> Any:
-    """The library, loaded from a copy in memory: whatever happens to the file afterwards, this process keeps its code. Raises OSError."""
+    """The library, loaded from a copy in memory.
+
+    Whatever happens to the file afterwards, this process keeps its code. Raises OSError.
+    """
     if not hasattr(os, "memfd_create"):  # not Linux
         return ffi.dlopen(str(library))
     copy = os.memfd_create(library.name[:200])
     try:
         with os.fdopen(copy, "wb", closefd=False) as file:
             file.write(library.read_bytes())
-        # A path that was never used before: for a path that it knows, dlopen gives the library that it has loaded, though this is another file.
+        # A path that was never used before: for a path that it knows, dlopen gives the library that it has
+        # loaded, though this is another file.
         unique = "".join("/." if digit == "1" else "/" for digit in f"{next(LOADS):b}")
         return ffi.dlopen(f"/proc/self/fd{unique}/{copy}")
     except OSError:  # nothing may be executed in memory here, or /proc is not there; or it is no library
@@ -162,7 +166,10 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
 
 
 def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, object]:
-    """What is given for each input of a model: see `Inputs`. `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths."""
+    """What is given for each input of a model: see `Inputs`.
+
+    `wanted`: what each takes. Raises InvalidConfig for other containers, names, lengths.
+    """
     accepted = "accepted: " + (", ".join(f"{name!r} ({what})" if what else repr(name) for name, what in wanted.items()) or "no inputs")
     if isinstance(inputs, Mapping):
         if unknown := [name for name in inputs if name not in wanted]:
@@ -180,7 +187,10 @@ def by_name(inputs: object, wanted: Mapping[str, str], label: str) -> dict[str, 
 
 
 def array(found: object, name: str, wanted: str = "") -> np.ndarray:
-    """An input that is an array; scalars of NumPy are arrays without axes. Raises InvalidConfig, also for one some of whose elements are masked."""
+    """An input that is an array; scalars of NumPy are arrays without axes.
+
+    Raises InvalidConfig, also for one some of whose elements are masked.
+    """
     if not isinstance(found, np.ndarray | np.generic) or isinstance(found, np.ma.MaskedArray):
         raise InvalidConfig(f"input {name!r}: found {type(found).__name__}; accepted: a NumPy array{wanted}")
     return np.asarray(found)

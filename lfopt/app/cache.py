@@ -82,7 +82,7 @@ class Entry:
         return json.dumps({**asdict(self), "sha256": digest}, indent=1) + "\n"
 
 
-# -- names -----------------------------------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -135,7 +135,7 @@ def _hash_value(digest: Any, value: object) -> None:
     digest.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
 
 
-# -- entries ---------------------------------------------------------------------------------------------------------------------------------
+# -- entries -------------------------------------------------------------------------------------------------
 
 
 def kept(
@@ -189,7 +189,10 @@ def keeper(root: Path) -> Callable[[str, Make], Path]:
 
 
 def whole(folder: Path, *, verify: bool = False) -> Entry:
-    """The entry of a folder that holds what was written into it. Raises FileNotFoundError where there is no such folder, and Damaged."""
+    """The entry of a folder that holds what was written into it.
+
+    Raises FileNotFoundError where there is no such folder, and Damaged.
+    """
     if not stat.S_ISDIR(folder.lstat().st_mode):
         raise Damaged("found no folder")
     try:
@@ -313,7 +316,7 @@ def _sample(file: BufferedReader, size: int) -> str:
     return hashlib.sha256(b"".join(os.pread(file.fileno(), BLOCK, place) for place in places)).hexdigest()
 
 
-# -- folders and locks -----------------------------------------------------------------------------------------------------------------------
+# -- folders and locks ---------------------------------------------------------------------------------------
 
 
 def own_folder(folder: Path) -> None:
@@ -334,7 +337,10 @@ class Busy(Exception):
 
 @contextmanager
 def locked(root: Path, key: str, *, wait: bool = True) -> Iterator[None]:
-    """Only one process, and one thread of it, is here for a key at a time; whoever dies lets go. Raises CannotWrite; Busy if it may not wait."""
+    """Only one process, and one thread of it, is here for a key at a time; whoever dies lets go.
+
+    Raises CannotWrite; Busy if it may not wait.
+    """
     path = root / f"{key}.lock"
     with writing(path):
         held = _lock(path, wait=wait)
@@ -379,7 +385,10 @@ def sweep(root: Path) -> None:
 
 
 def discard(path: Path, key: str) -> None:
-    """Remove a file or folder of the cache at once, for all who look: it is renamed first. The lock of the key is held. Raises CannotWrite."""
+    """Remove a file or folder of the cache at once, for all who look: it is renamed first.
+
+    The lock of the key is held. Raises CannotWrite.
+    """
     aside = path.with_name(f"{key}.{secrets.token_hex(4)}.part")
     with writing(path):
         path.rename(aside)
@@ -394,7 +403,7 @@ def remove(path: Path) -> None:
         path.unlink()
 
 
-# -- what there is ---------------------------------------------------------------------------------------------------------------------------
+# -- what there is -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ def compile_graph(
     tune: bool = False,
     verify: bool = False,
 ) -> tuple[Compiled, bool]:
-    """A compiled network, and whether it was in the cache: whole, and with `verify` read from end to end to say so."""
+    """A compiled network, and whether it was in the cache.
+
+    Whole, and with `verify` read from end to end to say so.
+    """
     check_options(target, threads)
     _check_values(graph, label)
     compiler = find_compiler(os.environ.get("CC"))

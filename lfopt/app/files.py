@@ -41,7 +41,10 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file aside, bring it to the disk, then rename it: it is as it was or whole, whatever happens. Raises CannotWrite."""
+    """Let `write` fill a file aside, bring it to the disk, then rename it.
+
+    It is as it was or whole, whatever happens. Raises CannotWrite.
+    """
     with writing(path):
         aside = _aside(path)
         try:

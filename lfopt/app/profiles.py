@@ -46,7 +46,10 @@ class Profiles:
     """The database: (what a group is, rows of its bands) -> seconds, for one machine and one way to compile."""
 
     def __init__(self, path: Path, machine: str) -> None:
-        """What is no database, or a damaged one, is set aside, and stderr says so. Raises InvalidConfig if there cannot be one."""
+        """What is no database, or a damaged one, is set aside, and stderr says so.
+
+        Raises InvalidConfig if there cannot be one.
+        """
         self.path, self.machine = path, machine
         own_folder(path.parent)
         if not damage(path):
@@ -102,7 +105,10 @@ class _Refused(InvalidConfig):
 
 
 def damage(path: Path) -> str:
-    """What is wrong with a database; nothing if it is whole, or not there. Raises InvalidConfig where that cannot be said."""
+    """What is wrong with a database; nothing if it is whole, or not there.
+
+    Raises InvalidConfig where that cannot be said.
+    """
     if not path.exists():
         return ""
     if not path.is_file():
