@@ -336,6 +336,8 @@ class Machine:
             if (call.operator.name, name) not in self.weights:
                 return Part(self._constant(name), whole(call.shape(index)))
             box = footprints(call, index, boxes, inputs=inputs)
+            if box_elements(box) == 0:  # of a Concat: the part that comes from elsewhere
+                return Part(np.empty(box_shape(box), self.graph.tensors[name].dtype), box)
             return Part(self.buffer.read_block(name, box), box)
         box = footprints(call, index, boxes, inputs=inputs)
         return Part(self._from_buffer(name, box), box)

@@ -70,6 +70,39 @@ def random_reduction(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
+def random_joins(rng: np.random.Generator) -> Graph:
+    """Up to six of Concat, Where, Add and the like, one after the other, with constants as operands in any position."""
+    net = _Net(rng)
+    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), *(net.upto(1, 6) for _ in range(net.upto(2, 3))))}
+    net.add("Relu", ["x"], net.shapes["x"])
+    for _ in range(net.upto(1, 5)):
+        x = net.pick()
+        shape = net.shapes[x]
+        kind = net.one_of("Concat", "Concat", "Where", "Add", "Sub", "Max", "Relu")
+        if kind == "Concat":
+            axis = net.upto(0, len(shape) - 1)
+            parts = {name: net.shapes[name][axis] for name in (x, *net.fitting(x, axis)[: net.upto(0, 1)])}
+            for _ in range(net.upto(1, 2)):
+                wide = net.upto(1, 4)
+                parts[net.weight(*(wide if k == axis else extent for k, extent in enumerate(shape)))] = wide
+            order = [str(name) for name in rng.permutation(list(parts))]
+            net.add("Concat", order, tuple(sum(parts.values()) if k == axis else extent for k, extent in enumerate(shape)), axis=axis)
+        elif kind == "Where":
+            sides = [x, net.weight(*(extent if net.chance(0.6) else 1 for extent in shape))]
+            test = net.constant(rng.random([extent if net.chance(0.6) else 1 for extent in shape]) < 0.5)
+            if net.chance(0.4):
+                test = net.add("Greater", [x, net.weight(*shape)], shape)
+                net.truths.add(test)
+                net.unreadable.add(test)
+            net.add("Where", [test, *(sides if net.chance(0.5) else sides[::-1])], shape)
+        elif kind == "Relu":
+            net.add("Relu", [x], shape)
+        else:
+            sides = [x, net.weight(*(extent if net.chance(0.6) else 1 for extent in shape))]
+            net.add(kind, sides if net.chance(0.5) else sides[::-1], shape)
+    return net.finish()
+
+
 def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
     """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes.
 
@@ -110,6 +143,7 @@ class _Net:
     shapes: dict[str, Shape] = field(default_factory=dict)  # of every map, oldest first
     unreadable: set[str] = field(default_factory=set)  # maps that no operator of ours takes: integers, rank 2
     integers: set[str] = field(default_factory=set)
+    truths: set[str] = field(default_factory=set)
     weights: dict[Shape, list[str]] = field(default_factory=dict)
     operators: int = 0
 
@@ -220,7 +254,8 @@ class _Net:
 
     def info(self, name: str) -> onnx.ValueInfoProto:
         """Type and shape of a map."""
-        return helper.make_tensor_value_info(name, TensorProto.INT64 if name in self.integers else TensorProto.FLOAT, self.shapes[name])
+        kind = TensorProto.INT64 if name in self.integers else TensorProto.BOOL if name in self.truths else TensorProto.FLOAT
+        return helper.make_tensor_value_info(name, kind, self.shapes[name])
 
 
 # -- operators ---------------------------------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ from search.exact import solve
 from search.partition import Dice, Partitions
 from search.problem import Problem
 from simulator.execute import Execution, execute
-from tests.strategies import random_bands, random_graph, random_hardware, random_reduction
+from simulator.recount import recount
+from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction
 
 SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
 Values = Mapping[str, np.ndarray]
@@ -436,6 +437,24 @@ def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
     assert not wrong, "\n".join(wrong[:10])
     assert parts > 200
     assert tally.share_too_small(roomy=True) < 0.1
+
+
+def test_constants_are_operands_in_any_position() -> None:
+    """Of Concat, Where, Add and the like: executed as planned, and recounted."""
+    tally, wrong = Tally(), list[str]()
+    for seed in range(30_000, 30_120):
+        rng = np.random.default_rng(seed)
+        graph = random_joins(rng)
+        hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
+        costs = GroupCosts(Dataflow.of(graph), hardware, scheme=SCHEMES[seed % 4], epilogue=bool(rng.random() < 0.7))
+        groups = random_scheme(costs, seed)
+        plan = planned(costs, groups)
+        tally.add(plan)
+        wrong += [f"seed {seed}: {line}" for line in disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))]
+        # This plan has no totals.
+        wrong += [f"seed {seed}: {line}" for line in recount(graph, plan).discrepancies if not line.startswith("totals")]
+    assert not wrong, "\n".join(wrong[:10])
+    assert all(tally.modes[mode] > 10 for mode in ("lbdf", "tiled"))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

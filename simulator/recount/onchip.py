@@ -192,10 +192,19 @@ def missing_row(places: Sequence[Rows], wanted: Wanted) -> tuple[int, int] | Non
 
 
 def missing_block(loads: Iterable[tuple[Ring, Write]], wanted: Wanted) -> int | None:
-    """The first step that reads a constant that is not on chip, or of which another block is; None if all are served."""
+    """The first step that reads a constant that is not on chip, or of which another block is; None if all are served.
+
+    A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
+    """
     writes = list(loads)
+    needs = np.ones(len(wanted.times), bool)
+    for part in wanted.parts:
+        if part is not None:
+            needs &= part[0] < part[1]
+    if not needs.any():
+        return None
     if not writes:
-        return int(wanted.times[0])
+        return int(wanted.times[np.argmax(needs)])
     times = _joined([write.piece.leaf.times for _, write in writes])
     order = np.argsort(times, kind="stable")
     times = times[order]
@@ -205,9 +214,9 @@ def missing_block(loads: Iterable[tuple[Ring, Write]], wanted: Wanted) -> int | 
     clocks = [ring.clock(wanted.times) for ring in {id(ring): ring for ring, _ in writes}.values()]
     known = ((axis, part) for axis, part in enumerate(wanted.parts) if part is not None)
     cut = {axis: part for axis, part in known if not all(write.piece.covers(axis, part) for _, write in writes)}
-    runs = np.flatnonzero(_changes([*(end for part in cut.values() for end in part), *clocks]))
+    runs = np.flatnonzero(_changes([needs, *(end for part in cut.values() for end in part), *clocks]))
     last = last[runs]
-    found = last >= 0
+    found = (last >= 0) & needs[runs]
     for axis, part in cut.items():
         start, stop = (_joined([write.piece.part(axis)[end] for _, write in writes])[order][last] for end in (0, 1))
         found &= (start <= part[0][runs]) & (part[1][runs] <= stop)
@@ -215,6 +224,7 @@ def missing_block(loads: Iterable[tuple[Ring, Write]], wanted: Wanted) -> int | 
         here = np.flatnonzero(found & (source[last] == k))
         if write.size:
             found[here] &= ring.keeps(write, slots[last[here]], times[last[here]], wanted.times[runs[here]])
+    found |= ~needs[runs]
     return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
 
 
