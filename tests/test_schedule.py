@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -296,3 +297,16 @@ def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str) -> None:
     print(f"\n{name}: {len(plan.groups)} groups, {run:,} steps in {lines:,} lines")
     assert lines * 20 < run
     assert lines < 30 * len(plan.groups)
+
+
+def test_folding_what_repeats_to_the_end_compares_each_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the longest period: a loop that reaches the end leaves nothing for a longer one to spare."""
+    asked = count()
+    origin = Transfer.origin.fget
+    assert origin is not None
+    monkeypatch.setattr(Transfer, "origin", property(lambda step: (next(asked), origin(step))[1]))
+    rows = [[Transfer(store=False, tensor="x", box=((k, k + 1),), kind="input", rows=1, row_bytes=4, place=0, slot=k)] for k in range(500)]
+    (loop,) = fold(rows, 64)
+    assert isinstance(loop, Loop)
+    assert loop.count == 500
+    assert next(asked) < 2 * len(rows)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
+from operator import sub
 from typing import Literal
 
 from lfopt.ir.box import Box, Span
@@ -165,30 +167,40 @@ def fold(blocks: Sequence[Sequence[Node]], longest: int = 1) -> tuple[Node, ...]
     Blocks repeat if they differ only in where their steps are, and move by the same amount each time.
     """
     keys = _Keys()
-    names = [keys.of_all(block) for block in blocks]
+    names = [keys.of_block(block) for block in blocks]
+    origins = [tuple([at for leaf in _leaves(block) for at in leaf.origin]) for block in blocks]
+
+    def shift(first: int, period: int) -> list[Move]:
+        """How far each of `period` blocks is from the one a period later."""
+        return [tuple(map(sub, origins[k + period], origins[k])) for k in range(first, first + period)]
+
     folded: list[Node] = []
     at = 0
     while at < len(blocks):
-        best_period, best_count, best_shift = 0, 1, None
-        for period in range(1, min(longest, (len(blocks) - at) // 2) + 1):
+        best_period, best_count, best_shift = 0, 1, list[Move]()
+        left = len(blocks) - at
+        for period in range(1, min(longest, left // 2) + 1):
+            if best_period * (best_count - 1) >= left - period:
+                break  # a loop of this period, or a longer one, spares no more blocks even if it runs to the end
             if names[at : at + period] != names[at + period : at + 2 * period]:
                 continue
-            shift = _shift(blocks[at : at + period], blocks[at + period : at + 2 * period])
+            moved = shift(at, period)
             count = 2
             while (after := at + (count + 1) * period) <= len(blocks):
                 here = after - period
-                if names[here:after] != names[at : at + period] or _shift(blocks[here - period : here], blocks[here:after]) != shift:
+                if names[here:after] != names[at : at + period] or shift(here - period, period) != moved:
                     break
                 count += 1
             if period * (count - 1) > best_period * (best_count - 1):
-                best_period, best_count, best_shift = period, count, shift
-        if best_shift is None:
+                best_period, best_count, best_shift = period, count, moved
+        if not best_period:
             folded += blocks[at]
             at += 1
             continue
-        moves = iter(best_shift)
-        body = tuple(_with_move(node, moves) for block in blocks[at : at + best_period] for node in block)
-        folded.append(Loop(best_count, body))
+        turn = [node for block in blocks[at : at + best_period] for node in block]
+        far = chain.from_iterable(best_shift)
+        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in _leaves(turn)])
+        folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in turn)))
         at += best_period * best_count
     return tuple(folded)
 
@@ -199,12 +211,12 @@ class _Keys:
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
 
-    def of_all(self, nodes: Sequence[Node]) -> tuple[int, ...]:
-        return tuple(self.of(node) for node in nodes)
+    def of_block(self, nodes: Sequence[Node]) -> int:
+        return self._known.setdefault(("block", *[self.of(node) for node in nodes]), len(self._known))
 
     def of(self, node: Node) -> int:
         if isinstance(node, Loop):
-            key: object = (node.count, self.of_all(node.body))
+            key: object = (node.count, self.of_block(node.body))
         elif isinstance(node, Transfer):
             extents = tuple(stop - start for start, stop in node.box)
             key = (node.store, node.tensor, extents, node.kind, node.rows, node.row_bytes, node.place, node.offset, node.gather, node.moves)
@@ -221,12 +233,6 @@ def _leaves(nodes: Sequence[Node]) -> Iterator[Step]:
             yield from _leaves(node.body)
         else:
             yield node
-
-
-def _shift(before: Sequence[Sequence[Node]], after: Sequence[Sequence[Node]]) -> list[Move]:
-    """Per step: how far it moves from one turn to the next."""
-    pairs = zip(_leaves([n for block in before for n in block]), _leaves([n for block in after for n in block]), strict=True)
-    return [tuple(there - here for here, there in zip(a.origin, b.origin, strict=True)) for a, b in pairs]
 
 
 def _with_move(node: Node, moves: Iterator[Move]) -> Node:
