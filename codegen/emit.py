@@ -75,6 +75,9 @@ def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:
         raise Unsupported(f"hardware.element_bytes: found {found}; generated C accepts plans {accepted}")
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
+    for group in plan.groups:
+        if group.unwritten and group.mode == "lbdf":  # its rings follow the steps
+            raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
 
 
 class _Printer:

@@ -15,7 +15,20 @@ from lfopt.ir.errors import (
 )
 from lfopt.ir.graph import Attribute, Graph, Operator
 from lfopt.ir.hardware import Energy, Hardware, round_up
-from lfopt.ir.plan import SCHEMA, DramTensor, FusionScheme, ModelReference, Plan, PlannedGroup, Scheme, SearchRecord, Totals, Verdict, parameters_of
+from lfopt.ir.plan import (
+    SCHEMA,
+    UNWRITTEN,
+    DramTensor,
+    FusionScheme,
+    ModelReference,
+    Plan,
+    PlannedGroup,
+    Scheme,
+    SearchRecord,
+    Totals,
+    Verdict,
+    parameters_of,
+)
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
 from lfopt.ir.schedule import Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, step_count, unfold
@@ -23,6 +36,7 @@ from lfopt.ir.tensor import Tensor, row_axis, row_count
 
 __all__ = [
     "SCHEMA",
+    "UNWRITTEN",
     "Attribute",
     "Box",
     "CannotWrite",

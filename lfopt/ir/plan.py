@@ -12,6 +12,7 @@ from lfopt.ir.names import is_plain
 from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/1"
+UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a group could run, and only its steps are left out
 
 Proof = Literal["optimal", "bound", "none"]
 Scheme = Literal["lbdf", "brr", "resident", "auto"]
@@ -52,6 +53,11 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether it has no steps only because a limit of time or number came before them."""
+        return self.unexecutable.startswith(UNWRITTEN)
 
 
 @dataclass(frozen=True, slots=True)

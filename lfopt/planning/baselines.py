@@ -18,8 +18,8 @@ def epilogue_fused_bytes(costs: GroupCosts) -> int:
 
 def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
     """DRAM bytes of a scheme with every tensor once; excluded operators (traffic paper) are left out."""
-    once = costs if costs.traffic is not Traffic.TILED else GroupCosts(costs.dataflow, costs.hardware, Traffic.ONCE)
-    return sum(once.dram(group).total for group in groups if not group & costs.excluded)
+    moved = costs.once if costs.traffic is Traffic.TILED else costs.dram
+    return sum(moved(group).total for group in groups if not group & costs.excluded)
 
 
 def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:

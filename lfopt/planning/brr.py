@@ -29,6 +29,7 @@ from lfopt.ir import Hardware, Node, Place
 from lfopt.ops import Dataflow, RowReads, bits
 from lfopt.ops.rows import same_row
 from lfopt.planning.brr_schedule import SLOTS, Run, Schedule
+from lfopt.planning.limit import Limit
 from lfopt.planning.slices import STARTS, Draft, Slices, Start
 
 NEVER = 1 << 62  # bytes: more than any buffer
@@ -173,14 +174,14 @@ class Bands:
         flow, made = self.dataflow, self._made(mask, self.slices.draft(mask, banded.start), Grid((banded.bands,)))
         return sum(-(-flow.macs[i] * int((rows.stop - rows.start).sum()) // flow.heights[i]) for i, rows in made.items())
 
-    def schedule(self, mask: int, banded: Banded) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-        """Places in the buffer, and the steps."""
+    def schedule(self, mask: int, banded: Banded, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places in the buffer, and the steps. Raises Unwritten beyond the limit."""
         draft, grid = self.slices.draft(mask, banded.start), Grid((banded.bands,))
         made = self._made(mask, draft, grid)
         rows = {i: [*zip(*(column.tolist() for column in found), strict=True)] for i, found in made.items()}
         slots = [{key: int(found[0]) for key, found in kind.items() if found[0]} for kind in self._needs(mask, draft, made, grid)]
         run = Run(mask, draft, banded.bands, banded.resident, rows, *slots)
-        places, steps = Schedule(self.slices, run).build()
+        places, steps = Schedule(self.slices, run).build(limit or Limit())
         end = max(place.end for place in places)
         assert end == banded.buffer_bytes, f"the places end at {end}, planned were {banded.buffer_bytes} bytes"
         return places, steps

@@ -14,6 +14,7 @@ from lfopt.ir import Box, Compute, Loop, Node, Place, Span, Step, cut, fold, who
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
+from lfopt.planning.limit import Limit
 from lfopt.planning.slices import Draft, Slices
 from lfopt.planning.streaming import with_rows
 
@@ -91,9 +92,9 @@ class Schedule:
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def build(self) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        bands = [tuple(self._band(band)) for band in range(self.run.bands)]
+        bands = [*limit.made(tuple(self._band(band)) for band in range(self.run.bands))]
         head: list[Node] = [*self._constants()] if self.run.resident else []
         return tuple(self.places), (*head, *fold(bands, LONGEST_PERIOD))
 

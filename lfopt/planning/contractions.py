@@ -18,6 +18,7 @@ from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, box_eleme
 from lfopt.ops import Call, RowReads
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
+from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Operand, row_span, stack, with_rows
 from lfopt.planning.work import Work, channel_blocks, channel_groups, meet, spans
 
@@ -139,8 +140,9 @@ class Bands(_Contraction):
     def _stays(self, name: str, box: Box, rows: int, before: dict[str, Box]) -> bool:
         return before.get(name) == box and self.held(name, rows) >= row_span(box)[1] - row_span(box)[0]
 
-    def schedule(self, rows: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, rows: int, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
+        limit.expect(self.passes(rows) * len(self.blocks))
         places = stack(self.entries(rows))
         at = {place.name: k for k, place in enumerate(places)}
         before: dict[str, Box] = {}
@@ -155,11 +157,9 @@ class Bands(_Contraction):
                 for name, box in loads.items():
                     until = max(o.reads.need[stop - 1] for o in self.by_source[name])
                     steps += self._load(name, box, loaded, until, at)
-                blocks: list[list[Node]] = []
-                for block in self.blocks:
-                    blocks.append(self._block(with_rows(meet(block, strip), (start, stop)), at, number))
-                    number += 1
-                steps += fold(blocks)
+                boxes = [with_rows(meet(block, strip), (start, stop)) for block in self.blocks]
+                steps += fold([*limit.made(self._block(box, at, number + k) for k, box in enumerate(boxes))])
+                number += len(boxes)
                 steps += self.finish.epilogue(with_rows(strip, (start, stop)), at)
                 bands.append(tuple(steps))
             tail = [step for name, box in loads.items() for step in self._load(name, box, loaded, row_span(box)[1], at)]
@@ -372,8 +372,9 @@ class Slices(_Contraction):
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def schedule(self, grid: Grid) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, grid: Grid, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
+        limit.expect(self.turns(grid))
         places = stack(self.entries(grid))
         at = {place.name: k for k, place in enumerate(places)}
         self._on_chip = {}
@@ -386,7 +387,7 @@ class Slices(_Contraction):
                 for block in self._blocks(grid.channels):
                     out = self._tile(block, rows, columns)
                     parts = [(span, self._patch(footprint(self.call, 0, block, inputs=span), read_rows, read_columns)) for span in slices]
-                    tiles.append((*fold(list(self._sums(grid, out, parts, at))), *self.finish.steps(out, at)))
+                    tiles.append((*fold([*limit.made(self._sums(grid, out, parts, at))]), *self.finish.steps(out, at)))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)

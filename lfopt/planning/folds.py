@@ -8,6 +8,7 @@ from math import ceil
 from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
+from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import stack
 from lfopt.planning.work import Work, spans
 
@@ -76,12 +77,16 @@ class Folds:
             weight += times * end.weight
         return DramBytes(input=read, output=written, weight=weight)
 
-    def schedule(self, blocks: Blocks, rows: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, blocks: Blocks, rows: int, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
+        limit.expect(self.turns(blocks, rows))
         places = stack(self.entries(blocks, rows))
         at = {place.name: k for k, place in enumerate(places)}
         bands = spans(self.height, rows)
-        made = [(*fold([self._band(out, bands, k, at) for k in range(len(bands))]), *self.finish.steps(out, at)) for out in self.work.frames(blocks)]
+        made: list[tuple[Node, ...]] = []
+        for out in self.work.frames(blocks):
+            folded = fold([*limit.made(self._band(out, bands, k, at) for k in range(len(bands)))])
+            made.append((*folded, *self.finish.steps(out, at)))
         return places, fold(made)
 
     def _band(self, out: Box, bands: Sequence[Span], k: int, at: dict[str, int]) -> list[Step]:

@@ -2,85 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
 from lfopt.ops import bits
 from lfopt.planning import band_rows, tiles
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.planning.widest import Widest
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 
 
-def plan_groups(costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None) -> tuple[PlannedGroup, ...] | DoesNotFit:
-    """The groups of a legal scheme, planned in the order given; or the first one that may not run.
+Made = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """A group of a plan before its steps are made."""
+
+    group: PlannedGroup  # without places and steps
+    mask: int
+    schedule: Callable[[Limit], Made] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
+
+
+def plan_groups(
+    costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None, limit: Limit | None = None
+) -> tuple[PlannedGroup, ...] | DoesNotFit:
+    """The groups of a legal scheme, planned in the order given; or the first one that may not run. For `bands` see `outline`."""
+    outlines = outline(costs, groups, bands)
+    return outlines if isinstance(outlines, DoesNotFit) else with_steps(costs, outlines, limit or Limit())
+
+
+def outline(costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None) -> tuple[Outline, ...] | DoesNotFit:
+    """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
 
     `bands`: heights of bands to try for a group in mode lbdf, best first; the first one that fits is taken, else rows are made one by one.
     """
-    planned: list[PlannedGroup] = []
+    found: list[Outline] = []
     widest = Widest(costs)
     for group in groups:
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
         rows = band_rows.chosen(costs, group, bands) if cost.mode == "lbdf" else costs.band_rows(group)
-        planned.append(_planned(widest, group, cost, len(planned), rows))
+        found.append(_outlined(widest, group, cost, len(found), rows))
+    return tuple(found)
+
+
+def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
+    """The groups with their places and steps; those beyond the limit say so, and have none. Those that move little come first: most are done then."""
+    layout, planned = Layout(costs.dataflow, costs.hardware), [found.group for found in outlines]
+    for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
+        try:
+            planned[k] = _with_steps(costs, layout, outlines[k], limit)
+        except Unwritten as why:
+            planned[k] = replace(planned[k], unexecutable=str(why))
+        except KeyboardInterrupt:
+            if not limit.interruptible:
+                raise
+            limit.interruptible, limit.interrupted = False, True
+            planned[k] = replace(planned[k], unexecutable=limit.over)
     return tuple(planned)
 
 
-def _planned(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> PlannedGroup:
+def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit) -> PlannedGroup:
+    if found.schedule is None:
+        return found.group
+    limit.expect(1)
+    places, steps = found.schedule(limit)
+    if steps:
+        steps = (*(layout.load_parameters(i, costs.parameters[i]) for i in bits(found.mask) if costs.parameters[i]), *steps)
+        moved, wanted = dram_bytes(steps), found.group.dram
+        assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+    return replace(found.group, places=places, steps=steps)
+
+
+def _outlined(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> Outline:
     costs, flow = widest.costs, widest.costs.dataflow
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = sorted(flow.leaving(group))
-    needed, places, steps, reason = _schedule(widest, group, cost, rows)
-    if steps:
-        layout = Layout(flow, costs.hardware)
-        steps = (*(layout.load_parameters(i, costs.parameters[i]) for i in bits(group) if costs.parameters[i]), *steps)
-    moved = dram_bytes(steps) if steps else costs.dram(group)
-    assert moved == costs.dram(group), f"{flow.names(group)}: the steps move {moved}, the search reckoned with {costs.dram(group)}"
-    return PlannedGroup(
+    needed, schedule = _schedule(widest, group, cost, rows)
+    planned = PlannedGroup(
         id=number,
         nodes=flow.names(group),
         mode=cost.mode,
         band_rows=rows,
         weight_passes=costs.weight_passes(group),
         buffer_bytes=needed,
-        dram=moved,
+        dram=costs.dram(group),
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
-        places=places,
-        steps=steps,
-        unexecutable=reason,
+        unexecutable=schedule if isinstance(schedule, str) else "",
     )
+    return Outline(planned, group, None if isinstance(schedule, str) else schedule)
 
 
-def _schedule(widest: Widest, group: int, cost: Cost, rows: int) -> tuple[int, tuple[Place, ...], tuple[Node, ...], str]:
-    """Buffer bytes, places, steps; or why there are no steps."""
+def _schedule(widest: Widest, group: int, cost: Cost, rows: int) -> tuple[int, Callable[[Limit], Made] | str]:
+    """Buffer bytes, and what makes places and steps, or why there are none."""
     costs, needed = widest.costs, cost.buffer_bytes
     kind = costs.dataflow.operators[(group & -group).bit_length() - 1].kind
     if cost.mode == "opaque":
-        return needed, (), (), f"lfopt has no rules for operator {kind}"
+        return needed, f"lfopt has no rules for operator {kind}"
     if cost.mode == "excluded":
-        return needed, (), (), "traffic 'paper' leaves the operator out"
+        return needed, "traffic 'paper' leaves the operator out"
     if cost.mode == "lbdf":
-        rings = costs.line_buffers.ring_rows(group, rows)
-        return costs.buffer_bytes(group, rows), *line_buffer_schedule(Layout(costs.dataflow, costs.hardware), group, rings, rows), ""
+        layout, rings = Layout(costs.dataflow, costs.hardware), costs.line_buffers.ring_rows(group, rows)
+        return costs.buffer_bytes(group, rows), partial(line_buffer_schedule, layout, group, rings, rows)
     if cost.mode == "resident":
         resident = widest.resident(group)
-        return resident.need(group), *resident.schedule(group), ""
+        return resident.need(group), partial(resident.schedule, group)
     if cost.mode == "brr":
         bands, banded = widest.bands(group)
-        return banded.buffer_bytes, *bands.schedule(group, banded), ""
+        return banded.buffer_bytes, partial(bands.schedule, group, banded)
     if costs.traffic is not Traffic.TILED:
-        return needed, (), (), f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+        return needed, f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
     chosen = costs.tile(group)
     if chosen.kind == "none":
-        return needed, (), (), f"the buffer is too small for any tiling of {kind} that lfopt knows"
-    return needed, *tiles.schedule(costs.tiles.work(group), chosen), ""
+        return needed, f"the buffer is too small for any tiling of {kind} that lfopt knows"
+    return needed, lambda limit: tiles.schedule(costs.tiles.work(group), chosen, limit)
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from lfopt.ir import Box, Compute, DoesNotFit, Hardware, Loop, Node, Place, RingNeed, Span, Transfer, cut, fold, whole
 from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.footprint import footprint
+from lfopt.planning.limit import Limit
 from lfopt.planning.mates import parts
 from lfopt.planning.streaming import Layout
 
@@ -214,12 +215,13 @@ class Resident:
 
     # -- schedule ----------------------------------------------------------------------------------------------------------------------------
 
-    def schedule(self, mask: int) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, mask: int, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places in the buffer, and the steps.
 
         Per operator: load what it is the first to read; load a block of its weights and compute what that makes, in turns; store what is needed
-        outside. Weight blocks are numbered through the group, so that one is always loaded beside the one in use.
+        outside. Weight blocks are numbered through the group, so that one is always loaded beside the one in use. Raises Unwritten beyond the limit.
         """
+        limit = limit or Limit()
         flow, lives = self.dataflow, self.lives(mask)
         addresses, top = allocate(list(lives.values()))
         places: list[Place] = []
@@ -244,6 +246,7 @@ class Resident:
             if not any(w.gathered for w in flow.weights[i]):
                 kept = frozenset(name for name in self._constants[i] if name in lives)
                 spans = [*self._spans(i, kept)]
+                limit.spend(len(spans))
                 turns = partial(self._turn, i, kept, place=passing, index=index)
                 steps += _folded(turns, spans, number, even=flow.operators[i].kind != "ConvTranspose")
                 number += len(spans) if len(kept) < len(self._constants[i]) else 0

@@ -33,6 +33,7 @@ from lfopt.ops.dataflow import gathered_pieces
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.ops.rows import all_rows
+from lfopt.planning.limit import Limit
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
@@ -303,8 +304,13 @@ def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int], band_rows: int = 1) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands."""
+def line_buffer_schedule(
+    layout: Layout, mask: int, rings: dict[int, int], band_rows: int = 1, limit: Limit | None = None
+) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands.
+
+    Raises Unwritten beyond the limit.
+    """
     group = Group(layout, mask, rings)
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
@@ -316,7 +322,7 @@ def line_buffer_schedule(layout: Layout, mask: int, rings: dict[int, int], band_
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = list(Walk(group, operands, boxes, None, at, frozenset(), band_rows).turns())
+    turns = [*(limit or Limit()).made(Walk(group, operands, boxes, None, at, frozenset(), band_rows).turns())]
     return places, (*head, *fold(turns, LONGEST_PERIOD))
 
 
@@ -390,9 +396,10 @@ class Frames:
         held = {name for name, box in sources.items() if self.group.ring(self.sources[name]) >= row_span(box)[1] - row_span(box)[0]}
         return frozenset(name for name in held if before.get(name) == sources[name])
 
-    def schedule(self) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    def schedule(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         layout, group = self.layout, self.group
+        limit.expect(sum(stop - first for first, stop in map(row_span, self.frames)) * len(group.members))
         sources, constants = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
         places = stack(self.entries(sources, constants))
         at = {place.name: k for k, place in enumerate(places)}
@@ -400,7 +407,7 @@ class Frames:
         before: dict[str, Box] = {}  # what is on chip, where it stays between frames
         for frame, loads, weights in zip(self.frames, sources, constants, strict=True):
             steps: list[Node] = [layout.load_constant(name, box, at[name]) for name, box in weights.items() if before.get(name) != box]
-            turns = list(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).turns())
+            turns = [*limit.made(Walk(group, self.operands, loads, frame, at, self._staying(loads, before)).turns())]
             blocks.append((*steps, *fold(turns, LONGEST_PERIOD)))
             before = {**weights, **loads}
         return places, fold(blocks, 1)

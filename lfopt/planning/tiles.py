@@ -26,6 +26,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
 from lfopt.planning.contractions import Bands, Grid, Slices
 from lfopt.planning.folds import Folds
+from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Layout
 from lfopt.planning.work import CHANNELS, Work
 
@@ -293,16 +294,17 @@ def _nothing(work: Work, beta: int) -> Tile:
     return Tile("none", max(choices, key=lambda dram: dram.total), beta - 1)
 
 
-def schedule(work: Work, tile: Tile) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
-    """Places and steps of a tiling."""
+def schedule(work: Work, tile: Tile, limit: Limit | None = None) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+    """Places and steps of a tiling. Raises Unwritten beyond the limit."""
+    limit = limit or Limit()
     if tile.kind == "frames":
-        return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule()
+        return Frames(work.layout, work.mask, work.rings, work.frames(tile.blocks)).schedule(limit)
     if tile.kind == "bands":
-        return Bands(work, tile.blocks).schedule(tile.rows)
+        return Bands(work, tile.blocks).schedule(tile.rows, limit)
     if tile.kind == "folds":
-        return Folds(work).schedule(tile.blocks, tile.inputs)
+        return Folds(work).schedule(tile.blocks, tile.inputs, limit)
     (_, channels), (_, columns) = tile.blocks
-    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs))
+    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs), limit)
 
 
 def signature(flow: Dataflow, mask: int) -> object:

@@ -210,6 +210,8 @@ class _Recounting:
         for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
             wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
         self._expect(group, "buffer bytes", group.buffer_bytes, sum(slots * size for _, slots, size in wanted))
+        if group.unwritten:
+            return ran.made
         found = [(place.name, place.slots, place.slot_bytes) for place in group.places]
         for name, slots, size in sorted(set(found) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
@@ -219,9 +221,14 @@ class _Recounting:
     def _without_steps(self, group: PlannedGroup, members: list[str], once: Moved) -> None:
         if group.places:
             self._say(group, "it has places, but no steps")
-        if group.mode in ("lbdf", "resident"):
+        if group.mode in ("lbdf", "resident") and not group.unwritten:
             self._say(group, f"mode {group.mode}, but it has no steps")
-        if group.mode != "brr":
+        if group.mode == "tiled" and group.unwritten:
+            if not (1 <= group.band_rows <= max(self.net.height(op) for op in members) and group.weight_passes >= 1):
+                self._say(group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be")
+        elif group.mode == "lbdf":
+            self._expect(group, "weight passes", group.weight_passes, 1)  # the band rows are those of its line buffers
+        elif group.mode != "brr":
             height = 1 if group.mode == "tiled" and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)

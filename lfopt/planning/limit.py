@@ -1,0 +1,52 @@
+"""How many steps a plan may have, and until when they are made: a group beyond either is planned without steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from lfopt.ir import UNWRITTEN
+
+MOST_STEPS = 1 << 22  # of a plan, before they are folded into loops: about a minute's work
+
+T = TypeVar("T")
+
+
+class Unwritten(Exception):
+    """The steps of a group are not made; the message says why."""
+
+
+class Limit:
+    """What the schedules of one plan's groups are held to. `stop` is asked again and again, and says whether the time is over.
+
+    `interruptible`: whether Ctrl-C ends the making of steps as the time limit does, or whatever is being done.
+    """
+
+    def __init__(self, stop: Callable[[], bool] | None = None, most: int = MOST_STEPS, *, interruptible: bool = False) -> None:
+        self.interruptible, self.interrupted = interruptible, False
+        self._stop, self._most, self._left = stop or (lambda: False), most, most
+
+    @property
+    def over(self) -> str:
+        """Why no more steps are made, whatever their number; empty while they are."""
+        if self.interrupted:
+            return f"{UNWRITTEN}: Ctrl-C came before"
+        return f"{UNWRITTEN}: the time limit struck before" if self._stop() else ""
+
+    def expect(self, steps: int) -> None:
+        """At least so many steps come next. Raises Unwritten."""
+        if why := self.over:
+            raise Unwritten(why)
+        if steps > self._left:
+            raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._most:,} steps before they are folded")
+
+    def spend(self, steps: int) -> None:
+        """So many steps were made. Raises Unwritten."""
+        self.expect(steps)
+        self._left -= steps
+
+    def made(self, blocks: Iterable[Sequence[T]]) -> Iterator[Sequence[T]]:
+        """The blocks of steps, as long as there may be more. Raises Unwritten."""
+        for block in blocks:
+            self.spend(len(block))
+            yield block
