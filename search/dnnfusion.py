@@ -21,14 +21,19 @@ def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: boo
     operator joins only if no two blocks wait for each other then, and the block stays legal. `latency` decides doubtful pairs (yellow in table 3):
     fused if the larger block takes no longer than its parts; without one, DRAM bytes do. With `strict`, no block has two many-to-many operators, as
     table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the paper's table 5 counts.
+    Ctrl-C returns the blocks so far.
     """
     start = time.perf_counter()
     partitions = partitions or Partitions(problem)
     blocks = _Blocks(partitions, latency or partitions.bytes_of, strict=strict)
-    for seed in blocks.seeds():
-        if blocks.block[seed] == 1 << seed:
-            blocks.grow(seed)
-    return partitions.scheme(set(blocks.block), "dnnfusion", time.perf_counter() - start)
+    interrupted = False
+    try:
+        for seed in blocks.seeds():
+            if blocks.block[seed] == 1 << seed:
+                blocks.grow(seed)
+    except KeyboardInterrupt:
+        interrupted = True
+    return partitions.scheme(blocks.block, "dnnfusion", time.perf_counter() - start, interrupted=interrupted)
 
 
 class _Blocks:

@@ -31,7 +31,7 @@ GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
 
 NOTHING = 1 << 62  # more bytes than any plan
 
-Progress = Callable[[int, int, int, int], None]  # operators executed, of how many, best bytes, proven lower bound
+Progress = Callable[[int, int, int | None, int], None]  # operators executed, of how many, best bytes if there is a scheme, proven lower bound
 
 
 def solve(problem: Problem, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
@@ -88,16 +88,25 @@ class _Search:
     def begin_with(self, simpler: Problem, deadline: float | None) -> None:
         """Take what one pass over a simpler problem finds as the first scheme."""
         first = _Search(simpler, deadline, self.progress, bound=simpler.least_bytes)
-        first.walk(FIRST_WIDTH)
-        self.evaluations += first.evaluations
-        if first.groups:
-            self.groups, self.best = first.groups, self.dram_bytes(first.groups)
-            self.history.append((self.evaluations, self.best))
+        try:
+            first.walk(FIRST_WIDTH)
+        finally:  # also what it has when it is interrupted
+            self.evaluations += first.evaluations
+            if first.groups:
+                self.groups, self.best = first.groups, self.dram_bytes(first.groups)
+                self.history.append((self.evaluations, self.best))
 
     def walk(self, width: int) -> None:
-        """One pass; improves the best scheme and the bound."""
-        problem, flow = self.problem, self.problem.dataflow
-        states = {0: _State(0, problem.least_bytes, 0)}
+        """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
+        states = {0: _State(0, self.problem.least_bytes, 0)}
+        try:
+            self._walk(width, states)
+        except KeyboardInterrupt:
+            self._settle(states)
+            raise
+
+    def _walk(self, width: int, states: dict[int, _State]) -> None:
+        flow = self.problem.dataflow
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = NOTHING  # least that any dropped state promises
@@ -117,7 +126,7 @@ class _Search:
                     return
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
             if self.progress is not None:
-                self.progress(size + 1, len(flow), self.best, self.bound)
+                self.progress(size + 1, len(flow), self.best if self.groups else None, self.bound)
         end = states.get(flow.everything)
         if end is not None and end.cost < self.best:
             self.best = end.cost

@@ -57,7 +57,7 @@ def improve(
             kept.sort()
             del kept[keep:]
     except KeyboardInterrupt:
-        pass
+        tally.interrupted = True
     return tally.result("local", seed, lower_bound_bytes, guide.repairs)
 
 

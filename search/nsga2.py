@@ -90,7 +90,7 @@ def evolve(
                 asked.set("F", np.array(points, dtype=np.int64))
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
-        pass
+        tally.interrupted = True
     return tally.result("nsga2", seed, lower_bound_bytes, guide.repairs, _ordered(partitions, front))
 
 

@@ -322,10 +322,20 @@ class Partitions:
         assert price is not None, "a legal group has a price"
         return price.dram_bytes
 
-    def scheme(self, groups: Iterable[int], method: str, seconds: float) -> Result:
+    def scheme(self, groups: Iterable[int], method: str, seconds: float, *, interrupted: bool) -> Result:
         """The result of a method that makes one scheme, of legal groups, and proves nothing."""
-        plan = self.in_order(groups)
-        return Result(plan, sum(map(self.bytes_of, plan)), self.problem.least_bytes, "none", method, None, self.judged, seconds)
+        apart: list[int] = []
+        for group in sorted(set(groups), key=lambda group: (-group.bit_count(), group)):
+            if not any(group & other for other in apart):  # of groups that overlap, the larger: Ctrl-C came while operators were being moved to it
+                apart.append(group)
+        plan, least = self.in_order(apart), self.problem.least_bytes
+        try:
+            dram_bytes = sum(map(self.bytes_of, plan))
+        except KeyboardInterrupt:
+            if interrupted:
+                raise
+            dram_bytes, interrupted = sum(map(self.bytes_of, plan)), True
+        return Result(plan, dram_bytes, least, "none", method, None, self.judged, seconds, interrupted=interrupted)
 
     def executable(self, groups: Iterable[int]) -> Plan | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
@@ -361,6 +371,7 @@ class Tally:
     def __init__(self, partitions: Partitions, budget: int, time_limit: float | None, progress: Progress | None) -> None:
         self.partitions = partitions
         self.evaluations = 0
+        self.interrupted = False  # by Ctrl-C
         self.history: list[tuple[int, int]] = []  # (evaluations, best DRAM bytes) at each improvement
         self._best: tuple[int, Sequence[int]] | None = None
         self._budget = budget
@@ -393,7 +404,7 @@ class Tally:
         proof = "none" if not lower_bound_bytes else "optimal" if dram_bytes == lower_bound_bytes else "bound"
         seconds = time.perf_counter() - self._start
         history = tuple(self.history)
-        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, history, front, repairs=repairs)
+        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, history, front, self.interrupted, repairs)
 
 
 def _links(problem: Problem) -> list[tuple[int, int]]:

@@ -108,10 +108,17 @@ class Result:
     seconds: float
     history: tuple[tuple[int, int], ...] = field(default=())  # (evaluations, best DRAM bytes) at each improvement
     front: Front = field(default=())  # plans that no other plan found beats in both DRAM and buffer bytes, if the search keeps them
-    interrupted: bool = False  # the exact search was stopped by Ctrl-C
+    interrupted: bool = False  # stopped by Ctrl-C: the best plan so far
     repairs: Repairs = field(default_factory=Repairs)
 
     @cached_property
     def gap(self) -> float:
         """(bytes - bound) / bound."""
         return (self.dram_bytes - self.lower_bound_bytes) / max(self.lower_bound_bytes, 1)
+
+
+def unfused(problem: Problem, method: str) -> Result:
+    """Every operator alone, which is always legal: what an interrupted search has before it found anything."""
+    groups = tuple(1 << i for i in range(len(problem.dataflow)))
+    dram_bytes = sum(cost.dram_bytes for cost in map(problem.evaluate, groups) if isinstance(cost, Cost))
+    return Result(groups, dram_bytes, problem.least_bytes, "bound", method, None, 0, 0.0, interrupted=True)

@@ -30,5 +30,5 @@ def sample(
             plan = partitions.draw(dice, guide)
             tally.count(plan, partitions.dram_bytes(plan))
     except KeyboardInterrupt:
-        pass
+        tally.interrupted = True
     return tally.result("random", seed, lower_bound_bytes, guide.repairs)

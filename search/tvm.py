@@ -19,15 +19,19 @@ def fuse_by_patterns(problem: Problem) -> Result:
     """The groups that the pass FuseOps of TVM makes. No cost is looked at; a group that is not legal on the chip is not made.
 
     Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the elementwise ones behind them, simple ones
-    join the injective ones and reductions that they lead to; then injective ones join one another.
+    join the injective ones and reductions that they lead to; then injective ones join one another. Ctrl-C returns the groups so far.
     """
     start = time.perf_counter()
     partitions = Partitions(problem)
     fuser = _Fuser(partitions)
-    for phase in (0, 1):
-        for op in range(len(problem.dataflow)):
-            fuser.visit(op, phase)
-    return partitions.scheme(set(fuser.group), "tvm", time.perf_counter() - start)
+    interrupted = False
+    try:
+        for phase in (0, 1):
+            for op in range(len(problem.dataflow)):
+                fuser.visit(op, phase)
+    except KeyboardInterrupt:
+        interrupted = True
+    return partitions.scheme(fuser.group, "tvm", time.perf_counter() - start, interrupted=interrupted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,12 +22,15 @@ from lfopt.fusion import check
 from lfopt.ir import Cost, FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
+from search.dnnfusion import grow_blocks
+from search.dp import solve_by_types
 from search.exact import solve
 from search.local import improve
 from search.nsga2 import by_crowding, evolve, fronts
 from search.partition import PAIRED, Dice, Partitions
 from search.problem import Problem, Result
 from search.sampling import sample
+from search.tvm import fuse_by_patterns
 from tests.processes import under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
 
@@ -387,3 +391,60 @@ def test_only_nsga2_imports_pymoo_and_nothing_imports_torch() -> None:
         "import search.nsga2; assert 'pymoo' in sys.modules and 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[1], check=False).returncode == 0
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------------------------------------
+
+METHODS: dict[str, Search] = {
+    "random": lambda problem: sample(problem, budget=400, seed=0),
+    "local": lambda problem: improve(problem, budget=400, seed=0),
+    "nsga2": lambda problem: evolve(problem, budget=400, seed=0),
+    "exact": solve,
+    "dp": solve_by_types,
+    "dnnfusion": grow_blocks,
+    "tvm": fuse_by_patterns,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
+def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(method: str, share: float) -> None:
+    problem = problem_for(ladder(4), Hardware(3 * KIB))
+    calls = count()
+
+    def counted(group: int) -> object:
+        next(calls)
+        return problem.evaluate(group)
+
+    whole = METHODS[method](replace(problem, evaluate=counted))
+    assert not whole.interrupted
+    at, again = int(share * next(calls)), count()
+
+    def broken_off(group: int) -> object:
+        if next(again) == at:
+            raise KeyboardInterrupt
+        return problem.evaluate(group)
+
+    found = METHODS[method](replace(problem, evaluate=broken_off))
+    assert found.interrupted
+    assert found.method == method
+    assert found.dram_bytes == assert_legal(problem, found.groups)
+    assert found.lower_bound_bytes <= whole.dram_bytes <= found.dram_bytes or method in ("tvm", "dnnfusion", "random", "local", "nsga2")
+
+
+def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
+    problem = problem_for(ladder(2), Hardware(1 << 30))
+    partitions = Partitions(problem)
+    blocks = [1 << i for i in range(len(problem.dataflow))]
+    blocks[0] = 0b11  # the second operator has not been told yet
+    found = partitions.scheme(blocks, "tvm", 0.0, interrupted=True)
+    assert found.groups[0] == 0b11
+    assert found.dram_bytes == assert_legal(problem, found.groups)
+
+
+def test_exact_says_no_bytes_before_it_has_a_plan() -> None:
+    told: list[int | None] = []
+    solve(problem_for(ladder(), Hardware(3 * KIB)), progress=lambda done, total, best, bound: told.append(best))
+    assert told[0] is None
+    assert all(best is None or best < 1 << 60 for best in told)
+    assert told[-1] is not None or len(told) <= len(ladder().operators)
