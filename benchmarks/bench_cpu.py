@@ -51,7 +51,7 @@ from benchmarks.cpu import (
     say,
     timed,
 )
-from lfopt.app.sizes import parse_size
+from lfopt.app.sizes import size_option
 from lfopt.ir import Graph, LfoptError
 
 PEERS = {"onnxruntime": "ORT", "openvino": "OpenVINO", "tvm": "TVM"}
@@ -71,7 +71,7 @@ def main() -> None:
     rows: list[Row] = []
     for graph in graphs(options):
         try:
-            rows += _network(graph, wanted, options.threads, options.runs, parse_size(options.buffer, "--buffer"))
+            rows += _network(graph, wanted, options.threads, options.runs, size_option(options.buffer, "--buffer"))
         except LfoptError as error:
             say(f"{graph.name}: skipped: {error}")
     for threads in options.threads:

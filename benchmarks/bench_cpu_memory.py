@@ -29,7 +29,7 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu import add_options, compiled, console, feeds, geometric_mean, graphs, planned, say
-from lfopt.app.sizes import parse_size
+from lfopt.app.sizes import size_option
 from lfopt.ir import Graph, LfoptError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,7 +80,7 @@ def main() -> None:
     rows: list[Row] = []
     for graph in graphs(options):
         try:
-            rows.append(_network(graph, options.threads, options.runs, parse_size(options.buffer, "--buffer")))
+            rows.append(_network(graph, options.threads, options.runs, size_option(options.buffer, "--buffer")))
         except LfoptError as error:
             say(f"{graph.name}: skipped: {error}")
     screen = console()

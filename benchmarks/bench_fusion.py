@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu import compiled, feeds, geometric_mean, ours, peer, planned, say, timed
 from lfopt import zoo
-from lfopt.app.sizes import parse_size
+from lfopt.app.sizes import size_option
 from lfopt.frontend import from_model, load
 from lfopt.ir import Graph, Hardware, LfoptError
 from lfopt.ops import Dataflow
@@ -114,7 +114,7 @@ def main() -> None:
             model = model or onnx.load(str(file), load_external_data=read.has_values)
             rows.append(measured(name, model, read, options.rules, options.seconds))
             if options.runs and read.has_values:
-                times[name] = latencies(read, options.rules, options.runs, parse_size(options.buffer, "--buffer"))
+                times[name] = latencies(read, options.rules, options.runs, size_option(options.buffer, "--buffer"))
         except LfoptError as error:
             say(f"{name}: skipped: {error}")
             continue

@@ -42,7 +42,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu import Code, add_options, compiled, console, graphs, planned, say
 from codegen.build import find_compiler
-from lfopt.app.sizes import format_size, parse_size
+from lfopt.app.sizes import format_size, size_option
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, LfoptError
 from lfopt.rewrite import simplify
@@ -106,7 +106,7 @@ def main() -> None:
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind: not installed; accepted: apt-get install -y valgrind")
-    buffer_bytes = parse_size(options.buffer, "--buffer")
+    buffer_bytes = size_option(options.buffer, "--buffer")
     for times in options.caches:
         if buffer_bytes & (buffer_bytes - 1) or times < 1 or times & (times - 1):
             raise SystemExit(f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind simulates")

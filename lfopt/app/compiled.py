@@ -163,6 +163,8 @@ def plan_for_cpu(
     """
     costs = cpu_costs(graph, hardware)
     found = run_search(costs, cpu_problem(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
+    if found.interrupted:
+        raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
     return write_result(graph, costs, found, found.lower_bound_bytes, folder, bands=bands)
 

@@ -7,23 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, Method, Proposal
-from lfopt.app.plans import write_result
+from lfopt.app.plans import MODEL, Draft, make_draft, write_files
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic, up_to
+from lfopt.planning import GroupCosts, Limit, Traffic, up_to
 from lfopt.rewrite import simplify
 from search.partition import Partitions
-from search.problem import Problem, Result
+from search.problem import Problem, Result, unfused
 
 ZOO = "zoo:"
 Model = str | os.PathLike[str] | ModelProto  # an ONNX file, zoo:NAME, or what is in memory
+T = TypeVar("T")
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
 
 
@@ -80,10 +81,10 @@ def run_search(
         if report is not None:
             report(f"{name}: {done:,} plans, best {best:,} B", done / budget)
 
-    def of_operators(done: int, total: int, best: int, bound: int) -> None:
+    def of_operators(done: int, total: int, best: int | None, bound: int) -> None:
         if report is not None:
-            found = f"best {best:,} B, bound {bound:,} B" if bound else f"{done} of {total} operators"
-            report(f"exact: {found}", done / total)
+            found = f"best {best:,} B, bound {bound:,} B" if best is not None else f"{done} of {total} operators"
+            report(f"{method}: {found}", done / total)
 
     # Each search is imported when it is asked for: NSGA-II's library alone takes a second.
     if method == "exact":
@@ -107,7 +108,10 @@ def run_search(
     if propose == "mapping":
         from search.dnnfusion import grow_blocks  # noqa: PLC0415
 
-        options["start"] = (grow_blocks(problem, partitions=partitions).groups,)
+        proposed = grow_blocks(problem, partitions=partitions)
+        if proposed.interrupted:
+            return replace(proposed, method=method, seed=seed)
+        options["start"] = (proposed.groups,)
     if guidance != "none" or screen:
         from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
 
@@ -146,15 +150,27 @@ class Outcome:
 
     graph: Graph
     costs: GroupCosts
-    plan: Plan
+    draft: Draft
     runs: tuple[Run, ...]  # in the order in which they ran
     best: Run  # whose plan is written: that of the fewest bytes, the first of equals
-    folder: Path
     seconds: dict[str, float]  # by stage
+    interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
+
+    @property
+    def plan(self) -> Plan:
+        """Without places and steps."""
+        return self.draft.plan
 
 
-def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
-    """The whole job of a configuration; writes plan.json and simplified.onnx into `folder`."""
+class Written(NamedTuple):
+    """A plan that is on disk."""
+
+    plan: Plan
+    interrupted: bool  # by Ctrl-C, now or earlier
+
+
+def find_plan(config: Config, report: Report | None = None) -> Outcome:
+    """The job of a configuration but for the steps of the plan and the files. Ctrl-C leaves the best plan so far."""
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -163,10 +179,6 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
-    if folder.exists() and not folder.is_dir():
-        raise InvalidConfig(f"--out {folder}: found a file; accepted: a folder")
-    if (folder / "plan.json").is_dir() or (folder / "simplified.onnx").is_dir():
-        raise InvalidConfig(f"--out {folder}: plan.json or simplified.onnx is a folder")
     graph = load_network(config.model, config.input_shapes, config.rules)
     lap("load")
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
@@ -177,29 +189,73 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     plain: tuple[GuidanceName, bool, Proposal] = ("none", False, "none")
     jobs = [(options.method, (options.guidance, options.screen, options.propose)), *((method, plain) for method in options.compare)]
     for method, (guidance, screen, propose) in dict.fromkeys(jobs):
-        result = run_search(
-            costs,
-            problem,
-            method,
-            budget=options.budget,
-            seed=options.seed,
-            time_limit=options.time_limit,
-            lower_bound=bound,
-            report=report,
-            guidance=guidance,
-            screen=screen,
-            propose=propose,
-            profile=options.profile and method == "dnnfusion",
-        )
+        try:
+            result = run_search(
+                costs,
+                problem,
+                method,
+                budget=options.budget,
+                seed=options.seed,
+                time_limit=options.time_limit,
+                lower_bound=bound,
+                report=report,
+                guidance=guidance,
+                screen=screen,
+                propose=propose,
+                profile=options.profile and method == "dnnfusion",
+            )
+        except KeyboardInterrupt:  # before the search began, or after it ended
+            result = unfused(problem, method)
         runs.append(Run(result, guidance))
         if method == "exact":
             bound = result.lower_bound_bytes
-        if result.interrupted:
-            break  # Ctrl-C stops the job, not just one of its methods
         lap(runs[-1].name)
+        if result.interrupted:
+            break
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
-    plan = write_result(graph, costs, best.result, max(bound, best.result.lower_bound_bytes), folder, front, best.guidance, bands)
-    lap("write")
-    return Outcome(graph, costs, plan, tuple(runs), best, folder, seconds)
+    bound = max(bound, best.result.lower_bound_bytes)
+    draft, interrupted = _despite_ctrl_c(
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands), runs[-1].result.interrupted
+    )
+    lap("plan")
+    return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted)
+
+
+def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:
+    """What the action gives, and whether there was a Ctrl-C: the first one starts it anew, a second one ends everything."""
+    try:
+        return action(), interrupted
+    except KeyboardInterrupt:
+        if interrupted:
+            raise
+        return action(), True
+
+
+def check_folder(folder: Path) -> None:
+    """Raises InvalidConfig where plan.json and simplified.onnx cannot be in this folder."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidConfig(f"--out {folder}: found a file; accepted: a folder")
+    if (folder / "plan.json").is_dir() or (folder / MODEL).is_dir():
+        raise InvalidConfig(f"--out {folder}: plan.json or simplified.onnx is a folder")
+
+
+def write_outcome(outcome: Outcome, folder: Path, time_limit: float | None = None) -> Written:
+    """Make the steps of the plan, for so many seconds at most, and write plan.json and simplified.onnx into `folder`. Raises CannotWrite.
+
+    Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
+    """
+    deadline = None if time_limit is None else time.perf_counter() + time_limit
+    limit = Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=not outcome.interrupted)
+    plan = outcome.draft.finished(limit)
+    interrupted = outcome.interrupted or limit.interrupted
+    return Written(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
+
+
+def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
+    """`check_folder`, `find_plan`, then `write_outcome`."""
+    check_folder(folder)
+    outcome = find_plan(config, report)
+    write_outcome(outcome, folder, config.search.time_limit)
+    return outcome

@@ -8,6 +8,8 @@ from fractions import Fraction
 from lfopt.ir import InvalidConfig
 
 UNLIMITED = 1 << 40  # bytes; larger than anything
+NEVER = 1 << 60  # bytes from which on a size stands for: no buffer is large enough
+LEAST_PLAIN = 4096  # bytes that the command line takes without a unit
 AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -49,6 +51,40 @@ def format_age(seconds: float) -> str:
     """
     unit = next((name for name in ("d", "h", "min") if seconds >= AGES[name]), None)
     return f"{seconds // AGES[unit]:,.0f} {unit} ago" if unit else "just now"
+
+
+def size_option(text: str, option: str) -> int:
+    """Bytes of a buffer, as given on the command line: a small number without a unit is more likely KiB than bytes, so it must say which.
+
+    >>> size_option("256B", "--buffer"), size_option("4096", "--buffer")
+    (256, 4096)
+    """
+    size = parse_size(text, option)
+    if size < LEAST_PLAIN and not text.strip()[-1:].isalpha():
+        raise InvalidConfig(
+            f"{option}: found {text}, without a unit: {text.strip()} B or {text.strip()}KiB? accepted: numbers below {LEAST_PLAIN:,} with one"
+        )
+    return size
+
+
+def bytes_text(size: int) -> str:
+    """So many bytes, or what a size that stands for something else means.
+
+    >>> bytes_text(262144), bytes_text(UNLIMITED), bytes_text(1 << 62)
+    ('262,144 B', 'unlimited', 'more than any buffer')
+    """
+    if size == UNLIMITED:
+        return "unlimited"
+    return f"{size:,} B" if size < NEVER else "more than any buffer"
+
+
+def of_buffer(used: int, size: int) -> str:
+    """How much of a buffer is used.
+
+    >>> of_buffer(1000, 262144), of_buffer(1000, UNLIMITED)
+    ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited buffer')
+    """
+    return f"{used:,} B of an unlimited buffer" if size == UNLIMITED else f"{used:,} of {size:,} B of buffer"
 
 
 def format_size(size: int) -> str:

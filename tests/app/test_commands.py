@@ -123,16 +123,18 @@ def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
     def take_interrupts() -> None:  # a job in the background may have inherited that they are ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=take_interrupts) as running:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, preexec_fn=take_interrupts, **pipes) as running:
         time.sleep(6)
         running.send_signal(signal.SIGINT)
         try:
-            output, _ = running.communicate(timeout=60)
+            output, said = running.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             running.kill()
             raise
-    assert running.returncode == 0
+    assert running.returncode == 130
     assert "this plan, local" in output
+    assert "local was interrupted; the best plan so far is written" in said
     assert (tmp_path / "o" / "plan.json").exists()
 
 
@@ -181,6 +183,10 @@ WRONG = {
     "no time to sweep": (("sweep", "zoo:vgg16", "--time-limit", "0"), "--time-limit: found 0"),
     "empty size": (("search", "--model", "zoo:vgg16", "--buffer", ""), "--buffer: found ''"),
     "endless size": (("search", "--config", "effnet_b3.yaml", "--buffer", "9" * 400), "accepted: a size"),
+    "bytes or KiB": (("search", "--model", "zoo:vgg16", "--buffer", "256"), "--buffer: found 256, without a unit: 256 B or 256KiB?"),
+    "bytes or KiB, of a list": (("sweep", "zoo:vgg16", "--buffers", "128,256KiB"), "--buffers: found 128, without a unit: 128 B or 128KiB?"),
+    "bytes or KiB, inspected": (("inspect", "zoo:vgg16", "--buffer", "4095"), "4095 B or 4095KiB?"),
+    "bytes or KiB, explained": (("explain", "zoo:vgg16", "--nodes", "a..b", "--buffer", "8"), "8 B or 8KiB?"),
     "no such chip": (("inspect", "zoo:vgg16", "--hardware", "buffer_128.yaml"), "did you mean buffer_128k.yaml"),
     "no file name": (("zoo", "export", "fsrcnn", "-o", ""), "a file name"),
     "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),

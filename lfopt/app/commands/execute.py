@@ -13,6 +13,7 @@ from lfopt.app.arrays import differences, read_inputs, with_values, write_output
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
+from lfopt.app.sizes import of_buffer
 from lfopt.app.verify import load_planned
 from lfopt.ir import DramBytes, Plan
 from lfopt.ops.reference import reference
@@ -88,7 +89,7 @@ def _print(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) ->
         rows.add_row("by formula, not executed", f"{formula.total:,}", "", style="yellow")
     out.print(rows)
     steps, peak = sum(group.steps for group in done.groups), max((group.peak_bytes for group in done.groups), default=0)
-    out.print(f"{len(plan.groups)} groups, {steps:,} steps; at most {peak:,} of {plan.hardware.buffer_bytes:,} B of buffer in use")
+    out.print(f"{len(plan.groups)} groups, {steps:,} steps; at most {of_buffer(peak, plan.hardware.buffer_bytes)} in use")
     wrong += differences(done.outputs, wanted) if wanted is not None else []
     for line in wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)

@@ -21,7 +21,7 @@ from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shorten, shown, spread
-from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup, Scheme
 from lfopt.ops import Dataflow
@@ -141,7 +141,7 @@ def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | 
     if options["hardware"] is not None:
         given = chip(**options)
     elif options["buffer"] is not None:
-        given = replace(given, buffer_bytes=parse_size(options["buffer"], "--buffer"))
+        given = replace(given, buffer_bytes=size_option(options["buffer"], "--buffer"))
     if options["element_bytes"] is not None:
         given = replace(given, element_bytes=options["element_bytes"])
     # What traffic paper leaves out is counted once, as everything else there.
@@ -211,8 +211,11 @@ def _print_need(found: Explanation) -> None:
     if need.never:
         out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
     elif need.fits:
-        full = _share(need.bytes, need.available)
-        out.print(f"[bold green]fits[/]: {need.bytes:,} of {need.available:,} B in mode {need.mode} ({full}), {-need.over + 1:,} B left")
+        left = f" ({_share(need.bytes, need.available)}), {-need.over + 1:,} B left"
+        there = f"{need.bytes:,} of {need.available:,} B in mode {need.mode}{left}"
+        if need.available == UNLIMITED:
+            there = f"{of_buffer(need.bytes, need.available)}, in mode {need.mode}"
+        out.print(f"[bold green]fits[/]: {there}")
     else:
         out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
     if cost is not None:

@@ -9,8 +9,11 @@ from cyclopts import Parameter
 
 from lfopt.app.config import INSTALLED, find_config, validate
 from lfopt.app.documents import read_yaml
-from lfopt.app.sizes import parse_size
+from lfopt.app.sizes import size_option
 from lfopt.ir import Hardware, InvalidConfig
+
+WITHOUT_STEPS = 3  # exit code: what was asked for is written, but for the steps of some groups
+INTERRUPTED = 130  # exit code: Ctrl-C; what there was until then is written where the command says so
 
 InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume_multiple=False, negative="")]
 
@@ -24,7 +27,7 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
         data = read_yaml(path)
         where = str(path)
     if buffer is not None:
-        data["buffer_bytes"] = parse_size(buffer, "--buffer")
+        data["buffer_bytes"] = size_option(buffer, "--buffer")
     if element_bytes is not None:
         data["element_bytes"] = element_bytes
     return validate(Hardware, data, where)

@@ -17,7 +17,7 @@ from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import note, out, progress_line, shown, spread
-from lfopt.app.sizes import parse_shapes, parse_size
+from lfopt.app.sizes import parse_shapes, size_option
 from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops.reference import reference
 
@@ -94,7 +94,7 @@ def run(
 def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
     if hardware is not None:
         return chip(hardware, buffer, None)
-    return CPU if buffer is None else replace(CPU, buffer_bytes=parse_size(buffer, "--buffer"))
+    return CPU if buffer is None else replace(CPU, buffer_bytes=size_option(buffer, "--buffer"))
 
 
 def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:

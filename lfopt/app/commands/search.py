@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -10,12 +12,12 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, validate
-from lfopt.app.pipeline import ZOO, Outcome, run
+from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown, table
-from lfopt.app.sizes import format_size, parse_shapes, parse_size
-from lfopt.ir import InvalidConfig, Plan, PlannedGroup
+from lfopt.app.sizes import format_size, parse_shapes, size_option
+from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
 
 SHOWN = 5  # groups in each of the two short lists
@@ -43,10 +45,14 @@ def search(
     propose: Proposal | None = None,
     profile: Literal["on", "off"] | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
-) -> None:
+) -> int:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
 
-    Writes plan.json and simplified.onnx, and prints one screen. Options win over the configuration file.
+    Prints one screen, then writes plan.json and simplified.onnx. Options win over the configuration file.
+    Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C ends the command.
+
+    Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the steps of some groups are left out, because
+    the time limit struck or there would be too many; 130: Ctrl-C.
 
     Parameters
     ----------
@@ -57,7 +63,7 @@ def search(
     hardware
         Hardware description (YAML).
     buffer
-        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description.
+        On-chip buffer, e.g. 256KiB, or unlimited; wins over the hardware description. Below 4,096 with a unit: 256B or 256KiB.
     element_bytes
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
@@ -82,7 +88,8 @@ def search(
     budget
         Plans that a method that samples may evaluate.
     time_limit
-        Seconds for each method; then the best plan so far and its bound are taken.
+        Seconds for each method; then the best plan so far and its bound are taken. As many again for the steps of the plan; groups whose steps are
+        not made by then are written without.
     guidance
         Whose explanations say where a method that samples splits groups that do not fit: those of a network (rg, pg, gnne), bytes from the row
         schedule (analytic), links at random (random), or none.
@@ -116,10 +123,33 @@ def search(
     job = replace(job, search=replace(job.search, **picked))
     name = job.model.removeprefix(ZOO) if job.model.startswith(ZOO) else Path(job.model).stem
     folder = Path(job.out) if job.out else Path("runs") / file_name(name)
+    check_folder(folder)
     with progress_line() as report:
-        outcome = run(job, folder, report)
+        outcome = find_plan(job, report)
     note(outcome.graph)
     _print(outcome)
+    clock = time.perf_counter()
+    plan, interrupted = write_outcome(outcome, folder, job.search.time_limit)
+    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
+    out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    out.print(f"[dim]{stages}[/]")
+    _say_what_is_missing(outcome, plan)
+    return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+
+
+def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
+    """Say what an interrupt or a limit cost."""
+    left_out = Counter(group.unexecutable.removeprefix(f"{UNWRITTEN}: ") for group in plan.groups if group.unwritten)
+    for why, count in left_out.items():
+        err.print(f"note: {count} of {len(plan.groups)} groups are written without steps: {why}", style="yellow", soft_wrap=True)
+    if left_out:
+        err.print("note: partition, bytes and proof are all there", style="yellow")
+    if outcome.runs[-1].result.interrupted:
+        last, evaluated = outcome.runs[-1], outcome.runs[-1].result.evaluations
+        found = "nothing found yet: every operator alone" if not evaluated else "the best plan so far is written"
+        err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
+    elif plan.totals.proof != "optimal" and outcome.best.result.method == "exact":
+        err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
 def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer: str | None, element_bytes: int | None) -> Config:
@@ -131,7 +161,7 @@ def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer
     if hardware is not None:
         return replace(job, hardware=chip(hardware, buffer, element_bytes))
     if buffer is not None:
-        job = replace(job, hardware=replace(job.hardware, buffer_bytes=parse_size(buffer, "--buffer")))
+        job = replace(job, hardware=replace(job.hardware, buffer_bytes=size_option(buffer, "--buffer")))
     return job if element_bytes is None else replace(job, hardware=replace(job.hardware, element_bytes=element_bytes))
 
 
@@ -153,11 +183,6 @@ def _print(outcome: Outcome) -> None:
         out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
     out.print()
     out.print(_groups(outcome))
-    stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in outcome.seconds.items())
-    out.print(f"\n[dim]wrote[/] {shown(outcome.folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
-    out.print(f"[dim]{stages}[/]")
-    if plan.totals.proof != "optimal" and outcome.best.result.method == "exact":
-        err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
 def _space(plan: Plan) -> str:

@@ -8,12 +8,12 @@ from typing import Literal
 
 from rich.markup import escape
 
-from lfopt.app.commands.options import InputShapes, chip
+from lfopt.app.commands.options import INTERRUPTED, InputShapes, chip
 from lfopt.app.config import MAX_SECONDS, Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
-from lfopt.app.sizes import format_size, parse_shapes, parse_size
+from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, size_option
 from lfopt.app.staircase import draw
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
@@ -37,8 +37,10 @@ def sweep(
     rules: Rules = "default",
     time_limit: float = 60.0,
     out_dir: Path | None = None,
-) -> None:
+) -> int:
     """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and PNG).
+
+    Ctrl-C ends the search: what was found is printed and written, and the exit code is 130.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ def sweep(
     out_dir
         Folder of the results; runs/NETWORK-sweep if not given.
     """
-    sizes = [parse_size(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
+    sizes = [size_option(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
     if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
         raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
     if not 0 < time_limit < MAX_SECONDS:
@@ -79,18 +81,22 @@ def sweep(
     note(graph)
     costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
-        stairs = _solve_range(costs, sizes, time_limit, report) if ":" in buffers else _solve_each(costs, sizes, time_limit, report)
+        stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
+    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.compulsory_bytes}
+    _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"{s.buffer_bytes},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
     write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
-    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.compulsory_bytes}
     draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
-    _print(stairs, graph.name, ends, folder)
+    out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
+    if interrupted:
+        err.print("note: interrupted: these are the sizes that were done, and what was found until then", style="yellow", soft_wrap=True)
+    return INTERRUPTED if interrupted else 0
 
 
-def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> list[Stair]:
-    """Every step between two sizes; powers of two only, with a note, where the network has too many states for that."""
+def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> tuple[list[Stair], bool]:
+    """Every step between two sizes, and whether Ctrl-C came before the last; powers of two only, with a note, where there are too many states."""
     low, high = sizes
     stairs: list[Stair] = []
     try:
@@ -98,35 +104,41 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
         for stair in staircase(Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, costs.buffer_bytes, low, high, deadline):
             stairs.append(stair)
             report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
+    except KeyboardInterrupt:
+        if not stairs:
+            raise
+        return stairs[::-1], True
     except TooMany:
         err.print("note: too many states for every step; powers of two only", style="yellow")
         doubled = [1 << k for k in range(low.bit_length(), high.bit_length()) if low < 1 << k < high]
         return _solve_each(costs, [low, *doubled, high], time_limit, report)
-    return stairs[::-1]
+    return stairs[::-1], False
 
 
-def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> list[Stair]:
-    """The optimum, or the best plan and a bound, at each of these sizes."""
+def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: Report) -> tuple[list[Stair], bool]:
+    """The optimum, or the best plan and a bound, at each of these sizes, and whether Ctrl-C came before the last was done."""
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))
         result = solve(Problem.of(costs.at(size)), time_limit=time_limit)
         stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
         if result.interrupted:
-            break
-    return stairs
+            return stairs, True
+    return stairs, False
 
 
-def _print(stairs: list[Stair], name: str, ends: dict[str, int], folder: Path) -> None:
+def _print(stairs: list[Stair], name: str, ends: dict[str, int]) -> None:
     listed = stairs if len(stairs) <= 40 else [stairs[round(k * (len(stairs) - 1) / 39)] for k in range(40)]
     rows = table("from buffer of", "bytes", "DRAM bytes", "MiB", "x compulsory", "groups", "")
     for stair in listed:
         proof = "optimal" if stair.dram_bytes == stair.lower_bound_bytes else f"gap {100 * (stair.dram_bytes / stair.lower_bound_bytes - 1):.2f} %"
         ratio = f"{stair.dram_bytes / ends['compulsory']:.3f}"
-        kib = f"{stair.buffer_bytes / 1024:,.1f} KiB"
-        rows.add_row(kib, f"{stair.buffer_bytes:,}", f"{stair.dram_bytes:,}", mib(stair.dram_bytes), ratio, str(stair.groups), proof)
+        endless = stair.buffer_bytes == UNLIMITED
+        kib = "unlimited" if endless else f"{stair.buffer_bytes / 1024:,.1f} KiB"
+        rows.add_row(
+            kib, "" if endless else f"{stair.buffer_bytes:,}", f"{stair.dram_bytes:,}", mib(stair.dram_bytes), ratio, str(stair.groups), proof
+        )
     out.print(rows)
     if len(listed) < len(stairs):
         out.print(f"[dim]{len(listed)} of {len(stairs)} steps shown; all are in staircase.csv[/]")
     out.print(f"{escape(name)}: " + ", ".join(f"{what} {size:,} B" for what, size in ends.items()))
-    out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
