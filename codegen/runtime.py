@@ -52,8 +52,12 @@ class Compiled:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
 
-    def __init__(self, library: Path, name: str, weights: Path) -> None:
-        """Load a shared library whose symbols begin with `name`. The file `weights` is read only if they are not linked in."""
+    def __init__(self, library: Path, name: str, weights: Path, labels: Mapping[str, str] | None = None) -> None:
+        """Load a shared library whose symbols begin with `name`. The file `weights` is read only if they are not linked in.
+
+        `labels`: what callers call inputs and outputs, where it is not their name in the code (see `Graph.labels`).
+        """
+        self._labels: Mapping[str, str] = labels or {}
         self._ffi: Any = cffi.FFI()
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
@@ -79,7 +83,7 @@ class Compiled:
     def _tensor(self, found: Any) -> Tensor:
         name, dtype = (self._ffi.string(text).decode() for text in (found.name, found.dtype))
         shape = tuple(int(found.shape[axis]) for axis in range(found.rank))
-        return Tensor(name, shape, dtype)
+        return Tensor(self._labels.get(name, name), shape, dtype)
 
     def _new_context(self) -> np.ndarray:  # (context_bytes,) uint8, aligned
         memory = np.empty(self.context_bytes + ALIGNMENT, np.uint8)

@@ -100,10 +100,10 @@ def _graph(model: ModelProto) -> Graph:
     if not isinstance(model, ModelProto):
         raise InvalidConfig(f"model: found {type(model).__name__}; accepted: an onnx.ModelProto")
     graph = simplify(from_model(model))
+    taken_as = {graph.label(name): graph.tensors[name].dtype for name in graph.inputs}
     for value in model.graph.input:
         declared = helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type).name
-        if value.name in graph.inputs and graph.tensors[value.name].dtype != declared:
-            taken = graph.tensors[value.name].dtype
+        if (taken := taken_as.get(value.name, declared)) != declared:
             raise Unsupported(f"input {value.name!r}: found {declared}, which lfopt takes as {taken}; accepted: the same type")
     return graph
 

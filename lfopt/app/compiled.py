@@ -93,7 +93,7 @@ def compile_graph(
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name}
 
     def opened(folder: Path, entry: Entry) -> Compiled:
-        return Compiled(folder / entry.facts["library"], entry.facts["name"], folder / WEIGHTS)
+        return Compiled(folder / entry.facts["library"], entry.facts["name"], folder / WEIGHTS, graph.labels)
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, tune, compiler, compiler_version(compiler), machine)

@@ -15,7 +15,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import lfopt
 from codegen.build import find_compiler
+from lfopt.app.backend import Backend
 from lfopt.frontend import from_model, load, to_model
 from lfopt.ir import InvalidGraph, InvalidPlan, LfoptError, ModelReference
 from lfopt.ir.names import LONGEST, distinct, file_name, identifier, is_plain, plain
@@ -205,6 +207,20 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
     again = from_model(to_model(graph))
     assert again.labels == graph.labels
     assert [again.operators, again.inputs, again.outputs] == [graph.operators, graph.inputs, graph.outputs]
+
+
+def test_compiled_networks_take_and_give_the_names_of_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    model = hostile_model(NETWORKS[1])
+    graph, made = from_model(model), lfopt.compile(model, target="c99")
+    assert [tensor.name for tensor in made.inputs] == [value.name for value in model.graph.input]
+    rng = np.random.default_rng(1)
+    values = {name: rng.standard_normal(graph.shape(name)).astype(np.float32) for name in graph.inputs}
+    found = made.run({graph.label(name): value for name, value in values.items()})
+    assert list(found) == [value.name for value in model.graph.output]
+    for got, wanted in zip(found.values(), reference(graph, values).values(), strict=True):
+        assert np.allclose(got, wanted, atol=1e-3)
+    assert len(Backend.prepare(model, target="c99").run(list(values.values()))) == 2
 
 
 class _Tags(HTMLParser):

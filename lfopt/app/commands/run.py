@@ -81,7 +81,7 @@ def run(
     with progress_line() as report:
         made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune, verify=verify)
     ready = time.perf_counter()
-    outputs = made.run(values)
+    outputs = made.run({graph.label(name): value for name, value in values.items()})
     done = time.perf_counter()
     if output is not None:
         write_arrays(output, outputs)
@@ -116,7 +116,7 @@ def _print(made: Compiled, outputs: dict[str, np.ndarray]) -> None:
 
 def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> int:
     with threadpool_limits(1):
-        wrong = differences(outputs, reference(graph, values))
+        wrong = differences(outputs, {graph.label(name): value for name, value in reference(graph, values).items()})
     for line in wrong:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     if not wrong:
