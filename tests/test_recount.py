@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,8 +16,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from lfopt.app.files import sha256, write_plan
 from lfopt.app.verify import search_problems
-from lfopt.frontend import from_model
+from lfopt.frontend import from_model, save
 from lfopt.ir import (
     Box,
     Compute,
@@ -48,7 +50,7 @@ from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
-from simulator.recount import recount
+from simulator.recount import progressions, recount
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
 from tests.strategies import OPSET, random_bands, random_graph, random_hardware, random_reduction
@@ -939,6 +941,34 @@ def test_a_scrambled_schedule_that_a_recount_accepts_can_be_executed(draw: Calla
     assert 5 < accepted < tried / 5
 
 
+def test_a_bound_that_a_better_plan_refutes_is_found_out(lfopt, tmp_path) -> None:
+    """Every operator alone, said to be optimal: the recount of the plan holds, the search does not agree."""
+    graph = random_graph(np.random.default_rng(4), 6)
+    save(graph, tmp_path / "simplified.onnx")
+    plan = planned(graph, Hardware(1 << 16), alone=True)
+    dram, model = plan.totals.dram_bytes, replace(plan.model, sha256=sha256(tmp_path / "simplified.onnx"))
+    lie = replace(plan, model=model, totals=replace(plan.totals, lower_bound_bytes=dram, gap=0.0, proof="optimal"))
+    write_plan(lie, tmp_path / "plan.json")
+    assert "not verified" in lfopt("check", tmp_path).stdout
+    done = lfopt("check", tmp_path, "--prove", check=False)
+    assert done.returncode == 1
+    assert f"wrong totals.lower_bound_bytes: {dram}, and a plan of this space moves" in done.stdout
+
+
+def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, plan = random_plan(3)
+    assert recount(graph, plan).agrees
+    for name, most, said in (("MOST_STEPS", 3, "steps, after"), ("MOST_WRITTEN", 3, "lines of steps, after")):
+        with monkeypatch.context() as less:
+            less.setattr(sys.modules["simulator.recount.plan"], name, most)
+            assert any(said in line for line in recount(graph, plan).discrepancies)
+    for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_READS", "its steps read rows more than")):
+        with monkeypatch.context() as less:
+            less.setattr(progressions, name, 0)
+            less.setattr(progressions.Work.__init__, "__defaults__", (0,))
+            assert any(said in line for line in recount(graph, plan).discrepancies)
+
+
 def test_a_schedule_with_absurd_numbers_is_found_out_without_walking_it() -> None:
     graph, plan = random_plan(3)
     group = next(group for group in plan.groups if group.steps)
@@ -982,6 +1012,9 @@ def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, col
     assert "1 group, 2 operators: every figure holds\n" in done.stdout
     assert re.search(r"1 group recounted from \d+ steps", done.stdout)
     assert max(map(len, done.stdout.splitlines())) <= columns
+    assert re.search(r"lower bound +[\d,]+ +not verified", done.stdout)
+    proven = lfopt("check", "plan", "--prove", columns=columns)
+    assert re.search(r"lower bound +([\d,]+) +verified: \1\n", proven.stdout)
     file = tmp_path / "plan" / "plan.json"
     plan = json.loads(file.read_text())
     (group,) = plan["groups"]

@@ -10,9 +10,13 @@ from typing import get_args
 
 from lfopt.app.config import GuidanceName, Method
 from lfopt.app.files import read_plan, sha256
+from lfopt.app.pipeline import Report, run_search
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from search.problem import Problem
 from simulator.recount import Recount, recount
 
 
@@ -47,6 +51,18 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
         more = f" (one of {len(found.wrong)} claims that do not hold: `lfopt check` lists them)" if found.wrong[1:] else ""
         raise InvalidPlan(one_line(f"{found.file}: the plan is not what it claims: {found.wrong[0]}") + more)
     return found.plan, found.graph
+
+
+def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
+    """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
+    costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=time_limit, lower_bound=0, report=report)
+    bound = plan.totals.lower_bound_bytes
+    if bound > found.dram_bytes:
+        return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)
+    if bound > found.lower_bound_bytes:
+        return f"not verified: at least {found.lower_bound_bytes:,}", ()
+    return f"verified: {found.lower_bound_bytes:,}", ()
 
 
 def search_problems(plan: Plan) -> Iterator[str]:

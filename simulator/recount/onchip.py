@@ -7,6 +7,7 @@ step are looked up at once.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,8 +17,10 @@ import numpy as np
 
 from lfopt.ir import Place
 from simulator.recount.needs import Part
-from simulator.recount.progressions import Ints
+from simulator.recount.progressions import Ints, Work
 from simulator.recount.schedule import Piece
+
+AT_ONCE = 1 << 20  # rows that are looked up
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +68,7 @@ class Ring:
     place: Place
     steps: int  # of the group
     writes: list[Write] = field(default_factory=list[Write])
-    _sorted: dict[frozenset[int], Ints] = field(default_factory=dict[frozenset[int], Ints])
+    _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
     partners: list[Ring] = field(default_factory=list["Ring"])  # places that have bytes in common with this one
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
 
@@ -102,13 +105,21 @@ class Ring:
 
     # -- blocks ------------------------------------------------------------------------------------------------------------------------------
 
-    def keeps(self, write: Write, slots: Ints, written: Ints, read: Ints) -> Ints:
-        """Whether blocks of a constant, written to these slots by these runs of a step, are still here when they are read."""
-        rivals = frozenset(k for k, w in enumerate(self.writes) if w.offset < write.offset + write.size and write.offset < w.offset + w.size)
-        if rivals not in self._sorted:
-            found = [self.writes[k].number % self.place.slots * (self.steps + 1) + self.writes[k].piece.leaf.times for k in rivals]
-            self._sorted[rivals] = np.sort(_joined(found))
-        keys, base = self._sorted[rivals], slots * (self.steps + 1)
+    @cached_property
+    def spans(self) -> dict[tuple[int, int], list[Write]]:
+        """The writes of blocks, by where in a slot they lie: (first byte, first byte behind)."""
+        found: dict[tuple[int, int], list[Write]] = defaultdict(list)
+        for write in self.writes:
+            found[write.offset, write.offset + write.size].append(write)
+        return found
+
+    def keeps(self, span: tuple[int, int], slots: Ints, written: Ints, read: Ints) -> Ints:
+        """Whether blocks of a constant, written to this part of these slots then, are still here when they are read."""
+        if span not in self._sorted:
+            rivals = [w for (first, stop), found in self.spans.items() if first < span[1] and span[0] < stop for w in found]
+            times = [write.number % self.place.slots * (self.steps + 1) + write.piece.leaf.times for write in rivals]
+            self._sorted[span] = np.sort(_joined(times))
+        keys, base = self._sorted[span], slots * (self.steps + 1)
         last = keys[np.searchsorted(keys, base + read) - 1]
         return (last == base + written) & self.undisturbed(written, read)
 
@@ -168,64 +179,96 @@ class Rows:
 
 def close(rings: Sequence[Ring]) -> None:
     """Find which places overlap."""
-    for k, ring in enumerate(rings):
-        for other in rings[:k]:
-            if max(ring.place.address, other.place.address) < min(ring.place.end, other.place.end):
+    reaching: list[Ring] = []  # those that go on behind the address at hand
+    for ring in sorted(rings, key=lambda ring: ring.place.address):
+        reaching = [other for other in reaching if other.place.end > ring.place.address]
+        if ring.place.end > ring.place.address:
+            for other in reaching:
                 ring.partners.append(other)
                 other.partners.append(ring)
+            reaching.append(ring)
 
 
-def missing_row(places: Sequence[Rows], wanted: Wanted) -> tuple[int, int] | None:
-    """(step, row) of the first read of a map that is in none of its places; None if all are served."""
+def missing_row(places: Sequence[Rows], wanted: Wanted, work: Work) -> tuple[int, int] | None:
+    """(step, row) of the first read of a map that is in none of its places; None if all are served. Raises TooMuch."""
     first, stop = wanted.rows
     # Of runs that read the same, with nothing written in between, one is looked at.
     narrow = sorted({axis for rows in places for axis in rows.ring.narrow})
     told_by = [first, stop, *(end for axis in narrow for end in wanted.parts[axis] or ()), *(rows.ring.clock(wanted.times) for rows in places)]
-    runs = np.flatnonzero(_changes(told_by) & (stop > first))
-    counts = stop[runs] - first[runs]
-    run = np.repeat(runs, counts)
-    row = first[run] + np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
-    for rows in places:
-        lacking = ~rows.have(wanted, run, row)
-        run, row = run[lacking], row[lacking]
-    return (int(wanted.times[run[0]]), int(row[0])) if len(run) else None
+    every = np.flatnonzero(_changes(told_by) & (stop > first))
+    read = np.cumsum(stop[every] - first[every])
+    work.spend(int(read[-1]) if len(every) else 0)
+    for runs in np.split(every, np.flatnonzero(np.diff(read // AT_ONCE)) + 1) if len(every) else ():
+        counts = stop[runs] - first[runs]
+        run = np.repeat(runs, counts)
+        row = first[run] + np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
+        for rows in places:
+            lacking = ~rows.have(wanted, run, row)
+            run, row = run[lacking], row[lacking]
+        if len(run):
+            return int(wanted.times[run[0]]), int(row[0])
+    return None
 
 
-def missing_block(loads: Iterable[tuple[Ring, Write]], wanted: Wanted) -> int | None:
-    """The first step that reads a constant that is not on chip, or of which another block is; None if all are served.
+class Blocks:
+    """Everything that is loaded of a constant."""
 
-    A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
-    """
-    writes = list(loads)
-    needs = np.ones(len(wanted.times), bool)
-    for part in wanted.parts:
-        if part is not None:
-            needs &= part[0] < part[1]
-    if not needs.any():
-        return None
-    if not writes:
-        return int(wanted.times[np.argmax(needs)])
-    times = _joined([write.piece.leaf.times for _, write in writes])
-    order = np.argsort(times, kind="stable")
-    times = times[order]
-    source = np.repeat(np.arange(len(writes)), [write.piece.leaf.runs for _, write in writes])[order]
-    slots = _joined([write.number % ring.place.slots for ring, write in writes])[order]
-    last = np.searchsorted(times, wanted.times) - 1  # the block that was loaded last
-    clocks = [ring.clock(wanted.times) for ring in {id(ring): ring for ring, _ in writes}.values()]
-    known = ((axis, part) for axis, part in enumerate(wanted.parts) if part is not None)
-    cut = {axis: part for axis, part in known if not all(write.piece.covers(axis, part) for _, write in writes)}
-    runs = np.flatnonzero(_changes([needs, *(end for part in cut.values() for end in part), *clocks]))
-    last = last[runs]
-    found = (last >= 0) & needs[runs]
-    for axis, part in cut.items():
-        start, stop = (_joined([write.piece.part(axis)[end] for _, write in writes])[order][last] for end in (0, 1))
-        found &= (start <= part[0][runs]) & (part[1][runs] <= stop)
-    for k, (ring, write) in enumerate(writes):
-        here = np.flatnonzero(found & (source[last] == k))
-        if write.size:
-            found[here] &= ring.keeps(write, slots[last[here]], times[last[here]], wanted.times[runs[here]])
-    found |= ~needs[runs]
-    return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
+    def __init__(self, loads: Sequence[tuple[Ring, Write]]) -> None:
+        self.rings = list({id(ring): ring for ring, _ in loads}.values())
+        self.pieces = [write.piece for _, write in loads]
+        times = _joined([piece.leaf.times for piece in self.pieces])
+        self._order = np.argsort(times, kind="stable")
+        self.times = times[self._order]  # when anything is loaded, in order
+        self.slots = _joined([write.number % ring.place.slots for ring, write in loads])[self._order]
+        spans = {(id(ring), write.offset, write.offset + write.size): ring for ring, write in loads}
+        self.spans = [(ring, (first, stop)) for (_, first, stop), ring in spans.items()]
+        known = {key: k for k, key in enumerate(spans)}
+        kinds = [known[id(ring), write.offset, write.offset + write.size] for ring, write in loads]
+        self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]  # where it goes: index into `spans`
+        self._parts: dict[int, Part] = {}
+
+    def part(self, axis: int) -> Part:
+        """Along one axis, where each load begins and ends."""
+        if axis not in self._parts:
+            first, stop = (_joined([piece.part(axis)[end] for piece in self.pieces])[self._order] for end in (0, 1))
+            self._parts[axis] = first, stop
+        return self._parts[axis]
+
+    @cached_property
+    def whole(self) -> tuple[int, ...]:
+        """Along every axis, up to where all loads hold everything; 0: not all begin at the start."""
+        axes = range(len(self.pieces[0].extents))
+        return tuple(int(self.part(axis)[1].min()) if not self.part(axis)[0].any() else 0 for axis in axes)
+
+    def missing(self, wanted: Wanted) -> int | None:
+        """The first step that reads the constant when it is not on chip, or another block of it is; None if all are served.
+
+        A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
+        """
+        needs = np.ones(len(wanted.times), bool)
+        for part in wanted.parts:
+            if part is not None:
+                needs &= part[0] < part[1]
+        if not needs.any():
+            return None
+        if not self.pieces:
+            return int(wanted.times[np.argmax(needs)])
+        last = np.searchsorted(self.times, wanted.times) - 1  # the block that was loaded last
+        clocks = [ring.clock(wanted.times) for ring in self.rings]
+        cut = {axis: part for axis, part in enumerate(wanted.parts) if part is not None and self.whole[axis] < part[1].max()}
+        runs = np.flatnonzero(_changes([needs, *(end for part in cut.values() for end in part), *clocks]))
+        last = last[runs]
+        found = (last >= 0) & needs[runs]
+        for axis, part in cut.items():
+            start, stop = self.part(axis)
+            found &= (start[last] <= part[0][runs]) & (part[1][runs] <= stop[last])
+        for kind in np.unique(self.kinds[last[found]]):
+            ring, span = self.spans[kind]
+            here = np.flatnonzero(found & (self.kinds[last] == kind))
+            if span[1] > span[0]:
+                found[here] &= ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
+        found |= ~needs[runs]
+        return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
 
 
 def _joined(arrays: Sequence[Ints]) -> Ints:

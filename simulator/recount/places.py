@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis
 from simulator.recount.needs import Result, constant_rules, operand_rules
-from simulator.recount.onchip import Ring, Rows, Wanted, Write, close, missing_block, missing_row
+from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
 from simulator.recount.traffic import moved
@@ -153,14 +153,15 @@ class _Reads:
     def __init__(self, schedule: Schedule, rings: Sequence[Ring], tenants: Sequence[set[Tenant]]) -> None:
         self.schedule, self.net, self.rings = schedule, schedule.net, rings
         self.holding: dict[Tenant, list[Rows]] = defaultdict(list)
-        self.blocks: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
+        loads: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
         for ring, found in zip(rings, tenants, strict=True):
             if ring.place.purpose == "weight":
                 for write in ring.writes:
-                    self.blocks[write.piece.tensor].append((ring, write))
+                    loads[write.piece.tensor].append((ring, write))
             else:
                 (tenant,) = found
                 self.holding[tenant].append(Rows(ring))
+        self.blocks = {name: Blocks(loads.get(name, ())) for name in schedule.constants}
 
     def problems(self) -> Iterator[str]:
         """The first read of every step that is not served."""
@@ -194,14 +195,14 @@ class _Reads:
         for constant in self.net.constants[op]:
             if constant.index in inputs and not constant.gathered:
                 parts = tuple(rule and rule(result) for rule in constant_rules(call, constant.index))
-                step = missing_block(self.blocks[constant.name], Wanted(leaf.times, parts, None))
+                step = self.blocks[constant.name].missing(Wanted(leaf.times, parts, None))
                 if step is not None:
                     yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
 
     def _rows(self, leaf: Leaf, tenant: Tenant, wanted: Wanted, place: int | None = None) -> Iterator[str]:
         """Rows of a map or of sums, in any of its places or in one."""
         places = [rows for rows in self.holding[tenant] if place is None or rows.ring is self.rings[place]]
-        found = missing_row(places, wanted)
+        found = missing_row(places, wanted, self.schedule.work)
         if found is not None:
             what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
             yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"

@@ -23,7 +23,8 @@ from simulator.recount.groups import (
 )
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
-from simulator.recount.schedule import MOST_STEPS, Schedule
+from simulator.recount.progressions import TooMuch, Work
+from simulator.recount.schedule import MOST_STEPS, MOST_WRITTEN, Schedule
 from simulator.recount.traffic import byte_problems, traffic_problems
 
 MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
@@ -63,6 +64,8 @@ class _Recounting:
         self.net, self.plan, self.hardware = net, plan, plan.hardware
         self.found: list[str] = []
         self.steps = 0
+        self.work = Work()
+        self.written = 0  # steps of groups as they are written
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
         self.left_out = {  # operators that traffic paper leaves out
@@ -157,17 +160,20 @@ class _Recounting:
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
     def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
-        schedule = Schedule(self.net, self.hardware, group, members)
-        if self.steps + schedule.steps > MOST_STEPS:
-            self._say(group, f"{schedule.steps:,} steps, after {self.steps:,} of other groups; a recount walks {MOST_STEPS:,}")
-            return
+        schedule = Schedule(self.net, self.hardware, group, members, self.work)
+        counts = ((schedule.steps, self.steps, MOST_STEPS, "steps"), (len(schedule.leaves), self.written, MOST_WRITTEN, "lines of steps"))
+        for number, before, most, what in counts:
+            if before + number > most:
+                self._say(group, f"{number:,} {what}, after {before:,} of other groups; a recount walks {most:,}")
+                return
         self.steps += schedule.steps
-        found = [*schedule.senseless()]
-        if not found:
-            found += byte_problems(schedule)
-            found += (*traffic_problems(schedule, made), *place_problems(schedule))
-        for what in found:
-            self._say(group, what)
+        self.written += len(schedule.leaves)
+        try:
+            found = [*schedule.senseless()] or [*byte_problems(schedule), *traffic_problems(schedule, made)]
+            for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
+                self._say(group, what)
+        except TooMuch as error:
+            self._say(group, str(error))
 
     def _mode(self, group: PlannedGroup, members: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it."""

@@ -14,6 +14,25 @@ import numpy as np
 from lfopt.ir import Loop, Node, Step
 
 Ints = np.ndarray  # int64
+MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
+MOST_READS = 1 << 26  # rows that are looked up in a plan
+
+
+class TooMuch(Exception):
+    """A schedule that no recount follows in reasonable time and memory; the message says why."""
+
+
+class Work:
+    """Rows that may still be looked up in a plan."""
+
+    def __init__(self, reads: int = MOST_READS) -> None:
+        self.left = reads
+
+    def spend(self, reads: int) -> None:
+        """Raises TooMuch."""
+        self.left -= reads
+        if self.left < 0:
+            raise TooMuch(f"its steps read rows more than {MOST_READS:,} times that a recount looks up")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +123,8 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
 
     >>> times_covered((8,), [Boxes(np.array([[0], [3]]), (4,), 1)])
     array([1, 2, 1, 0])
+
+    Raises TooMuch.
     """
     if 0 in shape:
         return np.zeros(shape, np.int64)
@@ -111,6 +132,8 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     cuts = [_cuts(axis, extent, boxes) for axis, extent in enumerate(shape)]
     axes = [axis for axis, cut in enumerate(cuts) if len(cut) > 2]  # along the others every box is whole
     sizes = tuple(len(cuts[axis]) for axis in axes)
+    if prod(sizes) > MOST_CELLS:
+        raise TooMuch(f"boxes cut a tensor of shape {list(shape)} into {prod(sizes):,} parts; a recount takes {MOST_CELLS:,}")
     change = np.zeros(prod(sizes), np.int64)  # at every corner of a box; its sums are the counts
     for starts, extents, weight in boxes:
         ends = [(np.searchsorted(cuts[a], starts[:, a]), np.searchsorted(cuts[a], starts[:, a] + extents[a])) for a in axes]

@@ -12,9 +12,10 @@ import numpy as np
 from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis
 from simulator.recount.needs import Part, Result, folded
 from simulator.recount.network import Network, Read
-from simulator.recount.progressions import Boxes, Ints, Leaf, leaves
+from simulator.recount.progressions import Boxes, Ints, Leaf, Work, leaves
 
-MOST_STEPS = 1 << 24  # of a group: more are not walked
+MOST_STEPS = 1 << 22  # of a plan: more are not walked
+MOST_WRITTEN = 1 << 16  # of them, as they are written, loops not unrolled
 LARGEST = 1 << 38  # number in a step
 
 
@@ -100,8 +101,8 @@ class Computation:
 class Schedule:
     """The steps of one group, and what the network says of its operators."""
 
-    def __init__(self, net: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str]) -> None:
-        self.net, self.hardware, self.group, self.members = net, hardware, group, members
+    def __init__(self, net: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: Work) -> None:
+        self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
         self.made = {name for op in members for name in net.makes[op]}
         self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}

@@ -58,15 +58,15 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
 def _parameters(schedule: Schedule) -> Iterator[str]:
     """Every operator that has parameters loads them, whole and once, before anything is computed; together they fit their store."""
     loads: Counter[str] = Counter()
+    others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
+    head = next(others, schedule.steps)  # where something else begins
     for step, piece in schedule.transfers:
         if step.kind == "parameter":
             loads[step.tensor] += piece.leaf.runs
             size = parameter_bytes(schedule.net, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
                 yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
-            if any(
-                leaf.first < piece.leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter")
-            ):
+            if head < piece.leaf.first:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
     for op in schedule.members:
         wanted = int(parameter_bytes(schedule.net, op, schedule.hardware) > 0)

@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
-from lfopt.app.screen import out, shown, table
-from lfopt.app.verify import Verified, verify
+from cyclopts import Parameter
+
+from lfopt.app.config import MAX_SECONDS
+from lfopt.app.screen import out, progress_line, shown, table
+from lfopt.app.verify import Verified, proven_again, verify
+from lfopt.ir import InvalidConfig
 
 SHOWN = 20  # discrepancies printed
 
 
-def check(plan: Path) -> int:
+def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
     """Recount everything that a plan claims, from simplified.onnx beside it and the plan's own steps.
 
-    The recount shares nothing with the planner but the graph and the operator table. Exit code 0: every figure holds; 1: something does not.
+    The recount shares nothing with the planner but the graph and the operator table. A lower bound cannot be recounted; --prove runs the exact search
+    again, and compares. Exit code 0: every figure holds; 1: something does not.
 
     Parameters
     ----------
     plan
         plan.json, or the folder it is in.
+    prove
+        Verify the lower bound too, by the exact search.
+    time_limit
+        Seconds that it may take.
     """
+    if time_limit is not None and not 0 < time_limit < MAX_SECONDS:
+        raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
     found = verify(plan)
-    _print(found)
+    bound = "not verified"
+    if prove and not found.wrong:  # what else is wrong comes first
+        with progress_line() as report:
+            bound, wrong = proven_again(found.plan, found.graph, time_limit, report)
+        found = replace(found, wrong=wrong)
+    _print(found, bound)
     return 1 if found.wrong else 0
 
 
-def _print(verified: Verified) -> None:
+def _print(verified: Verified, bound: str) -> None:
     claimed, counted, found = verified.plan, verified.recount, verified.wrong
     rows = table("", "plan says", "recounted")
     for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
         rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
+    rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", bound)
     out.print(rows)
     for line in found[:SHOWN]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
