@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -17,9 +18,9 @@ from lfopt.app import pipeline
 from lfopt.app.commands.search import search
 from lfopt.app.commands.sweep import sweep
 from lfopt.app.config import Config, SearchConfig
-from lfopt.app.files import load_planned
 from lfopt.app.pipeline import Outcome, find_plan, write_outcome
 from lfopt.app.sizes import bytes_text, format_size, size_option
+from lfopt.app.verify import load_planned
 from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, Scheme, step_count
 from lfopt.planning import GroupCosts, Limit
 from search.problem import Problem, Result, unfused
@@ -194,15 +195,14 @@ def test_ctrl_c_while_steps_are_made_leaves_them_out_and_a_second_one_writes_not
 @pytest.mark.parametrize("before", [False, True])
 def test_ctrl_c_while_files_are_written(tmp_path, monkeypatch, before: bool) -> None:
     """The first one writes them anew; one after an interrupted search ends at once. Either way no half of a file is left."""
-    times, write = count(), Path.write_bytes
+    times, fsync = count(), os.fsync
 
-    def broken_off(path: Path, data: bytes) -> int:
-        done = write(path, data[:10])
-        if next(times) == 1:
+    def broken_off(file: int) -> None:
+        if next(times) == 0:  # plan.json is aside, and has no name yet
             raise KeyboardInterrupt
-        return write(path, data) if done else 0
+        fsync(file)
 
-    monkeypatch.setattr(Path, "write_bytes", broken_off)
+    monkeypatch.setattr("lfopt.app.files.os.fsync", broken_off)
     outcome = replace(outcome_of(), interrupted=before)
     if before:
         with pytest.raises(KeyboardInterrupt):

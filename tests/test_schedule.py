@@ -35,13 +35,12 @@ NAMES = [
     "a:b",
     "-",
     "a b",
-    'say "hi"',
-    "loop 3 {",
-    "}",
-    "back\\slash",
-    "zeile\nzwei",
-    "名前",
-    "x[0:1]",
+    "say%22hi%22",
+    "loop 3",
+    "by 1",
+    "back%5Cslash",
+    "zeile%0Azwei",
+    "~#;@",
     "",
 ]
 KINDS = ["input", "output", "weight", "parameter", "spill"]
@@ -209,6 +208,9 @@ GOOD = [
     "store y[0:1, 0:4] output 1x8 <- 1.0",
 ]
 HOSTILE = {
+    "a name that is not plain": ['load "a*/b"[0:1] input 1x8 -> 0.0'],
+    "a name of other letters": ["load 名前[0:1] input 1x8 -> 0.0"],
+    "a name with a line break": ['load "a\\nb"[0:1] input 1x8 -> 0.0'],
     "an open loop": GOOD[:3],
     "a brace too many": [*GOOD, "}"],
     "no loop": ["loop {", "}"],
@@ -287,15 +289,15 @@ def test_plans_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert all(modes[mode] > 5 for mode in ("lbdf", "brr", "resident", "tiled"))
 
 
-@pytest.mark.parametrize("name", ["efficientnet_b0", pytest.param("efficientnet_b3", marks=pytest.mark.slow)])
-def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str) -> None:
-    """Folded, a schedule of a hundred thousand steps is a file of two thousand lines."""
+@pytest.mark.parametrize(("name", "times"), [("efficientnet_b0", 20), pytest.param("efficientnet_b3", 8, marks=pytest.mark.slow)])
+def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int) -> None:
+    """Folded, a schedule of tens of thousands of steps is a file of two thousand lines."""
     costs = GroupCosts(Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False)), Hardware(256 * 1024))
     plan = planned(costs, solve(Problem.of(costs)).groups)
     lines = sum(1 for group in plan.groups for _ in listing(group.steps))
     run = sum(step_count(group.steps) for group in plan.groups)
     print(f"\n{name}: {len(plan.groups)} groups, {run:,} steps in {lines:,} lines")
-    assert lines * 20 < run
+    assert lines * times < run
     assert lines < 30 * len(plan.groups)
 
 

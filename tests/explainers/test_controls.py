@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from benchmarks.bench_rectify import best_bytes, within
+from benchmarks.bench_rectify import best_bytes
 from explainers import controls
 from explainers.controls import analytic, brute, by_need, random_links
 from explainers.cuts import GroupCuts
@@ -16,6 +16,7 @@ from explainers.split import Splitter
 from lfopt.fusion import connected
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.problem import Problem
@@ -139,7 +140,7 @@ def test_brute_force_on_a_group_finds_what_the_exact_search_finds_on_the_group_a
         if costs.price(mask) is None:
             tried += 1
             assert -brute(costs)(mask).max() == best_bytes(costs, mask)
-        part = within(flow, mask)
+        part = Dataflow.of(excerpt(flow, mask))
         assert costs_of(part).buffer_bytes(part.everything) == costs.buffer_bytes(mask)
         assert costs_of(part).dram(part.everything) == costs.dram(mask)
     assert tried > 10
