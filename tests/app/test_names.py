@@ -18,12 +18,14 @@ from onnx import TensorProto, helper, numpy_helper
 import lfopt
 from codegen.build import find_compiler
 from lfopt.app.backend import Backend
+from lfopt.app.streams import read_stream
 from lfopt.frontend import from_model, load, to_model
 from lfopt.ir import InvalidGraph, InvalidPlan, LfoptError, ModelReference
 from lfopt.ir.names import LONGEST, distinct, file_name, identifier, is_plain, plain
 from lfopt.ops.reference import reference
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 RUNS = '__attribute__((constructor)) static void ran(void) { *(int *)0 = fopen("RAN", "w") == 0; }'
 BREAKERS = (
     "*/", "*\\\n/", "*\\\r\n/", "*\\ \n/", "*??/\n/", "*\\\n\\\n/", "\n", "\r", "\r\n", "\\", "\\\n", "??/\n", "\v\f", "\0", '"', "'", '\\"',
@@ -261,6 +263,26 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
         found.append(reader.found)
     assert found[0] == found[1]
     assert (tmp_path / "sweep" / "staircase.svg").read_text().count("<script") == 0
+
+
+def test_no_name_leaves_its_place_in_a_command_stream(here, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    onnx.save(hostile_model(NETWORKS[2]), tmp_path / "m.onnx")
+    chip = ROOT / "configs" / "hardware" / "accelerator_256k.yaml"
+    for arguments in (
+        ("quantize", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx"),
+        ("search", "--model", tmp_path / "q.onnx", "--hardware", chip, "--scheme", "auto", "--out", tmp_path / "plan"),
+        ("codegen", tmp_path / "plan", "--target", "accel", "--out", tmp_path / "stream"),
+    ):
+        done = here(*arguments)
+        assert done.returncode == 0, done.stderr
+    stream, _, graph = read_stream(tmp_path / "stream")
+    assert [stored.name for stored in stream.inputs] == list(graph.inputs)
+    for name in ("program.lst", "stream.json", "plan.json"):
+        text = (tmp_path / "stream" / name).read_text()
+        assert all(c.isprintable() or c == "\n" for c in text)
+        assert text.isascii()
+    assert "RAN" not in (tmp_path / "stream" / "program.lst").read_text()
 
 
 def test_a_name_in_a_plan_is_no_code_either(planned, here) -> None:
