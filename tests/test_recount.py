@@ -962,6 +962,12 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
         with monkeypatch.context() as less:
             less.setattr(sys.modules["simulator.recount.plan"], name, most)
             assert any(said in line for line in recount(graph, plan).discrepancies)
+    (k, group), *_ = ((k, group) for k, group in enumerate(plan.groups) if group.places)
+    crowd = replace(group, places=group.places * 1000)
+    changed = replace(plan, groups=(*plan.groups[:k], crowd, *plan.groups[k + 1 :]), memory=plan.memory * 1000)
+    found = recount(graph, changed).discrepancies
+    assert any("places, for" in line for line in found)
+    assert any("entries, for" in line for line in found)
     for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_READS", "its steps read rows more than")):
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)

@@ -301,6 +301,14 @@ def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int
     assert lines < 30 * len(plan.groups)
 
 
+def test_a_plan_of_too_many_lines_is_refused_before_they_are_read(tmp_path, monkeypatch) -> None:
+    costs = GroupCosts(Dataflow.of(random_graph(np.random.default_rng(0), 4)), Hardware(1 << 16))
+    write_plan(planned(costs, solve(Problem.of(costs)).groups), tmp_path / "plan.json")
+    monkeypatch.setattr("lfopt.app.files.MOST_LINES", 2)
+    with pytest.raises(InvalidPlan, match=r"plan.json: found \d+ lines of steps; accepted: up to 2$"):
+        read_plan(tmp_path)
+
+
 def test_folding_what_repeats_to_the_end_compares_each_block_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the longest period: a loop that reaches the end leaves nothing for a longer one to spare."""
     asked = count()

@@ -18,6 +18,8 @@ from lfopt.ir import SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
 
+MOST_LINES = 1 << 18  # of steps in a plan.json: nothing checks one that has more
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -113,6 +115,8 @@ def read_plan(path: Path) -> Plan:
         raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}")
     del data["schema"]
     groups = data.get("groups")
+    if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:
+        raise InvalidPlan(one_line(f"{path}: found {lines:,} lines of steps; accepted: up to {MOST_LINES:,}"))
     schedules = [_pop_steps(group, f"{path}: groups.{k}") for k, group in enumerate(groups)] if isinstance(groups, list) else []
     try:
         plan = validate(Plan, data, str(path))
@@ -121,6 +125,11 @@ def read_plan(path: Path) -> Plan:
     except InvalidPlan as error:
         raise InvalidPlan(one_line(f"{path}: {error}")) from None
     return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
+
+
+def _line_count(group: Any) -> int:
+    lines = group.get("steps") if isinstance(group, dict) else None
+    return len(lines) if isinstance(lines, list) else 0
 
 
 def _pop_steps(group: Any, where: str) -> tuple[Node, ...]:

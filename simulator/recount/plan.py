@@ -136,6 +136,10 @@ class _Recounting:
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup, members: list[str]) -> None:
+        tensors = {name for op in members for name in (*self.net.operators[op].inputs, *self.net.makes[op])}
+        if len(group.places) > (most := 2 * len(tensors) + len(members)):  # views and partial sums have places of their own
+            self._say(group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}")
+            return
         once = moved_once(self.net, members, self.hardware)
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
@@ -258,6 +262,9 @@ class _Recounting:
         wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:
             wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
+        if len(self.plan.memory) > 2 * len(wanted):
+            yield f"memory: {len(self.plan.memory):,} entries, for {len(wanted):,} tensors"
+            return
         for name in sorted(claimed.keys() | wanted.keys()):
             entry = claimed.get(name)
             if name not in wanted:
