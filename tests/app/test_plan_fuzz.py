@@ -53,6 +53,7 @@ def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3000)
 @pytest.mark.parametrize("name", ZOO)
 def test_a_changed_plan_of_a_real_network_is_refused_or_right(name: str, tmp_path: Path) -> None:
     shape, kib = ZOO[name]
