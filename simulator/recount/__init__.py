@@ -17,8 +17,9 @@ What is recounted exactly, and what is only bounded:
 * of groups with steps, only bounded: that no place (but in lbdf groups) has more slots than it needs; that no other tiling or number of bands moves
   fewer bytes; band rows of mode brr where the steps allow several; parts of rows that operators read whose axes `needs` does not know.
 * groups without steps: opaque and excluded operators exactly; tiled groups of traffic `once` and `paper` exactly but for the buffer, which is
-  bounded. Bytes of others are bounded from below by every tensor once, and reported as not recounted; so are groups of more steps than can be walked.
-* DRAM map: names, roles and sizes exactly; that nothing overlaps.
+  bounded. Bytes of others are bounded from below by every tensor once, and reported as not recounted. Groups of more steps than can be walked are
+  refused by name.
+* DRAM map: names, roles, sizes and alignment exactly; that nothing overlaps while both are needed.
 * baselines, totals, gap: exactly. That the lower bound is *proven* cannot be recounted; that it lies between the compulsory bytes and the plan's is
   checked.
 """
