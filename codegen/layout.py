@@ -4,8 +4,9 @@ Within a row the other axes come in order, or, where convolutions work on a map,
 Only where a graph's inputs and outputs cross the border are elements moved into ONNX's order and out of it.
 
 DNNFusion (PLDI'21) gives each fused block the layout that its dominant operator wants, and converts maps between blocks. Here the dominant operator
-of a map is whichever of ON_PIXELS works on it, or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
-choice spreads along elementwise operators and KEEPING through the whole graph, not just a block, so that nothing is left to convert between groups.
+of a map is whichever works on [n, c, ...], or, where none does, products, softmax and normalisations, which want the last axis innermost. Its
+choice spreads along elementwise operators, and those that cut or join maps, through the whole graph, not just a block,
+so that nothing is left to convert between groups.
 Operators that only move elements follow: see `codegen.within`.
 """
 
@@ -20,8 +21,9 @@ from typing import NamedTuple
 
 from codegen.source import Unsupported
 from lfopt.ir import Tensor, row_axis
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import Dataflow, Family, Mapping, bits
 from lfopt.ops.parameters import permutation, reduced_axes
+from lfopt.ops.traits import Arithmetic
 
 PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
 CTYPES = {
@@ -30,12 +32,7 @@ CTYPES = {
 }  # fmt: skip
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
-ON_PIXELS = frozenset(
-    """Conv ConvTranspose AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool Resize DepthToSpace SpaceToDepth BatchNormalization
-    InstanceNormalization GroupNormalization LRN""".split()
-)
-REDUCING = frozenset("ReduceMean ReduceSum ReduceMax ReduceMin".split())
-KEEPING = frozenset("Concat Split Slice Pad".split())  # beside the elementwise operators: results had better lie as operands do
+OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)  # reductions that have kernels on channels: the loops of others read any order
 
 
 class Image(NamedTuple):
@@ -300,12 +297,11 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout
     for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
         near = [o.map for o in operands if call.shape(o.input) == flow.maps[o.map].shape] + list(results)
         near = [m for m in near if len(flow.maps[m].shape) == 4]
-        kind = call.operator.kind
-        folds = kind in REDUCING and len(call.shape(0)) == 4 and reduced_axes(call) == {2, 3}
-        joins = kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
-        if kind in ON_PIXELS or folds or joins:
+        folds = spec.family is Family.REDUCTION and spec.integers in OVER_CHANNELS and len(call.shape(0)) == 4 and reduced_axes(call) == {2, 3}
+        joins = call.operator.kind == "Concat" and call.attribute("axis", 0) % len(call.result) == 1
+        if spec.channel_axis == 1 or folds or joins:
             pixels.update(near)
-        if kind in KEEPING or spec.elementwise:
+        if spec.elementwise or (spec.family is Family.MOVE and spec.mapping is Mapping.ONE_TO_ONE):  # results had better lie as operands do
             for m in near[1:]:
                 same[first(m)] = first(near[0])
     last = {first(m) for m in pixels}

@@ -16,10 +16,9 @@ from codegen.layout import Layout
 from codegen.source import Unsupported
 from codegen.units import Made
 from lfopt.ir import Tensor, row_axis
-from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops import Call, Dataflow, Family, bits
 from lfopt.ops.parameters import permutation, slice_steps, split_sizes
 
-MOVING = frozenset("Concat DepthToSpace Expand Gather Pad Slice SpaceToDepth Split Tile Transpose".split())  # that copy in any case, from anywhere
 Runs = Sequence[Sequence[Made]]
 
 
@@ -214,7 +213,7 @@ def _read(flow: Dataflow, m: int, layout: Layout) -> bool:
         for seen in (layout.seen(_required(call, operand.input)) for operand in maps if operand.map == m):
             if seen is None or not (call.result_tensors[0].quantization is layout.tensor.quantization is None):
                 return False
-            anyhow = kind in MOVING or (kind == "MatMul" and len(maps) == 2) or (elementwise and len(maps) == 1)
+            anyhow = flow.specs[i].family is Family.MOVE or (kind == "MatMul" and len(maps) == 2) or (elementwise and len(maps) == 1)
             if (elementwise and seen.shape != call.result) or not (anyhow or ((elementwise or kind in HEADS) and even(seen))):
                 return False
     return True

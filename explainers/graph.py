@@ -19,8 +19,7 @@ from math import log2, prod
 import numpy as np
 
 from lfopt.ir import Hardware, row_axis
-from lfopt.ops import Dataflow, bits
-from lfopt.ops.table import Mapping, Tiling
+from lfopt.ops import Dataflow, Family, Mapping, Tiling, bits
 
 KINDS = (  # types that move data alike are one: exports of one network differ in them
     "contraction", "depthwise", "transposed", "product", "pool", "reduction", "normalisation", "unary", "binary", "concat", "split", "pad", "resize",
@@ -66,13 +65,11 @@ class Batch:
         return cls(features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts)
 
 
-_KIND_OF = {
-    "Conv": "contraction", "Gemm": "contraction", "MatMul": "contraction", "ConvTranspose": "transposed", "MaxPool": "pool", "AveragePool": "pool",
-    "LpPool": "pool", "Softmax": "normalisation", "LogSoftmax": "normalisation", "Hardmax": "normalisation", "LayerNormalization": "normalisation",
-    "RMSNormalization": "normalisation", "LpNormalization": "normalisation", "InstanceNormalization": "normalisation",
-    "GroupNormalization": "normalisation", "MeanVarianceNormalization": "normalisation", "LRN": "normalisation", "Concat": "concat", "Split": "split",
-    "Slice": "split", "Pad": "pad", "Resize": "resize", "Gather": "gather",
+_OF_FAMILY = {
+    Family.CONVOLUTION: "contraction", Family.PRODUCT: "contraction", Family.POOL: "pool", Family.NORMALISATION: "normalisation",
+    Family.INTERPOLATION: "resize",
 }  # fmt: skip
+_OF_MOVE = {"Concat": "concat", "Split": "split", "Slice": "split", "Pad": "pad", "Gather": "gather"}
 
 
 def kind(flow: Dataflow, i: int) -> str:
@@ -80,13 +77,15 @@ def kind(flow: Dataflow, i: int) -> str:
     row, operands = flow.specs[i], flow.operands[i]
     if row.elementwise:
         return "binary" if len({o.map for o in operands}) > 1 else "unary"
-    if row.kind in ("MatMul", "Gemm") and len(operands) > 1:
+    if row.family is Family.PRODUCT and len(operands) > 1:
         return "product"
-    if row.kind == "Conv" and flow.calls[i].attribute("group", 1) > 1:
+    if row.family is Family.CONVOLUTION and row.transposed:
+        return "transposed"
+    if row.family is Family.CONVOLUTION and flow.calls[i].attribute("group", 1) > 1:
         return "depthwise"
     if row.tiling is Tiling.FOLD:
         return "reduction"
-    return "shuffle" if row.mapping is Mapping.SHUFFLE else _KIND_OF.get(row.kind, "other")
+    return "shuffle" if row.mapping is Mapping.SHUFFLE else _OF_FAMILY.get(row.family) or _OF_MOVE.get(row.kind, "other")
 
 
 class Groups:

@@ -34,9 +34,9 @@ from lfopt.ir import (
     unfold,
     whole,
 )
-from lfopt.ops import Call, Dataflow, keeps_rows
+from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
-from lfopt.ops.footprint import CONTRACTIONS, footprints
+from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
@@ -336,7 +336,7 @@ class Machine:
             if (call.operator.name, name) not in self.weights:
                 return Part(self._constant(name), whole(call.shape(index)))
             box = footprints(call, index, boxes, inputs=inputs)
-            if box_elements(box) == 0 and call.operator.kind not in CONTRACTIONS:  # of a Concat: the part that comes from elsewhere
+            if box_elements(box) == 0 and row_of(call).tiling is not Tiling.CONTRACT:  # of a Concat: the part that comes from elsewhere
                 return Part(np.empty(box_shape(box), self.graph.tensors[name].dtype), box)
             return Part(self.buffer.read_block(name, box), box)
         box = footprints(call, index, boxes, inputs=inputs)

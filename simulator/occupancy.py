@@ -15,7 +15,7 @@ import numpy as np
 
 from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count
 from lfopt.ir.schedule import Move
-from lfopt.ops import Dataflow, MapRead, keeps_rows
+from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
 from lfopt.ops.windows import read_span
 
@@ -247,9 +247,10 @@ class _Walk:
         moved = step.moved(by) if by else step
         call = self.flow.calls[i]
         key: object = moved.boxes
-        if call.operator.kind in ("Conv", "ConvTranspose"):
+        family = self.flow.specs[i].family
+        if family is Family.CONVOLUTION:
             key = moved.boxes[0][1]
-        elif call.operator.kind in ("Gemm", "MatMul") and len(self.flow.graph.shape(name)) <= MATRIX:
+        elif family is Family.PRODUCT and len(self.flow.graph.shape(name)) <= MATRIX:
             key = moved.boxes[0][-1]
         found = self.needs.get((i, name, key, moved.inputs))
         if found is None:

@@ -46,19 +46,12 @@ from lfopt.ir import (
     unfold,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, Dataflow, RowReads, Tiling, keeps_rows
+from lfopt.ops import Call, Dataflow, Family, RowReads, Tiling, keeps_rows, row_of
 from lfopt.ops.footprint import folds_rows, footprints
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.windows import windows
 
 WALKED = 200_000  # steps of a group that are timed one by one
-NORMALISATION_PASSES = 3  # over the elements: a maximum or a sum, a sum of exponentials or squares, the scaling
-NORMALISATIONS = frozenset(
-    "Softmax LogSoftmax LayerNormalization RMSNormalization LpNormalization LRN InstanceNormalization GroupNormalization "
-    "MeanVarianceNormalization".split()
-)
-SLIDING = frozenset("Conv AveragePool MaxPool LpPool".split())
-POOLS = SLIDING - {"Conv"}
 COMMAND_CYCLES = 2  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
 
@@ -178,7 +171,7 @@ class Accelerator:
     def _kernel_rows(self, op: int, out: Box) -> int | None:
         """Rows of a sliding window that meet the map in some row of the result; None where there is no such window."""
         call = self.flow.calls[op]
-        if len(out) != 4 or call.operator.kind not in SLIDING:
+        if len(out) != 4 or not self.flow.specs[op].slides:
             return None
         key = (op, out[2])
         if key not in self._kept:
@@ -337,7 +330,7 @@ def contraction(call: Call, out: Box, inner: int | None) -> Contraction:
     Boxes that cut through groups are taken to begin where a group begins.
     """
     shape, kind = box_shape(out), call.operator.kind
-    if kind in ("Conv", "ConvTranspose"):
+    if row_of(call).family is Family.CONVOLUTION:
         return _convolution(call, shape, inner)
     first, second = call.shape(0), call.shape(1)
     if kind == "Gemm":
@@ -360,7 +353,7 @@ def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contr
     kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
     taps, share = prod(kernel), Fraction(1)
     per_group, summed = weight[0] // groups, weight[1]
-    if call.operator.kind == "ConvTranspose":
+    if row_of(call).transposed:
         per_group, summed = weight[1], weight[0] // groups
         share = Fraction(prod(call.shape(0)[2:]), max(prod(call.result[2:]), 1))
     macs = Fraction(channels * pixels * taps * (summed if inner is None else inner)) * share
@@ -379,18 +372,15 @@ def _window(flow: Dataflow, op: int) -> tuple[int, int, bool]:
     contraction.
     """
     call, row = flow.calls[op], flow.specs[op]
-    kind = call.operator.kind
-    if kind in POOLS:
+    if row.family is Family.POOL:
         kernel = [min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)]
         return prod(kernel[:-1]), kernel[-1], False
-    if kind.startswith(("Global", "Reduce", "Arg")):
+    if row.family in (Family.REDUCTION, Family.ARG_REDUCTION):
         shape = call.shape(0)
         if len(shape) == 4 and reduced_axes(call) == {2, 3}:
             return shape[2], shape[3], False
         return 1, max(ceil(prod(shape) / max(prod(call.result), 1)), 1), True
-    if kind in NORMALISATIONS:
-        return NORMALISATION_PASSES, 1, False
-    return (max(len(flow.operands[op]) - 1, 1) if row.elementwise else 1), 1, False
+    return (max(len(flow.operands[op]) - 1, 1) if row.elementwise else row.passes), 1, False
 
 
 def _pixels(count: int) -> int:

@@ -43,9 +43,8 @@ from lfopt.ir import (
     unfold,
 )
 from lfopt.ir.listing import listing, parse
-from lfopt.ops import Call, Dataflow, spec
+from lfopt.ops import Call, Dataflow, Tiling, row_of, spec
 from lfopt.ops.fixed_point import quantized
-from lfopt.ops.footprint import CONTRACTIONS
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram
 from lfopt.planning.widest import Widest
@@ -252,7 +251,7 @@ def in_integers(graph: Graph, inputs: Values, rng: np.random.Generator) -> tuple
             value = graph.constants.get(name)
             if value is None or value.dtype.kind != "f" or index in spec(call.operator.kind).parameters or tensors[name].quantization:
                 continue
-            if call.operator.kind in CONTRACTIONS and index == 2 and readers[name] == 1:
+            if row_of(call).tiling is Tiling.CONTRACT and index == 2 and readers[name] == 1:
                 biases.append((call, name))
                 continue
             axis = _channel_axis(call) if index == 1 and readers[name] == 1 and rng.random() < 0.5 else None

@@ -24,7 +24,7 @@ from lfopt.app.random_values import random_inputs
 from lfopt.frontend import InputShapes
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
-from lfopt.ops import Dataflow
+from lfopt.ops import Dataflow, Family
 from lfopt.planning import GroupCosts, Propose
 from search.problem import Problem, Result
 
@@ -136,7 +136,7 @@ def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
     """
     chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
     flow = Dataflow.of(graph)
-    return GroupCosts(flow, chip, scheme="lbdf" if any(operator.kind == "Conv" for operator in flow.operators) else "resident")
+    return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
 def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:

@@ -10,17 +10,14 @@ import numpy as np
 from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import Operator, Tensor, UnsupportedModel, whole
 from lfopt.ir.names import one_line
-from lfopt.ops import Call, spec
+from lfopt.ops import Call, Family, Tiling, spec
 from lfopt.ops.compute import Part, compute
 from lfopt.ops.evaluate import evaluate
-from lfopt.ops.table import Tiling
 
 MAX_FOLDED_BYTES = 1 << 32  # of all evaluated constants together
 MAX_WORK = 1 << 30  # elements touched or multiplied by one evaluation: a few seconds
 MAX_LOOPED_WORK = 1 << 16  # the same, where the reference implementation loops in Python
-LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range".split())  # and most of the operator table
-MULTIPLIED = frozenset({"MatMul", "Gemm"})
-LOOPED = frozenset("AveragePool MaxPool LpPool GatherND ScatterElements ScatterND LRN CumSum TopK".split())
+LINEAR = frozenset("Constant EyeLike GatherElements NonZero OneHot Range".split())  # and most of the operator table: makers of constants
 
 
 @dataclass
@@ -51,7 +48,7 @@ class Folding:
             )
         if (work := _work(operator.kind, inputs, results)) is None:
             return "lfopt does not evaluate this operator"
-        if work > (limit := MAX_LOOPED_WORK if operator.kind in LOOPED else MAX_WORK):
+        if work > (limit := MAX_LOOPED_WORK if spec(operator.kind).looped else MAX_WORK):
             return f"it would take {work} steps; the limit is {limit}"
         try:
             values = _computed(operator, inputs, results) if operator.kind == "Resize" else evaluate(operator, inputs, newest_opset())
@@ -76,7 +73,7 @@ def _work(kind: str, inputs: Sequence[np.ndarray | None], results: Mapping[str, 
         return 1
     made = sum(tensor.elements for tensor in results.values())
     read = sum(value.size for value in inputs if value is not None)
-    if kind in MULTIPLIED:
+    if spec(kind).family is Family.PRODUCT:
         inner = max((n for value in inputs[:2] if value is not None for n in value.shape), default=1)
         return read + made * inner
     return read + made if kind in LINEAR or spec(kind).tiling in (Tiling.SPLIT, Tiling.FOLD) else None

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from lfopt.ir import Box, Span, box_shape, cut
+from lfopt.ops.boxes import broadcast_box, group_span
 from lfopt.ops.call import Call
-from lfopt.ops.footprint import broadcast_box, group_span, needs
+from lfopt.ops.footprint import needs
 from lfopt.ops.part import Part, is_empty, take
 from lfopt.ops.windows import Window, windows
 

@@ -1,6 +1,6 @@
 """Arithmetic of operators on quantised maps, in integers: what execution, the C code and the accelerator all compute, bit for bit.
 
-An operator belongs here if its first result has a quantization. How it is computed, `arithmetic` says:
+An operator belongs here if its first result has a quantization. How it is computed, its row says, and `arithmetic` whether its operands allow it:
 
     SUMS     Conv, ConvTranspose, Gemm, MatMul: int32 sums of (x - zero) * (w - zero), bias added, scaled per channel, rounded once, zero point added,
              saturated. That no sum leaves int32 is proven from the weights beforehand.
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import lru_cache, update_wrapper
 from math import prod
 from typing import NamedTuple, TypeVar
@@ -50,10 +49,12 @@ from lfopt.ops.fixed_point import (
     scaled,
     terms,
 )
-from lfopt.ops.footprint import CONTRACTIONS, needs, reduced_axes
+from lfopt.ops.footprint import needs
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.part import Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
-from lfopt.ops.table import spec
+from lfopt.ops.table import row_of
+from lfopt.ops.traits import Arithmetic, Family, Tiling
 from lfopt.ops.windows import windows
 
 Operands = Sequence[Part | None]
@@ -62,33 +63,7 @@ Method = Callable[[Call, Operands, tuple[Box, ...], int], tuple[np.ndarray, ...]
 EXACT_IN_FLOAT32 = 1 << 24  # sums of integers below this are exact in float32, whatever the order
 
 
-class Arithmetic(Enum):
-    """How an operator on quantised maps is computed (see the module)."""
-
-    SUMS = "sums"
-    TABLE = "table"
-    TERMS = "terms"
-    PRODUCT = "product"
-    SLOPES = "slopes"
-    MEAN = "mean"
-    EXTREME = "extreme"
-    CHOICE = "choice"
-    MOVE = "move"
-    FLOAT = "float"
-
-
 SUMS, TABLE, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
-KINDS: dict[str, Arithmetic] = {
-    **dict.fromkeys(CONTRACTIONS, SUMS),
-    **dict.fromkeys("Add Mean Sub Sum".split(), TERMS),
-    **dict.fromkeys("AveragePool GlobalAveragePool ReduceMean ReduceSum".split(), MEAN),
-    **dict.fromkeys("GlobalMaxPool MaxPool ReduceMax ReduceMin".split(), EXTREME),
-    **dict.fromkeys("Concat Max Min Pad Where".split(), CHOICE),
-    **dict.fromkeys("DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity Reshape Resize Slice SpaceToDepth".split(), MOVE),
-    **dict.fromkeys("Split Squeeze Tile TopK Transpose Unsqueeze".split(), MOVE),
-    "Mul": PRODUCT,
-    "PRelu": SLOPES,
-}  # and TABLE for whatever is elementwise and reads one map
 
 
 # -- the three functions of `lfopt.ops.compute` --------------------------------------------------------------------------------------------
@@ -99,7 +74,7 @@ def compute(call: Call, operands: Operands, out: tuple[Box, ...], opset: int) ->
 
     Raises UnsupportedModel where an int32 sum could overflow, or a ratio of scales is beyond what factors hold.
     """
-    if call.operator.kind in CONTRACTIONS and not is_empty(out[0]):
+    if row_of(call).tiling is Tiling.CONTRACT and not is_empty(out[0]):
         return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
     if all(map(is_empty, out)):
         return tuple(np.empty(box_shape(box), tensor.dtype) for box, tensor in zip(out, call.result_tensors, strict=False))
@@ -171,7 +146,7 @@ def _once_per_call(find: Callable[[Call], T]) -> Callable[[Call], T]:
 @_once_per_call
 def arithmetic(call: Call) -> Arithmetic:
     """How this operator on quantised maps is computed."""
-    kind, row = call.operator.kind, spec(call.operator.kind, call.operator.domain)
+    kind, row = call.operator.kind, row_of(call)
     data = [i for i, tensor in enumerate(call.tensors) if tensor is not None and i not in row.parameters]
     if kind == "QuantizeLinear":
         return TABLE if _in_bytes(call.tensors[0]) else FLOAT
@@ -179,8 +154,7 @@ def arithmetic(call: Call) -> Arithmetic:
         return FLOAT
     if floating.KERNELS.get(kind) is elementwise and row.elementwise and _reads_one_map(call, data):
         return TABLE
-    found = KINDS.get(kind, FLOAT)
-    return found if APPLIES[found](call, data) else FLOAT
+    return row.integers if APPLIES[row.integers](call, data) else FLOAT
 
 
 def _in_bytes(tensor: Tensor | None) -> bool:
@@ -236,7 +210,7 @@ APPLIES: dict[Arithmetic, Callable[[Call, list[int]], bool]] = {
     TERMS: _all_in_bytes,
     PRODUCT: _all_in_bytes,
     SLOPES: lambda call, data: _in_bytes(call.tensors[0]) and call.values[1] is not None,
-    MEAN: lambda call, data: _in_bytes(call.tensors[0]) and (not call.operator.kind.startswith("Reduce") or reduced_axes(call) is not None),
+    MEAN: lambda call, data: _in_bytes(call.tensors[0]) and (row_of(call).slides or reduced_axes(call) is not None),
     EXTREME: _first_in_bytes,
     CHOICE: _chooses,
     MOVE: _moves,
@@ -271,7 +245,7 @@ def contraction(call: Call) -> Contraction:
         raise MissingValues(f"constant {missing[0]!r}: its values are absent from the model; give a model with weights")
     left, right, by = _quantization(first), _quantization(second), _quantization(result)
     scales = np.array(right.scale if right.axis is not None else right.scale[0])
-    if call.operator.kind == "ConvTranspose" and scales.ndim:
+    if row_of(call).transposed and scales.ndim:
         scales = np.tile(scales, call.attribute("group", 1))
     unit = left.scale[0] * scales * (call.attribute("alpha", 1.0) if call.operator.kind == "Gemm" else 1.0)
     products = _largest_sums(call, first, second)
@@ -296,10 +270,10 @@ def _named(call: Call, real: np.ndarray) -> Factors:
 
 def _channels(call: Call) -> tuple[int, int]:
     """(axis of the result's channels, axis of the weights' channels)."""
-    kind, rank = call.operator.kind, len(call.shape(1))
-    if kind in ("Conv", "ConvTranspose"):
-        return 1, int(kind == "ConvTranspose")
-    return -1, (0 if call.attribute("transB", 0) else 1) if kind == "Gemm" else rank - 1
+    row = row_of(call)
+    if row.family is Family.CONVOLUTION:
+        return 1, int(row.transposed)
+    return -1, 0 if call.attribute("transB", 0) else len(call.shape(1)) - 1
 
 
 def _largest_sums(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
@@ -307,7 +281,7 @@ def _largest_sums(call: Call, first: Tensor, second: Tensor) -> np.ndarray:
     by = _quantization(second)
     if not call.constant[1]:
         inner = call.shape(0)[0 if call.operator.kind == "Gemm" and call.attribute("transA", 0) else -1]
-        if call.operator.kind in ("Conv", "ConvTranspose"):
+        if row_of(call).family is Family.CONVOLUTION:
             inner = prod(call.shape(1)) // min(call.shape(1)[0], call.shape(1)[1])
         return np.array(inner * reach(first.dtype, _zero(first)) * reach(second.dtype, by.zero_point[0]))
     value = call.values[1]
@@ -487,7 +461,7 @@ def _by_slopes(call: Call, operands: Operands, out: Box) -> np.ndarray:
 
 def _by_mean(call: Call, operands: Operands, out: Box) -> np.ndarray:
     x = _centred_ints(call, operands, 0, box := needs(call, 0, out))
-    if call.operator.kind == "AveragePool":
+    if row_of(call).family is Family.POOL:
         return _mean(call, *_window_sums(call, x, box, out))
     return _mean(call, folded(call, x), np.array(folded_elements(call)))
 

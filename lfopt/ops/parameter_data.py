@@ -21,7 +21,7 @@ from lfopt.ir import Tensor
 from lfopt.ops.call import Call
 from lfopt.ops.fixed_point import BYTES
 from lfopt.ops.integer import CHOICE, EXTREME, MOVE, SUMS, TABLE, Arithmetic, arithmetic, contraction, recoding, table
-from lfopt.ops.table import spec
+from lfopt.ops.table import row_of
 
 FACTOR_BYTES = 5
 TABLE_BYTES = 256
@@ -66,9 +66,8 @@ def _arithmetic(call: Call) -> Arithmetic | None:
 
 def _channels(call: Call) -> int:
     """Channels of the result, each with a factor of its own."""
-    if call.operator.kind in ("Conv", "ConvTranspose"):
-        return call.result[1]
-    return call.result[-1] if len(call.shape(1)) > 1 else 1
+    axis = row_of(call).channel_axis
+    return call.result[axis] if axis is not None and len(call.shape(1)) > 1 else 1
 
 
 def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
@@ -80,7 +79,7 @@ def _tables(call: Call, how: Arithmetic | None) -> Iterator[np.ndarray]:
         if not clamps(found := table(call), operand.dtype):
             yield found
     elif how is CHOICE:
-        parameters = spec(call.operator.kind, call.operator.domain).parameters
+        parameters = row_of(call).parameters
         operands = [tensor for i, tensor in enumerate(call.tensors) if i not in parameters]
         pairs = [(tensor, results[0]) for tensor in operands if tensor is not None and tensor.quantization is not None and tensor.dtype in BYTES]
     elif how in (EXTREME, MOVE):

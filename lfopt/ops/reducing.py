@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, cut
+from lfopt.ops.boxes import broadcast_box
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present, wide
-from lfopt.ops.footprint import broadcast_box, folded_axis, needs
+from lfopt.ops.footprint import folded_axis, needs
 from lfopt.ops.parameters import lrn_reach, reduced_axes
 from lfopt.ops.part import Part, take
 

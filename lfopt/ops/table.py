@@ -1,39 +1,25 @@
 """The operator table: one row per ONNX operator that lfopt knows.
 
-A row says everything that fusion, planning and execution ask of an operator: its mapping type, how output rows depend on input rows, its
-multiply-accumulates, which inputs are parameters rather than data, and how a single operator may be tiled. Shapes come from ONNX's own inference
-(`lfopt.frontend`), values from `lfopt.ops.compute`.
+A row says everything that fusion, planning, rewriting and execution ask of an operator: how output rows and boxes
+depend on input rows and boxes, what it costs, which inputs are parameters rather than data, how a single operator may
+be tiled, and traits by which operators are treated alike. Other modules read the row and keep no sets of operators of
+their own. Shapes come from ONNX's own inference (`lfopt.frontend`); values from `lfopt.ops.compute`, C and commands
+from the tables of the back ends (docs/adding-an-operator.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
-from math import prod
+from dataclasses import dataclass, replace
+from math import inf
 
+from lfopt.ops import boxes as b
+from lfopt.ops import counts as n
 from lfopt.ops import dependence as d
 from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
+from lfopt.ops.traits import Arithmetic, Family, Mapping, Pattern, Range, Tiling
 
-
-class Mapping(Enum):
-    """Mapping type between input and output elements. Source: DNNFusion (PLDI'21, arXiv 2108.13342), table 2."""
-
-    ONE_TO_ONE = "one-to-one"
-    ONE_TO_MANY = "one-to-many"
-    MANY_TO_MANY = "many-to-many"
-    REORGANIZE = "reorganize"
-    SHUFFLE = "shuffle"
-
-
-class Tiling(Enum):
-    """How a single operator that does not fit the buffer is cut up (see `lfopt.planning.tiles`)."""
-
-    SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
-    FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
-    CONTRACT = "contract"  # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
-    WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
+__all__ = ["OPAQUE", "TABLE", "Mapping", "OpSpec", "Tiling", "row_of", "spec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +27,42 @@ class OpSpec:
     """What lfopt knows of one operator type."""
 
     kind: str
+    family: Family
     mapping: Mapping
     rows: d.RowRule  # (call, input index) -> RowReads
+    box: b.BoxRule
     tiling: Tiling = Tiling.SPLIT
-    macs: Callable[[Call], int] = lambda call: 0  # multiply-accumulates of one inference
+    pattern: Pattern = Pattern.OPAQUE
+    integers: Arithmetic = Arithmetic.FLOAT  # on quantised maps; what is elementwise and reads one map goes through a table whatever this says
+    macs: n.Count = n.none  # multiply-accumulates of one inference
+    flops: n.Count = n.none  # floating-point operations of one inference, of what has no multiply-accumulates
     parameters: frozenset[int] = frozenset()  # inputs that are shapes, axes, scales or bounds, never data
-    elementwise: bool = False  # may end an epilogue group
-    view: bool = False  # renames the same bytes; moves nothing in any plan
     bias: int | None = None  # index of the bias operand
+    channel_axis: int | None = None  # axis of the channels that it works on or makes: 1 of [n, c, ...], -1 of the columns of a matrix
+    transposed: bool = False  # each input element is scattered over the window, instead of each output element being gathered from it
+    passes: int = 1  # over the elements, on vector lanes
+    range: Range | None = None  # of all elements of the result
+    looped: bool = False  # ONNX's reference implementation loops over elements in Python
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether it may end an epilogue group."""
+        return self.family is Family.ELEMENTWISE
+
+    @property
+    def view(self) -> bool:
+        """Whether it renames the same bytes, and moves nothing in any plan."""
+        return self.family is Family.VIEW
+
+    @property
+    def slides(self) -> bool:
+        """Whether each output element is made from a window of the input."""
+        return self.family in (Family.CONVOLUTION, Family.POOL) and not self.transposed
+
+    @property
+    def picks(self) -> bool:
+        """Whether every element of the result is an element of operand 0."""
+        return self.integers in (Arithmetic.MOVE, Arithmetic.EXTREME) and self.family is not Family.INTERPOLATION
 
     def reads(self, call: Call, index: int) -> RowReads:
         """Rows of input `index` that each output row reads."""
@@ -57,95 +71,216 @@ class OpSpec:
 
 O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
 SPLIT, FOLD, CONTRACT, WHOLE = Tiling
+UNARY, BROADCAST, INJECTIVE, REDUCING, COMPLEX, NOT_FUSED = Pattern
+SUMS, _, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
+ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = Family
+ONE, TWO = n.per_result(1), n.per_result(2)
+POSITIVE, SYMMETRIC = Range(0, inf, zero_at_zero=True), Range(-1, 1, zero_at_zero=True)
 
 
-def _conv_macs(call: Call) -> int:
-    """Output elements x kernel elements of one output channel."""
-    return prod(call.result) * prod(call.shape(1)[1:])
-
-
-def _conv_transpose_macs(call: Call) -> int:
-    """Input elements x kernel elements that each is scattered to."""
-    return prod(call.shape(0)) * prod(call.shape(1)[1:])
-
-
-def _gemm_macs(call: Call) -> int:
-    a = call.shape(0)
-    return prod(call.result) * (a[0] if call.attribute("transA", 0) else a[1])
-
-
-def _matmul_macs(call: Call) -> int:
-    return prod(call.result) * call.shape(0)[-1]
-
-
-def _elementwise(mapping: Mapping, kinds: str, **options: object) -> list[OpSpec]:
-    return [OpSpec(kind, mapping, d.broadcast, elementwise=True, **options) for kind in kinds.split()]  # type: ignore[arg-type]
-
-
-def _same(mapping: Mapping, rows: d.RowRule, kinds: str, **options: object) -> list[OpSpec]:
-    return [OpSpec(kind, mapping, rows, **options) for kind in kinds.split()]  # type: ignore[arg-type]
-
-
-def _parameters(*indices: int) -> frozenset[int]:
+def _inputs(*indices: int) -> frozenset[int]:
     return frozenset(indices)
 
 
-_ROWS: list[OpSpec] = [
+def _unary(kinds: str, flops: n.Count = ONE, found: Range | None = None, parameters: frozenset[int] = frozenset()) -> OpSpec:
+    """One operand that elements are functions of."""
+    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, range=found, parameters=parameters)
+
+
+def _binary(kinds: str, flops: n.Count = ONE, integers: Arithmetic = FLOAT) -> OpSpec:
+    """Several operands, broadcast."""
+    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=BROADCAST, flops=flops, integers=integers)
+
+
+_ROWS = (  # several operators in one row differ in their values alone
     # elementwise: one input
-    *_elementwise(O2O, "Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu"),
-    *_elementwise(O2O, "Log Mish Neg Not BitwiseNot Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh"),
-    *_elementwise(O2O, "ThresholdedRelu Celu Cast CastLike", parameters=_parameters(1)),
-    *_elementwise(O2O, "Clip", parameters=_parameters(1, 2)),
+    _unary(
+        "Abs Asinh Atanh BitwiseNot Ceil Celu Elu Floor IsInf IsNaN LeakyRelu "
+        "Log Neg Not Reciprocal Relu Round Selu Sinh Sqrt Tan ThresholdedRelu",
+    ),
+    _unary("Acos", found=Range(0, 3.15)),
+    _unary("Acosh", found=Range(0)),
+    _unary("Asin Atan", found=Range(-1.58, 1.58, zero_at_zero=True)),
+    _unary("Cos Sin", found=Range(-1, 1)),
+    _unary("Cosh", found=Range(1)),
+    _unary("Erf Sign Tanh", found=SYMMETRIC),
+    _unary("Exp", found=Range(0, nonzero=True)),
+    _unary("Gelu", n.gelu, Range(-0.18)),
+    _unary("HardSigmoid", n.per_result(3), Range(0, 1)),
+    _unary("HardSwish", n.per_result(4), Range(-0.375)),
+    _unary("Mish", n.per_result(3)),
+    _unary("Shrink Swish", TWO),
+    _unary("Sigmoid", found=Range(0, 1, nonzero=True)),
+    _unary("Softplus", n.per_result(3), Range(0, nonzero=True)),
+    _unary("Softsign", n.per_result(3), SYMMETRIC),
+    _unary("Cast CastLike", n.none, parameters=_inputs(1)),
+    _unary("Clip", parameters=_inputs(1, 2)),
     # elementwise: several inputs, broadcast
-    *_elementwise(O2O, "Add Sub Mul Div Pow Mod Max Min Mean Sum And Or Xor BitwiseAnd BitwiseOr BitwiseXor BitShift"),
-    *_elementwise(O2O, "Equal Greater GreaterOrEqual Less LessOrEqual Where PRelu"),
-    OpSpec("BatchNormalization", O2O, d.first_input_broadcast, elementwise=True),
-    OpSpec("QuantizeLinear", O2O, d.first_input_broadcast, elementwise=True, parameters=_parameters(1, 2)),
-    OpSpec("DequantizeLinear", O2O, d.first_input_broadcast, elementwise=True, parameters=_parameters(1, 2)),
+    _binary("Add Sub", integers=TERMS),
+    _binary("Sum", n.combined, TERMS),
+    _binary("Mean", n.averaged, TERMS),
+    _binary("Mul", integers=PRODUCT),
+    _binary("PRelu", integers=SLOPES),
+    _binary("Max Min", n.combined, CHOICE),
+    _binary("Where", integers=CHOICE),
+    _binary(
+        "Div Pow Mod And Or Xor BitwiseAnd "
+        "BitwiseOr BitwiseXor BitShift Equal Greater GreaterOrEqual Less LessOrEqual",
+    ),
+    OpSpec(
+        "BatchNormalization", ELEMENTWISE, O2O, d.first_input_broadcast, b.per_channel, pattern=BROADCAST,
+        flops=ONE, channel_axis=1,
+    ),
+    OpSpec(
+        "QuantizeLinear DequantizeLinear", ELEMENTWISE, O2O, d.first_input_broadcast, b.same,
+        pattern=BROADCAST, flops=ONE, parameters=_inputs(1, 2),
+    ),
     # contractions
-    OpSpec("Conv", M2M, d.convolution, CONTRACT, _conv_macs, bias=2),
-    OpSpec("ConvTranspose", M2M, d.convolution, CONTRACT, _conv_transpose_macs, bias=2),
-    OpSpec("Gemm", M2M, d.everything, CONTRACT, _gemm_macs, bias=2),
-    OpSpec("MatMul", M2M, d.matmul, CONTRACT, _matmul_macs),
-    OpSpec("Einsum", M2M, d.everything, WHOLE),
-    # pooling and reductions
-    *_same(M2M, d.convolution, "AveragePool MaxPool LpPool"),
-    *_same(M2M, d.everything, "GlobalAveragePool GlobalMaxPool GlobalLpPool", tiling=FOLD),
-    *_same(M2M, d.reduction, "ReduceL1 ReduceL2 ReduceLogSum ReduceMax ReduceMean", tiling=FOLD, parameters=_parameters(1)),
-    *_same(M2M, d.reduction, "ReduceMin ReduceProd ReduceSum ReduceSumSquare", tiling=FOLD, parameters=_parameters(1)),
-    OpSpec("ReduceLogSumExp", M2M, d.reduction, parameters=_parameters(1)),
-    *_same(M2M, d.along_axis(0), "ArgMax ArgMin"),
-    *_same(M2M, d.along_axis(-1), "Softmax LogSoftmax Hardmax"),
-    *_same(M2M, d.along_axis(-1, to_the_end=True), "LayerNormalization RMSNormalization"),
-    OpSpec("LpNormalization", M2M, d.along_axis(-1)),
-    OpSpec("LRN", M2M, d.along_axis(1)),
-    *_same(M2M, d.everything, "InstanceNormalization GroupNormalization MeanVarianceNormalization"),
-    OpSpec("CumSum", M2M, d.everything, parameters=_parameters(1)),
-    OpSpec("TopK", M2M, d.everything, parameters=_parameters(1)),
+    OpSpec(
+        "Conv", CONVOLUTION, M2M, d.convolution, b.conv, CONTRACT, COMPLEX, SUMS, n.conv_macs, bias=2,
+        channel_axis=1,
+    ),
+    OpSpec(
+        "ConvTranspose", CONVOLUTION, M2M, d.convolution, b.conv_transpose, CONTRACT, COMPLEX, SUMS,
+        n.conv_transpose_macs, bias=2, channel_axis=1, transposed=True,
+    ),
+    OpSpec(
+        "Gemm", MATRICES, M2M, d.everything, b.gemm, CONTRACT, COMPLEX, SUMS, n.gemm_macs, bias=2,
+        channel_axis=-1,
+    ),
+    OpSpec(
+        "MatMul", MATRICES, M2M, d.matmul, b.matmul, CONTRACT, COMPLEX, SUMS, n.matmul_macs, channel_axis=-1,
+    ),
+    OpSpec("Einsum", OTHER, M2M, d.everything, b.einsum, WHOLE),
+    # pools and reductions
+    OpSpec(
+        "AveragePool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, MEAN, flops=n.windowed,
+        channel_axis=1, looped=True,
+    ),
+    OpSpec(
+        "MaxPool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, EXTREME, flops=n.windowed,
+        channel_axis=1, looped=True,
+    ),
+    OpSpec(
+        "LpPool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, flops=n.windowed, channel_axis=1,
+        looped=True,
+    ),
+    OpSpec(
+        "GlobalAveragePool", REDUCTION, M2M, d.everything, b.reduce, FOLD, COMPLEX, MEAN,
+        flops=n.per_operand(1), channel_axis=1,
+    ),
+    OpSpec(
+        "GlobalMaxPool", REDUCTION, M2M, d.everything, b.reduce, FOLD, COMPLEX, EXTREME,
+        flops=n.per_operand(1), channel_axis=1,
+    ),
+    OpSpec("GlobalLpPool", REDUCTION, M2M, d.everything, b.reduce, FOLD, COMPLEX, channel_axis=1),
+    OpSpec(
+        "ReduceMean", REDUCTION, M2M, d.reduction, b.reduce, FOLD, COMPLEX, MEAN, flops=n.per_operand(1),
+        parameters=_inputs(1),
+    ),
+    OpSpec(
+        "ReduceSum", REDUCTION, M2M, d.reduction, b.reduce, FOLD, REDUCING, MEAN, flops=n.per_operand(1),
+        parameters=_inputs(1),
+    ),
+    OpSpec(
+        "ReduceMax ReduceMin", REDUCTION, M2M, d.reduction, b.reduce, FOLD, REDUCING, EXTREME,
+        flops=n.per_operand(1), parameters=_inputs(1),
+    ),
+    OpSpec(
+        "ReduceProd", REDUCTION, M2M, d.reduction, b.reduce, FOLD, REDUCING, flops=n.per_operand(1),
+        parameters=_inputs(1),
+    ),
+    OpSpec(
+        "ReduceL1 ReduceSumSquare", REDUCTION, M2M, d.reduction, b.reduce, FOLD, REDUCING,
+        flops=n.per_operand(2), parameters=_inputs(1), range=POSITIVE,
+    ),
+    OpSpec(
+        "ReduceL2", REDUCTION, M2M, d.reduction, b.reduce, FOLD, REDUCING, flops=n.per_operand(2, 1),
+        parameters=_inputs(1), range=POSITIVE,
+    ),
+    OpSpec(
+        "ReduceLogSum", REDUCTION, M2M, d.reduction, b.reduce, FOLD, flops=n.per_operand(1, 1),
+        parameters=_inputs(1),
+    ),
+    OpSpec(
+        "ReduceLogSumExp", REDUCTION, M2M, d.reduction, b.reduce, flops=n.per_operand(2, 1),
+        parameters=_inputs(1),
+    ),
+    OpSpec("ArgMax ArgMin", ARG, M2M, d.along_axis(0), b.arg_reduce, pattern=COMPLEX),
+    OpSpec("CumSum", OTHER, M2M, d.everything, b.cumulative, parameters=_inputs(1), looped=True),
+    OpSpec("TopK", OTHER, M2M, d.everything, b.along(-1), integers=MOVE, parameters=_inputs(1), looped=True),
+    # normalisations: a maximum or a sum, a sum of exponentials or squares, the scaling
+    OpSpec(
+        "Softmax", NORMAL, M2M, d.along_axis(-1), b.along(-1), pattern=COMPLEX, flops=n.per_result(3),
+        passes=3, range=Range(0, 1, nonzero=True),
+    ),
+    OpSpec(
+        "LogSoftmax", NORMAL, M2M, d.along_axis(-1), b.along(-1), pattern=COMPLEX, flops=n.per_result(3),
+        passes=3, range=Range(high=0),
+    ),
+    OpSpec("Hardmax", NORMAL, M2M, d.along_axis(-1), b.along(-1)),
+    OpSpec(
+        "LayerNormalization", NORMAL, M2M, d.along_axis(-1, to_the_end=True), b.normalized, pattern=COMPLEX,
+        flops=n.scaled(5), passes=3,
+    ),
+    OpSpec(
+        "RMSNormalization", NORMAL, M2M, d.along_axis(-1, to_the_end=True), b.normalized, flops=n.scaled(3),
+        passes=3,
+    ),
+    OpSpec("LpNormalization", NORMAL, M2M, d.along_axis(-1), b.along(-1), passes=3),
+    OpSpec("LRN", NORMAL, M2M, d.along_axis(1), b.local_response, channel_axis=1, passes=3, looped=True),
+    OpSpec("InstanceNormalization", NORMAL, M2M, d.everything, b.spatial, channel_axis=1, passes=3),
+    OpSpec("GroupNormalization", NORMAL, M2M, d.everything, b.group_normalization, channel_axis=1, passes=3),
+    OpSpec("MeanVarianceNormalization", NORMAL, M2M, d.everything, b.mean_variance, passes=3),
     # moving elements without arithmetic
-    OpSpec("Concat", O2O, d.concat),
-    OpSpec("Split", O2O, d.split, parameters=_parameters(1)),
-    OpSpec("Slice", O2O, d.slice_, parameters=_parameters(1, 2, 3, 4)),
-    OpSpec("Pad", O2O, d.pad, parameters=_parameters(1, 2, 3)),
-    OpSpec("Expand", O2M, d.broadcast, parameters=_parameters(1)),
-    OpSpec("Tile", O2M, d.tile, parameters=_parameters(1)),
-    OpSpec("Resize", O2M, d.resize, parameters=_parameters(1, 2, 3)),
-    OpSpec("Gather", O2M, d.gather),
-    *_same(O2M, d.everything, "GatherElements GatherND ScatterElements ScatterND", tiling=WHOLE),
-    OpSpec("Trilu", O2O, d.broadcast, parameters=_parameters(1)),
-    *_same(SHUFFLE, d.transpose, "Transpose"),
-    OpSpec("DepthToSpace", SHUFFLE, d.depth_to_space),
-    OpSpec("SpaceToDepth", SHUFFLE, d.space_to_depth),
+    OpSpec("Concat", MOVES, O2O, d.concat, b.concat, pattern=INJECTIVE, integers=CHOICE),
+    OpSpec("Split", MOVES, O2O, d.split, b.split, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1)),
+    OpSpec(
+        "Slice", MOVES, O2O, d.slice_, b.slice_, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1, 2,
+        3, 4),
+    ),
+    OpSpec("Pad", MOVES, O2O, d.pad, b.pad, pattern=INJECTIVE, integers=CHOICE, parameters=_inputs(1, 2, 3)),
+    OpSpec(
+        "Expand", MOVES, O2M, d.broadcast, b.broadcast, pattern=BROADCAST, integers=MOVE,
+        parameters=_inputs(1),
+    ),
+    OpSpec("Tile", MOVES, O2M, d.tile, b.tile, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1)),
+    OpSpec("Gather", MOVES, O2M, d.gather, b.gather, pattern=INJECTIVE, integers=MOVE),
+    OpSpec("Transpose", MOVES, SHUFFLE, d.transpose, b.transpose, pattern=INJECTIVE, integers=MOVE),
+    OpSpec(
+        "DepthToSpace", MOVES, SHUFFLE, d.depth_to_space, b.depth_to_space, pattern=INJECTIVE,
+        integers=MOVE, channel_axis=1,
+    ),
+    OpSpec(
+        "SpaceToDepth", MOVES, SHUFFLE, d.space_to_depth, b.space_to_depth, pattern=INJECTIVE,
+        integers=MOVE, channel_axis=1,
+    ),
+    OpSpec(
+        "Resize", INTERPOLATION, O2M, d.resize, b.resize, pattern=INJECTIVE, integers=MOVE,
+        parameters=_inputs(1, 2, 3), channel_axis=1,
+    ),
+    OpSpec("Trilu", OTHER, O2O, d.broadcast, b.broadcast, pattern=INJECTIVE, parameters=_inputs(1)),
+    OpSpec("GatherElements", INDEX, O2M, d.everything, b.everything, WHOLE, INJECTIVE, MOVE),
+    OpSpec("GatherND", INDEX, O2M, d.everything, b.everything, WHOLE, INJECTIVE, MOVE, looped=True),
+    OpSpec("ScatterElements ScatterND", INDEX, O2M, d.everything, b.everything, WHOLE, looped=True),
     # views
-    *_same(REORGANIZE, d.everything, "Reshape Squeeze Unsqueeze", view=True, parameters=_parameters(1)),
-    *_same(REORGANIZE, d.everything, "Flatten", view=True),
-    *_same(O2O, d.everything, "Identity", view=True),
-    *_same(O2O, d.everything, "Dropout", view=True, parameters=_parameters(1, 2)),
-]
-TABLE: dict[str, OpSpec] = {row.kind: row for row in _ROWS}
-OPAQUE = OpSpec("opaque", M2M, d.everything, WHOLE)  # an operator that lfopt does not know: all rows, always alone
+    OpSpec(
+        "Reshape Squeeze Unsqueeze", VIEW, REORGANIZE, d.everything, b.everything, integers=MOVE,
+        parameters=_inputs(1),
+    ),
+    OpSpec("Flatten", VIEW, REORGANIZE, d.everything, b.everything, integers=MOVE),
+    OpSpec("Identity", VIEW, O2O, d.everything, b.everything, integers=MOVE),
+    OpSpec("Dropout", VIEW, O2O, d.everything, b.everything, integers=MOVE, parameters=_inputs(1, 2)),
+)  # fmt: skip
+TABLE: dict[str, OpSpec] = {kind: replace(row, kind=kind) for row in _ROWS for kind in row.kind.split()}
+OPAQUE = OpSpec("opaque", OTHER, M2M, d.everything, b.everything, WHOLE)  # an operator that lfopt does not know: all rows, always alone
 
 
 def spec(kind: str, domain: str = "") -> OpSpec:
     """The table's row for an operator type; `OPAQUE` for one that is not listed."""
     return TABLE.get(kind, OPAQUE) if domain in ("", "ai.onnx") else OPAQUE
+
+
+def row_of(call: Call) -> OpSpec:
+    """The row of an operator."""
+    return spec(call.operator.kind, call.operator.domain)

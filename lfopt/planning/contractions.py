@@ -15,7 +15,7 @@ from math import ceil
 from typing import Any, TypeVar
 
 from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
-from lfopt.ops import Call, RowReads
+from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
@@ -456,7 +456,7 @@ def powers(limit: int, grain: int = 1) -> list[int]:
 
 def input_channels(call: Call) -> int:
     """Input channels that one output element of a contraction sums over."""
-    if call.operator.kind in ("Conv", "ConvTranspose"):
+    if row_of(call).family is Family.CONVOLUTION:
         return call.shape(0)[1] // call.attribute("group", 1)
     first = call.shape(0)
     return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]

@@ -30,8 +30,7 @@ from typing import NamedTuple
 
 from lfopt.ir import Cost, DoesNotFit, Hardware, RingNeed, row_count
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import OPAQUE, Dataflow, RowReads, bits
-from lfopt.ops.footprint import CONTRACTIONS
+from lfopt.ops import OPAQUE, Dataflow, RowReads, Tiling, bits
 from lfopt.ops.rows import all_rows, same_row
 from lfopt.ops.windows import windows
 from lfopt.planning.costs import GroupCosts, Traffic
@@ -221,18 +220,19 @@ def _extents(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def _layer(flow: Dataflow, op: int) -> Layer | None:
-    call, kind = flow.calls[op], flow.operators[op].kind
-    if flow.specs[op] is OPAQUE or not flow.operands[op] or any(w.gathered for w in flow.weights[op]):
+    call, row = flow.calls[op], flow.specs[op]
+    if row is OPAQUE or not flow.operands[op] or any(w.gathered for w in flow.weights[op]):
         return None
     found: dict[int, tuple[int, int]] = {}
     for o in flow.operands[op]:
         window = _window(flow, op, o.input, o.reads)
         if window is not None:
             found[o.map] = window
-    constant_weights = kind in CONTRACTIONS and call.constant[1] and kind != "ConvTranspose"
+    contracts = row.tiling is Tiling.CONTRACT
+    constant_weights = contracts and call.constant[1] and not row.transposed
     group = call.attribute("group", 1)
-    depthwise = kind == "Conv" and group > 1 and group == call.shape(0)[1]
-    if kind in CONTRACTIONS and (not constant_weights or not found):
+    depthwise = contracts and row.slides and group > 1 and group == call.shape(0)[1]
+    if contracts and (not constant_weights or not found):
         return None
     return Layer(constant_weights and not depthwise, found, *_extents(call.result))
 
@@ -242,7 +242,7 @@ def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, 
     call, height = flow.calls[op], flow.heights[op]
     if reads is same_row(height):
         return 1, 1
-    if call.operator.kind in ("Conv", "AveragePool", "MaxPool", "LpPool") and index == 0 and len(call.shape(0)) in (4, 5):
+    if flow.specs[op].slides and index == 0 and len(call.shape(0)) in (4, 5):
         window = windows(call)[0]
         return (window.kernel - 1) * window.dilation + 1, window.stride
     if height == 1 and reads is all_rows(reads.rows_in, 1):

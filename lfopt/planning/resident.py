@@ -17,7 +17,7 @@ from itertools import accumulate, combinations
 from typing import NamedTuple
 
 from lfopt.ir import Box, Compute, DoesNotFit, Hardware, Loop, Node, Place, RingNeed, Span, Transfer, cut, fold, whole
-from lfopt.ops import Dataflow, Tiling, bits
+from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
 from lfopt.planning.mates import parts
@@ -248,7 +248,7 @@ class Resident:
                 spans = [*self._spans(i, kept)]
                 limit.spend(len(spans))
                 turns = partial(self._turn, i, kept, place=passing, index=index)
-                steps += _folded(turns, spans, number, even=flow.operators[i].kind != "ConvTranspose")
+                steps += _folded(turns, spans, number, even=not flow.specs[i].transposed)
                 number += len(spans) if len(kept) < len(self._constants[i]) else 0
             for m in flow.results[i]:
                 if flow.is_output[m] or flow.readers[m] & ~mask:
@@ -335,7 +335,7 @@ def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
 
 
 def _channel_axis(flow: Dataflow, op: int) -> int:
-    return 1 if flow.operators[op].kind in ("Conv", "ConvTranspose") else -1
+    return 1 if flow.specs[op].family is Family.CONVOLUTION else -1
 
 
 def _channels(flow: Dataflow, op: int, span: Span) -> Box:
@@ -347,7 +347,7 @@ def _channel_spans(flow: Dataflow, op: int, step: int) -> Iterator[Span]:
     """Output channels, `step` at a time. A span of a ConvTranspose lies within one group, where its weights are one box."""
     call = flow.calls[op]
     count = call.result[_channel_axis(flow, op)]
-    per_group = call.shape(1)[1] if call.operator.kind == "ConvTranspose" else count
+    per_group = call.shape(1)[1] if flow.specs[op].transposed else count
     for first in range(0, count, max(per_group, 1)):
         for low in range(first, first + per_group, step):
             yield low, min(low + step, first + per_group)

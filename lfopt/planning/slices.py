@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import OPAQUE, Dataflow, RowReads, bits
-from lfopt.ops.footprint import CONTRACTIONS, footprint, footprints
+from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
+from lfopt.ops.footprint import footprint, footprints
 from lfopt.planning.streaming import Layout
 
 Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
@@ -207,7 +207,7 @@ class Slices:
         )
         names = tuple(dict.fromkeys(w.name for w in flow.weights[op] if not w.gathered))
         contracts, streamed = False, tuple[Streamed, ...]()
-        if call.operator.kind in CONTRACTIONS and call.constant[1] and self._makes_channels(op):
+        if flow.specs[op].tiling is Tiling.CONTRACT and call.constant[1] and self._makes_channels(op):
             constants = [(k, name) for k, name in enumerate(call.operator.inputs) if name in names]
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
@@ -219,9 +219,9 @@ class Slices:
 
     def _makes_channels(self, op: int) -> bool:
         """Whether the output channels of a contraction lie along the channel axis of its result, and the weights of any span of them are one box."""
-        call = self.dataflow.calls[op]
-        rank, convolves = len(call.result), call.operator.kind in ("Conv", "ConvTranspose")
-        scattered = call.operator.kind == "ConvTranspose" and call.attribute("group", 1) > 1 and call.shape(1)[1] > 1
+        call, row = self.dataflow.calls[op], self.dataflow.specs[op]
+        rank, convolves = len(call.result), row.family is Family.CONVOLUTION
+        scattered = row.transposed and call.attribute("group", 1) > 1 and call.shape(1)[1] > 1
         return CHANNEL_AXIS_OF_RANK.get(rank) == (1 if convolves else rank - 1) and len(call.shape(1)) > 1 and not scattered
 
     def _falls_apart(self, op: int, index: int) -> bool:

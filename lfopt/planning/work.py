@@ -10,7 +10,7 @@ from math import ceil, lcm, prod
 
 from lfopt.ir import Box, DramBytes, Span, cut, round_up, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, RowReads, Tiling
+from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
 from lfopt.planning.streaming import Frames, Group, Layout
@@ -31,9 +31,10 @@ class Work:
         self.uniform = all(flow.maps[m].shape == self.shape for m in self.group.made)  # frames are boxes of every map alike
         contracts = flow.specs[self.head].tiling is Tiling.CONTRACT and any(o.input == 0 for o in flow.operands[self.head])
         self.contracts = contracts and min(len(self.call.shape(0)), len(self.call.shape(1))) > 1
-        windowed = self.call.operator.kind in ("Conv", "ConvTranspose") and len(self.shape) in (4, 5)
+        self.convolves = flow.specs[self.head].family is Family.CONVOLUTION
+        windowed = self.convolves and len(self.shape) in (4, 5)
         self.columns: RowReads | None = spatial_window(self.call, -1) if windowed else None
-        by_matrix = self.call.operator.kind in ("Gemm", "MatMul")
+        by_matrix = flow.specs[self.head].family is Family.PRODUCT
         self.operands = self.group.operands(as_seen=True)
         entire = any(o.source.entire for o in self.operands)
         rows_apart = len(self.shape) < 5 if by_matrix else len(self.shape) != 3  # rows are neither output channels nor a batch
@@ -80,10 +81,9 @@ class Work:
     def channel_sizes(self) -> list[int]:
         """Sizes of blocks of output channels worth trying, largest first: whole groups, and parts of one."""
         groups, per_group = channel_groups(self.call)
-        convolves = self.call.operator.kind in ("Conv", "ConvTranspose")
-        grain = self.grain(1 if convolves else -1)
+        grain = self.grain(1 if self.convolves else -1)
         sizes = {size * per_group for size in even_sizes(groups, self.groups_together)}
-        if not convolves or groups == 1 or per_group % grain == 0:  # else parts of most groups begin inside a block on chip
+        if not self.convolves or groups == 1 or per_group % grain == 0:  # else parts of most groups begin inside a block on chip
             sizes |= set(even_sizes(per_group, grain))
         return sorted(sizes, reverse=True)
 
@@ -91,7 +91,7 @@ class Work:
     def groups_together(self) -> int:
         """Groups of a convolution that make whole blocks of channels on chip."""
         per_group = channel_groups(self.call)[1]
-        return lcm(per_group, self.grain(1)) // per_group if self.call.operator.kind in ("Conv", "ConvTranspose") else 1
+        return lcm(per_group, self.grain(1)) // per_group if self.convolves else 1
 
     def cost(self, frames: Sequence[Box]) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of running frame by frame."""
@@ -142,7 +142,7 @@ def spans(extent: int, step: int) -> list[Span]:
 
 def channel_groups(call: Call) -> tuple[int, int]:
     """(groups, output channels of one) of a contraction: groups of a convolution, matrices of a batch."""
-    if call.operator.kind in ("Conv", "ConvTranspose"):
+    if row_of(call).family is Family.CONVOLUTION:
         groups = call.attribute("group", 1)
         return groups, call.result[1] // groups
     second = call.shape(1)
@@ -153,7 +153,7 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     """A contraction's result cut into blocks of `size` output channels: whole groups, or parts of one group."""
     groups, per_group = channel_groups(call)
     shape = call.result
-    if call.operator.kind in ("Conv", "ConvTranspose"):
+    if row_of(call).family is Family.CONVOLUTION:
         if size >= per_group:
             return [cut(whole(shape), 1, span) for span in spans(shape[1], size // per_group * per_group)]
         starts = [(g * per_group + low, g * per_group + high) for g in range(groups) for low, high in spans(per_group, size)]

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import inf, isnan
 
 from lfopt.ir import Operator
+from lfopt.ops import spec
+from lfopt.ops.traits import Range
 from lfopt.rewrite.board import Board
 
 
@@ -44,8 +46,8 @@ def fact(low: float, high: float, nonzero: bool = False) -> Fact:
     return Fact(low, high, nonzero or low > 0 or high < 0)
 
 
-def _between(low: float, high: float, *, nonzero: bool = False, zero_at_zero: bool = False) -> Transfer:
-    return lambda given, _: fact(low, high, nonzero or (zero_at_zero and given[0].nonzero))
+def _within(found: Range) -> Transfer:
+    return lambda given, _: fact(found.low, found.high, found.nonzero or (found.zero_at_zero and given[0].nonzero))
 
 
 def _monotone(function: Callable[[float], float]) -> Transfer:
@@ -156,32 +158,14 @@ def _padded(given: Sequence[Fact], operator: Operator) -> Fact:
     return _either((given[0], given[2] if len(given) > 2 else Fact(0, 0)), operator)
 
 
-RULES: dict[str, Transfer] = {
+RULES: dict[str, Transfer] = {  # interval arithmetic; of the others the row says what is known
     "Abs": _absolute,
-    "Acos": _between(0, 3.15),
-    "Acosh": _between(0, inf),
-    "Asin": _between(-1.58, 1.58, zero_at_zero=True),
-    "Atan": _between(-1.58, 1.58, zero_at_zero=True),
-    "Cos": _between(-1, 1),
-    "Cosh": _between(1, inf),
     "Elu": lambda given, op: fact(-abs(float(op.attributes.get("alpha", 1.0))), inf),  # type: ignore[arg-type]
-    "Erf": _between(-1, 1, zero_at_zero=True),
-    "Exp": _between(0, inf, nonzero=True),
-    "Gelu": _between(-0.18, inf),
-    "HardSigmoid": _between(0, 1),
-    "HardSwish": _between(-0.375, inf),
-    "Identity": _first,
     "Neg": lambda given, _: Fact(-given[0].high, -given[0].low, given[0].nonzero),
     "Reciprocal": _reciprocal,
     "Relu": _monotone(lambda x: max(x, 0)),
-    "Sigmoid": _between(0, 1, nonzero=True),
-    "Sign": _between(-1, 1, zero_at_zero=True),
-    "Sin": _between(-1, 1),
-    "Softplus": _between(0, inf, nonzero=True),
-    "Softsign": _between(-1, 1, zero_at_zero=True),
     "Sqrt": _square_root,
     "Swish": lambda given, op: fact(-0.28 if op.attributes.get("alpha", 1.0) == 1 else -inf, inf),
-    "Tanh": _between(-1, 1, zero_at_zero=True),
     "Add": _sum,
     "Sub": _difference,
     "Mul": _product,
@@ -191,21 +175,22 @@ RULES: dict[str, Transfer] = {
     "Min": _smallest,
     "Where": _chosen,
     "Clip": _clipped,
-    "ReduceL1": _between(0, inf, zero_at_zero=True),
-    "ReduceL2": _between(0, inf, zero_at_zero=True),
-    "ReduceSumSquare": _between(0, inf, zero_at_zero=True),
     "ReduceSum": _of_one_sign,
     "ReduceProd": _product_of_many,
     "ReduceMean": _mean,
     "GlobalAveragePool": _mean,
-    "Softmax": _between(0, 1, nonzero=True),
-    "LogSoftmax": _between(-inf, 0),
     "Concat": _either,
     "Pad": _padded,
-    **dict.fromkeys(("ReduceMax", "ReduceMin", "GlobalMaxPool", "MaxPool", "Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze"), _first),
-    **dict.fromkeys(("Slice", "Split", "Gather", "GatherND", "GatherElements", "Expand", "Tile", "DepthToSpace", "SpaceToDepth"), _first),
     "Trilu": lambda given, op: _either((given[0], Fact(0, 0)), op),
 }
+
+
+def _rule(kind: str) -> Transfer | None:
+    """What an operator makes of what is known of its operands; None if nothing is known of its results."""
+    row = spec(kind)
+    if kind in RULES or not (row.picks or row.range):
+        return RULES.get(kind)
+    return _first if row.range is None else _within(row.range)
 
 
 class Facts:
@@ -240,12 +225,13 @@ class Facts:
         """The operator that makes a tensor of real numbers, if there is a row for it."""
         known, operator = self.board.tensors[tensor], self.board.maker(tensor)
         real = known.dtype.startswith(("float", "bfloat")) and known.quantization is None
-        return operator if operator is not None and real and not operator.domain and operator.kind in RULES else None
+        return operator if operator is not None and real and not operator.domain and _rule(operator.kind) else None
 
     def _found(self, tensor: str) -> Fact:
         if (value := self.board.scalar(tensor)) is not None:
             return fact(value, value)
         operator = self._explained(tensor)
-        if operator is not None:
-            return RULES[operator.kind]([self._known.get(name, UNKNOWN) for name in operator.inputs], operator)
+        rule = _rule(operator.kind) if operator is not None else None
+        if operator is not None and rule is not None:
+            return rule([self._known.get(name, UNKNOWN) for name in operator.inputs], operator)
         return Fact(low=0) if self.board.tensors[tensor].dtype.startswith("uint") else UNKNOWN

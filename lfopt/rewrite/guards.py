@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import isfinite
 
+from lfopt.ops import Tiling, spec
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.match import LARGE
@@ -100,7 +101,7 @@ def _unseen(board: Board, tensor: str) -> list[str]:
         value = board.scalar(tensor)
         return [] if value is not None and isfinite(value) else [tensor]
     operator = board.maker(tensor)
-    if operator is None or operator.kind in CONTRACTIONS:
+    if operator is None or spec(operator.kind, operator.domain).tiling is Tiling.CONTRACT:
         return []
     if operator.kind not in SEEN_THROUGH:
         return [tensor]
@@ -185,7 +186,6 @@ def _shape(board: Board, match: Match, variable: str) -> tuple[int, ...]:
     return board.tensors[match.tensors[variable]].shape
 
 
-CONTRACTIONS = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 MOVES = frozenset({"Expand", "Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 SEEN_THROUGH = MOVES | {"Add", "Mul", "Sub", "Where"}
 

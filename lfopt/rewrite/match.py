@@ -14,7 +14,7 @@ from itertools import islice, permutations
 from math import isclose
 
 from lfopt.ir import Attribute, Operator
-from lfopt.ops import spec
+from lfopt.ops import Family, spec
 from lfopt.ops.parameters import reduced_axes
 from lfopt.rewrite.board import Board, signature
 from lfopt.rewrite.rule import Match, Settings
@@ -99,7 +99,7 @@ def flattened(term: Apply) -> tuple[Term, ...]:
 def settings_of(board: Board, operator: Operator, operands: int) -> Settings:
     """What an operator is told besides its first operands."""
     call, given = board.call(operator), operator.inputs[operands:]
-    if operator.kind.startswith(("Reduce", "Global")):
+    if spec(operator.kind).family is Family.REDUCTION:
         axes, keeps = reduced_axes(call), bool(call.attribute("keepdims", 1))
         key = (axes, keeps) if axes is not None else object()
         return Settings(operator.kind, operator.attributes, given, key, len(call.shape(0)), axes, keeps)
