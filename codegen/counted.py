@@ -112,7 +112,6 @@ class Counted:
         self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
-        self.biases = {w.name for found in flow.weights for w in found if w.bias} - {w.name for found in flow.weights for w in found if not w.bias}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
@@ -216,7 +215,7 @@ class Counted:
             value = self.graph.constants[name]
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
-            bytes_, place = hardware.constant_element_bytes(bias=name in self.biases), self.blob.place(value, value.dtype.name)
+            bytes_, place = hardware.constant_element_bytes(bias=name in self.flow.biases), self.blob.place(value, value.dtype.name)
             figures = (-1, -1, bytes_, bytes_, hardware.constant_align, 0, 1, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")

@@ -106,8 +106,6 @@ class Machine:
         self.calls = {op.name: call for op, call in zip(flow.operators, flow.calls, strict=True)}
         self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
-        data = {w.name for weights in flow.weights for w in weights if not w.bias}
-        self.biases = {w.name for weights in flow.weights for w in weights if w.bias} - data
         self.root = flow.behind
         self.dram: dict[str, np.ndarray] = {}  # maps, whole
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
@@ -283,7 +281,7 @@ class Machine:
 
     def _load_constant(self, step: Transfer) -> None:
         values = self._constant(step.tensor)[slices(step.box)]
-        size = self.hardware.constant_bytes(values.size, bias=step.tensor in self.biases)
+        size = self.hardware.constant_bytes(values.size, bias=step.tensor in self.flow.biases)
         self._count(step, size)
         self.buffer.write_block(step.tensor, step.box, values, size, step.place, step.slot, step.offset)
 

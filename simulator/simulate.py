@@ -98,12 +98,10 @@ class _Network:
                 source = self.root(operator.inputs[0])
                 self.roots.update((name, source) for name in operator.outputs if name)
         self.maps = {tensor.name: hardware.dram_bytes(tensor) for tensor in flow.maps}  # bytes of all of it
-        data = {w.name for weights in flow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
         self.constants: list[dict[tuple[str, bool], int]] = []  # per operator: (constant, whether it is gathered from) -> bytes of one load
         self.weights: dict[str, int] = {}
         for weights in flow.weights:
-            bias = {w.name for w in weights if w.bias} - data
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.name in bias, pieces=w.pieces) for w in weights}
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in weights}
             self.constants.append(sizes)
             for (name, _), size in sizes.items():
                 self.weights[name] = max(self.weights.get(name, 0), size)

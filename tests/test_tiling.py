@@ -414,3 +414,26 @@ def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hard
     assert min(ratios) == 1
     assert sum(ratio == 1 for ratio in ratios) > 0.95 * len(ratios)
     assert max(ratios) < (2.5 if chip is ALIGNED else 1.5)  # where rows are padded, cutting into single columns to begin with can cost
+
+
+def test_a_tiling_is_not_taken_over_from_a_twin_whose_bias_is_stored_otherwise() -> None:
+    """Two equal convolutions; the bias of the second is also a factor, so it is stored in one byte an element, not in four."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["y"], "one"),
+        helper.make_node("Conv", ["y", "w2", "b2"], ["z"], "two"),
+        helper.make_node("Mul", ["z", "b2"], ["out"], "scale"),
+    ]
+    shapes = {"w1": (64, 64, 1, 1), "w2": (64, 64, 1, 1), "b1": (64,), "b2": (64,)}
+    constants = [onnx.numpy_helper.from_array(np.ones(shape, np.float32), name) for name, shape in shapes.items()]
+    x, out = (helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 64, 8, 64)) for name in ("x", "out"))
+    graph = from_model(helper.make_model(helper.make_graph(nodes, "twins", [x], [out], constants), opset_imports=[helper.make_opsetid("", 21)]))
+    flow = Dataflow.of(graph)
+    assert flow.biases == {"b1"}
+    costs = GroupCosts(flow, Hardware(1024, element_bytes=1, bias_bytes=4))
+    first, second = costs.evaluate(1), costs.evaluate(2)
+    alone = GroupCosts(flow, costs.hardware).evaluate(2)  # nothing is remembered of the first
+    assert isinstance(first, Cost)
+    assert isinstance(second, Cost)
+    assert second == alone
+    assert first.mode == second.mode == "tiled"
+    assert first.dram_bytes > second.dram_bytes

@@ -6,8 +6,8 @@ another name, so reading it is reading the map behind it. A set of operators is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -33,7 +33,7 @@ class Weight:
 
     name: str
     elements: int  # that one load moves: the whole tensor, or for a Gather the rows gathered
-    bias: bool
+    bias: bool  # stored as one: every operator that reads it adds it; of wider or narrower elements than weights
     gathered: bool = False  # rows go straight into the result's ring: nothing is shared with other readers, and no buffer of its own is needed
     pieces: int = 1  # in which they lie in DRAM: of what is gathered, see `gathered_pieces`
 
@@ -132,6 +132,11 @@ class Dataflow:
         return tuple(row.macs(call) for row, call in zip(self.specs, self.calls, strict=True))
 
     @cached_property
+    def biases(self) -> frozenset[str]:
+        """Names of the constants that are stored as biases."""
+        return frozenset(w.name for weights in self.weights for w in weights if w.bias)
+
+    @cached_property
     def weight_elements(self) -> int:
         """Elements of all weights and biases, each constant once."""
         return sum({w.name: w.elements for found in self.weights for w in found}.values())
@@ -199,7 +204,7 @@ class _Builder:
         operators: list[Operator] = []
         operands: list[tuple[MapRead, ...]] = []
         results: list[tuple[int, ...]] = []
-        weights: list[tuple[Weight, ...]] = []
+        weights: list[Iterable[Weight]] = []
         for name in self.graph.inputs:
             self._add_map(name, -1)
         for operator in self.graph.operators:
@@ -208,7 +213,7 @@ class _Builder:
                 continue
             call = Call.of(self.graph, operator)
             operands.append(tuple(self._operands(call, row)))
-            weights.append(tuple(_weights(self.graph, call, row)))
+            weights.append(_weights(self.graph, call, row))
             results.append(tuple(self._add_map(name, len(operators)) for name in operator.outputs if name))
             operators.append(operator)
         outputs = {self.root[name] for name in self.graph.outputs if name in self.root}
@@ -222,7 +227,7 @@ class _Builder:
             tuple(name in outputs for name in self.maps),
             tuple(operands),
             tuple(results),
-            tuple(weights),
+            _stored(weights),
         )
 
     def _add_map(self, name: str, producer: int) -> int:
@@ -265,6 +270,13 @@ def _weights(graph: Graph, call: Call, row: OpSpec) -> Iterator[Weight]:
         elements = prod(call.result) if gathered else graph.tensors[name].elements
         pieces = gathered_pieces(call, whole(call.result)) if gathered else 1
         yield Weight(name, elements, bias=index == row.bias, gathered=gathered, pieces=pieces)
+
+
+def _stored(weights: Iterable[Iterable[Weight]]) -> tuple[tuple[Weight, ...], ...]:
+    """The weights of every operator; a constant that is also read as a weight is stored as one, wherever it is a bias."""
+    found = [tuple(own) for own in weights]
+    data = {w.name for own in found for w in own if not w.bias}
+    return tuple(tuple(replace(w, bias=w.bias and w.name not in data) for w in own) for own in found)
 
 
 def gathered_pieces(call: Call, box: Box) -> int:

@@ -74,10 +74,8 @@ class GroupCosts:
         self._own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
         self._shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
         uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
-        data = {w.name for weights in dataflow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
         for weights in dataflow.weights:
-            bias = {w.name for w in weights if w.bias} - data
-            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.name in bias, pieces=w.pieces) for w in weights}
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in weights}
             own = {key: size for key, size in sizes.items() if key[1] or uses[key[0]] == 1}
             self._own.append((sum(own.values()), sum(size for (_, gathered), size in own.items() if not gathered)))
             self._shared.append(tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own))

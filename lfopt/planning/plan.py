@@ -146,7 +146,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
         if flow.producer[m] < 0:
             add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
-        add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in layout.biases))
+        add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases))
     for operator, size in zip(flow.operators, costs.parameters, strict=True):
         if size:
             add(parameters_of(operator.name), "parameter", 1, size)

@@ -65,12 +65,10 @@ class Layout:
     def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
         self.flow = flow
         self.hardware = hardware
-        data = {w.name for weights in flow.weights for w in weights if not w.bias}  # stored as weights, even where also read as a bias
-        self.biases = {w.name for weights in flow.weights for w in weights if w.bias} - data
 
     def constant_bytes(self, name: str, box: Box) -> int:
         """Bytes of a part of a constant."""
-        return self.hardware.constant_bytes(box_elements(box), bias=name in self.biases)
+        return self.hardware.constant_bytes(box_elements(box), bias=name in self.flow.biases)
 
     def row_on_chip(self, box: Box) -> int:
         """Bytes that one row of a box takes in the buffer, channel padding included."""
