@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from codegen.accel.runs import Run, Words
 from codegen.source import Unsupported
 from lfopt.ir import Compute, Tensor
 from lfopt.isa.tables import Operation, Scale
-from lfopt.ops import Call
+from lfopt.ops import Call, row_of, spec
 from lfopt.ops.fixed_point import limits
 from lfopt.ops.footprint import footprints
 from lfopt.ops.integer import (
@@ -27,7 +28,9 @@ from lfopt.ops.integer import (
     SUMS,
     TABLE,
     TERMS,
+    Arithmetic,
     arithmetic,
+    arithmetics,
     mean_factors,
     product_factors,
     recoding,
@@ -44,10 +47,11 @@ from lfopt.ops.windows import windows
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
     """The commands of a Compute. Raises Unsupported for what the accelerator does not do."""
     how = arithmetic(call) if call.result_tensors[0].quantization is not None else None
-    make = METHODS.get(how) if how is not None else None
-    if make is None or len(step.boxes) != 1:
-        names = ", ".join(sorted(found.value for found in METHODS))
-        raise refused(call, f"its arithmetic is {how.value if how else 'that of ' + call.result_tensors[0].dtype}; the accelerator does {names}")
+    method = METHODS.get(how) if how is not None else None
+    if method is None or len(step.boxes) != 1:
+        raise refused(call, _other_arithmetic(how.value if how else f"that of {call.result_tensors[0].dtype}"))
+    if not method.does(call.operator.kind):
+        raise refused(call, method.accepted)
     result = call.result_tensors[0]
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
@@ -56,7 +60,19 @@ def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
         site.chip.write(result.name, result, box, step.places[0], box.rows[0])
     else:
         site.chip.write(result.name, result, box, step.sums, box.rows[0], sums=True)
-    return [run for job in make(site, call, step, box) for run in job.runs()]
+    return [run for job in method.jobs(site, call, step, box) for run in job.runs()]
+
+
+def refusal(kind: str) -> str | None:
+    """Why the accelerator does no operator of that kind, whatever its operands; None if it does some."""
+    methods = [METHODS[how] for how in arithmetics(spec(kind)) if how in METHODS]
+    if any(method.does(kind) for method in methods):
+        return None
+    return methods[0].accepted if methods else _other_arithmetic(spec(kind).integers.value)
+
+
+def _other_arithmetic(found: str) -> str:
+    return f"its arithmetic is {found}; the accelerator does {', '.join(sorted(how.value for how in METHODS))}"
 
 
 def _sliding(call: Call, box: Extent | None = None) -> Window:
@@ -114,12 +130,8 @@ def _through(site: Site, values: dict[str, int], number: int | None) -> list[Wor
 def _sums(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Conv, and Gemm or MatMul by a constant matrix."""
     kind = call.operator.kind
-    if (
-        kind not in ("Conv", "Gemm", "MatMul")
-        or not call.constant[1]
-        or (kind == "Gemm" and (call.attribute("transA", 0) or len(call.shape(0)) != 2))
-    ):
-        raise refused(call, "the accelerator does Conv, and Gemm and MatMul of one row by constant weights")
+    if not call.constant[1] or (kind == "Gemm" and (call.attribute("transA", 0) or len(call.shape(0)) != 2)):
+        raise refused(call, METHODS[SUMS].accepted)
     outputs, inputs, _, _ = matrix_shape(call)
     group = call.attribute("group", 1)
     if group > 1 and not (inputs == 1 and group == outputs):
@@ -207,7 +219,7 @@ def _still(ring: Ring) -> Ring:
 def _mean(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     result = call.result_tensors[0]
-    if call.operator.kind == "AveragePool":
+    if row_of(call).slides:
         counts = np.broadcast_to(window_counts(call, step.boxes[0]), (box.height, box.width))
         window = _sliding(call, box)
         for rows, columns in _alike(counts):
@@ -243,11 +255,10 @@ def _everything(call: Call, part: Extent) -> Window:
 
 
 def _extreme(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
-    kind = call.operator.kind
-    if kind == "ReduceMin" or len([name for name in call.operator.outputs if name]) > 1:
-        raise refused(call, "the accelerator finds the largest elements, without their places")
+    if len([name for name in call.operator.outputs if name]) > 1:
+        raise refused(call, METHODS[EXTREME].accepted)
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
-    window = _sliding(call, box) if kind == "MaxPool" else _everything(call, part)
+    window = _sliding(call, box) if row_of(call).slides else _everything(call, part)
     values = _untouched(seen)
     tables = site.parameters.get(call.operator.name, Parameters()).tables
     reads = _through(site, values, tables[0] if tables else None)
@@ -257,8 +268,8 @@ def _extreme(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job
 def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Concat of channels: one copy for each operand."""
     axis = call.attribute("axis", 1) % len(call.result)
-    if call.operator.kind != "Concat" or axis != 1:
-        raise refused(call, "the accelerator lays maps side by side by channels")
+    if axis != 1:
+        raise refused(call, METHODS[CHOICE].accepted)
     tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
     start = 0
     for index, tensor in enumerate(call.tensors):
@@ -279,13 +290,12 @@ def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]
 
 def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Resize to the nearest element, by whole factors."""
-    kind = call.operator.kind
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
     nearest = call.attribute("mode", "nearest") == "nearest"
     plain = call.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric" and call.attribute("nearest_mode", "") == "floor"
-    if kind != "Resize" or not nearest or not plain or rows % height or columns % width:
-        raise refused(call, "the accelerator moves elements by Resize to the nearest one, asymmetric, rounded down, by whole factors")
+    if not nearest or not plain or rows % height or columns % width:
+        raise refused(call, METHODS[MOVE].accepted)
     down, right = rows // height, columns // width
     if box.columns != (0, columns):
         raise refused(call, "its steps make parts of rows")
@@ -298,4 +308,37 @@ def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
             yield Job(site, call, step, here, Operation.COPY, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
 
 
-METHODS = {SUMS: _sums, TABLE: _table, TERMS: _terms, PRODUCT: _product, MEAN: _mean, EXTREME: _extreme, CHOICE: _choice, MOVE: _move}
+class Method(NamedTuple):
+    """What the accelerator does of one arithmetic."""
+
+    jobs: Callable[[Site, Call, Compute, Extent], Iterator[Job]]
+    kinds: frozenset[str] = frozenset()  # operators that it does; empty: all of that arithmetic
+    accepted: str = ""  # said of all others
+
+    def does(self, kind: str) -> bool:
+        """Whether it does some operators of that kind."""
+        return not self.kinds or kind in self.kinds
+
+
+METHODS: dict[Arithmetic, Method] = {
+    SUMS: Method(
+        _sums,
+        frozenset({"Conv", "Gemm", "MatMul"}),
+        "the accelerator does Conv, and Gemm and MatMul of one row by constant weights",
+    ),
+    TABLE: Method(_table),
+    TERMS: Method(_terms),
+    PRODUCT: Method(_product),
+    MEAN: Method(_mean),
+    EXTREME: Method(
+        _extreme,
+        frozenset({"MaxPool", "GlobalMaxPool", "ReduceMax"}),
+        "the accelerator finds the largest elements, without their places",
+    ),
+    CHOICE: Method(_choice, frozenset({"Concat"}), "the accelerator lays maps side by side by channels"),
+    MOVE: Method(
+        _move,
+        frozenset({"Resize"}),
+        "the accelerator moves elements by Resize to the nearest one, asymmetric, rounded down, by whole factors",
+    ),
+}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codegen.accel.chip import Block, Chip
-from codegen.accel.computations import runs_of
+from codegen.accel.computations import refusal, runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, is_depthwise, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
 from codegen.accel.job import Parameters, Site, Weights, refused
@@ -204,6 +204,8 @@ class _Encoder:
         index = call.operator.inputs.index(step.tensor)
         if arithmetic(call) is not SUMS:
             raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
+        if (reason := refusal(call.operator.kind)) is not None:
+            raise refused(call, reason)
         if index == 1:
             data, self.chunks[step.tensor, step.box] = arranged(call, step.box, self.spans.get(call.operator.name, ()), self.lanes)
         else:

@@ -201,6 +201,7 @@ PLAIN: dict[str, Expression] = {
     "PRelu": lambda s, call: f"a < 0 ? {s.arithmetic('*', 'a', 'b')} : a" if s.signed else "a",
     "Pow": _power,
     "Relu": lambda s, call: "a < 0 ? 0 : a" if s.signed else "a",
+    "Sign": _sign,
     "Sub": lambda s, call: s.arithmetic("-", "a", "b"),
     "Where": _plain("a ? b : c"),
     "Xor": _plain("!a != !b"),

@@ -18,6 +18,7 @@ LOOPS = {
     **searching.LOOPS,
     **integer.BORDER,
 }
+REFUSED = {"QuantizeLinear": "a result whose type or scales lfopt does not take for a quantised map"}  # else `integer.integers` has it
 
 
 def loops(nest: Nest) -> None:
@@ -31,5 +32,5 @@ def loops(nest: Nest) -> None:
 def _plain(nest: Nest) -> None:
     kind = nest.call.operator.kind
     if nest.call.operator.domain not in ("", "ai.onnx") or kind not in LOOPS:
-        raise nest.unsupported("an operator that has no kernel", ", ".join(sorted({*LOOPS, *HEADS})))
+        raise nest.unsupported(REFUSED.get(kind, "an operator that has no kernel"), ", ".join(sorted({*LOOPS, *HEADS})))
     LOOPS[kind](nest)

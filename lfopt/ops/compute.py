@@ -16,7 +16,8 @@ from lfopt.ops.evaluate import evaluate
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.part import Part, is_empty
 from lfopt.ops.reducing import REDUCTIONS
-from lfopt.ops.table import OPAQUE, Tiling, spec
+from lfopt.ops.table import OPAQUE, row_of
+from lfopt.ops.traits import Family, Tiling
 
 __all__ = ["Folding", "Part", "accumulate", "compute", "finish", "folding", "merge"]
 
@@ -29,7 +30,7 @@ def folding(call: Call) -> Folding | None:
     Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool over them: then a partial sum may be a
     maximum, a minimum or a product. Not where a quantised result could depend, in its last bit, on what the parts are.
     """
-    tiling = spec(call.operator.kind, call.operator.domain).tiling
+    tiling = row_of(call).tiling
     if tiling is Tiling.CONTRACT:
         return "input channels"
     if tiling is not Tiling.FOLD or folded_axis(call, 0) is None:
@@ -55,10 +56,10 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
         if is_empty(box):
             return (_empty(call, 0, box),)
         return (finish(call, accumulate(call, operands, box, opset), operands, box),)
-    kernel = floating.KERNELS.get(call.operator.kind) if spec(call.operator.kind, call.operator.domain) is not OPAQUE else None
-    if kernel is None:
+    row = row_of(call)
+    if row is OPAQUE or row.family is Family.INDEX:
         return tuple(value[slices(box)] for value, box in zip(_whole(call, operands, opset), out, strict=True))
-    asked = [k for k, name in enumerate(call.operator.outputs) if name]
+    kernel, asked = floating.KERNELS[row.kind], [k for k, name in enumerate(call.operator.outputs) if name]
     with np.errstate(all="ignore"):
         return tuple(
             _empty(call, k, box) if is_empty(box) else _typed(kernel(call, operands, box, result), call.result_tensors[k].dtype)
@@ -95,7 +96,7 @@ def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: B
 
 def _with_values(call: Call, operands: Sequence[Part | None]) -> Call:
     """The call with the values of parameters that are computed, or were not at hand when it was made."""
-    parameters = spec(call.operator.kind, call.operator.domain).parameters
+    parameters = row_of(call).parameters
     if not any(i < len(operands) and operands[i] is not None and call.values[i] is None for i in parameters):
         return call
     given = tuple(part.values if i in parameters and part is not None else call.values[i] for i, part in enumerate(operands))

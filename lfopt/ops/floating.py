@@ -52,7 +52,7 @@ KERNELS: dict[str, Kernel] = {
     "TopK": reducing.top_k,
     "Transpose": moving.transpose,
     "Trilu": moving.trilu,
-}  # GatherElements, GatherND, ScatterElements, ScatterND: evaluated whole
+}  # contractions: SUMS and RESULTS of `lfopt.ops.contraction`; those of the family INDEX are evaluated whole, by ONNX's own reference
 
 
 def accumulate(call: Call, operands: Operands, out: Box, opset: int) -> np.ndarray:

@@ -53,7 +53,7 @@ from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.part import Part, is_empty, take
 from lfopt.ops.reducing import folded, folded_elements, partial_reduction
-from lfopt.ops.table import row_of
+from lfopt.ops.table import OpSpec, row_of
 from lfopt.ops.traits import Arithmetic, Family, Tiling
 from lfopt.ops.windows import windows
 
@@ -149,12 +149,18 @@ def arithmetic(call: Call) -> Arithmetic:
     kind, row = call.operator.kind, row_of(call)
     data = [i for i, tensor in enumerate(call.tensors) if tensor is not None and i not in row.parameters]
     if kind == "QuantizeLinear":
-        return TABLE if _in_bytes(call.tensors[0]) else FLOAT
+        return TABLE if _in_bytes(call.tensors[0]) else FLOAT  # a change of scale, of whatever has one
     if not all(_in_bytes(tensor) for tensor in call.result_tensors if tensor.quantization is not None):
         return FLOAT
-    if floating.KERNELS.get(kind) is elementwise and row.elementwise and _reads_one_map(call, data):
+    if TABLE in arithmetics(row) and _reads_one_map(call, data):
         return TABLE
     return row.integers if APPLIES[row.integers](call, data) else FLOAT
+
+
+def arithmetics(row: OpSpec) -> tuple[Arithmetic, ...]:
+    """How operators of a row may be computed, depending on their operands; FLOAT aside."""
+    tabled = row.elementwise and floating.KERNELS.get(row.kind) is elementwise
+    return tuple(dict.fromkeys((*(TABLE,) * tabled, *(row.integers,) * (row.integers is not FLOAT))))
 
 
 def _in_bytes(tensor: Tensor | None) -> bool:
@@ -207,6 +213,7 @@ def _is_contraction_in_bytes(call: Call, data: list[int]) -> bool:
 
 APPLIES: dict[Arithmetic, Callable[[Call, list[int]], bool]] = {
     SUMS: _is_contraction_in_bytes,
+    TABLE: _reads_one_map,
     TERMS: _all_in_bytes,
     PRODUCT: _all_in_bytes,
     SLOPES: lambda call, data: _in_bytes(call.tensors[0]) and call.values[1] is not None,

@@ -33,7 +33,7 @@ class OpSpec:
     box: b.BoxRule
     tiling: Tiling = Tiling.SPLIT
     pattern: Pattern = Pattern.OPAQUE
-    integers: Arithmetic = Arithmetic.FLOAT  # on quantised maps; what is elementwise and reads one map goes through a table whatever this says
+    integers: Arithmetic = Arithmetic.FLOAT  # on quantised maps, where operands allow it (see `integer.arithmetic`)
     macs: n.Count = n.none  # multiply-accumulates of one inference
     flops: n.Count = n.none  # floating-point operations of one inference, of what has no multiply-accumulates
     parameters: frozenset[int] = frozenset()  # inputs that are shapes, axes, scales or bounds, never data
@@ -72,7 +72,7 @@ class OpSpec:
 O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
 SPLIT, FOLD, CONTRACT, WHOLE = Tiling
 UNARY, BROADCAST, INJECTIVE, REDUCING, COMPLEX, NOT_FUSED = Pattern
-SUMS, _, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
+SUMS, TABLED, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
 ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = Family
 ONE, TWO = n.per_result(1), n.per_result(2)
 POSITIVE, SYMMETRIC = Range(0, inf, zero_at_zero=True), Range(-1, 1, zero_at_zero=True)
@@ -84,7 +84,7 @@ def _inputs(*indices: int) -> frozenset[int]:
 
 def _unary(kinds: str, flops: n.Count = ONE, found: Range | None = None, parameters: frozenset[int] = frozenset()) -> OpSpec:
     """One operand that elements are functions of."""
-    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, range=found, parameters=parameters)
+    return OpSpec(kinds, ELEMENTWISE, O2O, d.broadcast, b.broadcast, pattern=UNARY, flops=flops, integers=TABLED, range=found, parameters=parameters)
 
 
 def _binary(kinds: str, flops: n.Count = ONE, integers: Arithmetic = FLOAT) -> OpSpec:
@@ -132,8 +132,13 @@ _ROWS = (  # several operators in one row differ in their values alone
         flops=ONE, channel_axis=1,
     ),
     OpSpec(
-        "QuantizeLinear DequantizeLinear", ELEMENTWISE, O2O, d.first_input_broadcast, b.same,
-        pattern=BROADCAST, flops=ONE, parameters=_inputs(1, 2),
+        "QuantizeLinear",
+        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, integers=TABLED, flops=ONE,
+            parameters=_inputs(1, 2),
+    ),
+    OpSpec(
+        "DequantizeLinear",
+        ELEMENTWISE, O2O, d.first_input_broadcast, b.same, pattern=BROADCAST, flops=ONE, parameters=_inputs(1, 2),
     ),
     # contractions
     OpSpec(

@@ -24,7 +24,7 @@ from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator
 from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
 from lfopt.ops.elementwise import REAL
-from lfopt.ops.integer import FLOAT, arithmetic
+from lfopt.ops.integer import FLOAT, TABLE, arithmetic
 
 SAMPLES = 16  # random inputs, where nothing is given
 UNARY = frozenset({*REAL, "Abs", "Clip", "Neg", "Relu", "Round"})  # one table each
@@ -147,7 +147,7 @@ def _read(path: Path, graph: Graph, count: int | None) -> Samples:
 def _quantized(runtime: Any, graph: Graph, given: Samples, *, unsigned: bool, label: str) -> Graph:
     """The network as ONNX Runtime quantises it, read back."""
     tools = runtime.quantization
-    native = {op.kind for op in graph.operators if spec(op.kind, op.domain).integers is not FLOAT or op.kind in UNARY}
+    native = {op.kind for op in graph.operators if spec(op.kind, op.domain).integers not in (FLOAT, TABLE) or op.kind in UNARY}
     kinds = sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
     model = to_model(graph)
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
