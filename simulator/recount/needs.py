@@ -17,6 +17,7 @@ from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
 from lfopt.ops.parameters import pad_amounts, reduced_axes
 from lfopt.ops.table import TABLE, Tiling, spec
+from lfopt.ops.traits import Family
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Ints
 
@@ -226,8 +227,8 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
     "ConvTranspose": _conv_transpose,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
-    **dict.fromkeys((kind for kind in TABLE if kind.startswith(("Global", "Reduce"))), _reduce),
+    **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.POOL), _pool),
+    **dict.fromkeys((kind for kind, row in TABLE.items() if row.family is Family.REDUCTION), _reduce),
     "BatchNormalization": _batch_normalization,
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along),
     "Concat": _concat,
