@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,7 @@ from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import Outcome, find_plan, write_outcome
 from lfopt.app.sizes import bytes_text, format_size, size_option
 from lfopt.app.verify import load_planned
-from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, Scheme, step_count
+from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, Scheme, line_count, step_count
 from lfopt.planning import GroupCosts, Limit
 from search.problem import Problem, Result, unfused
 from search.staircase import Stair
@@ -78,6 +79,18 @@ def test_a_plan_has_no_more_steps_than_allowed() -> None:
     short = draft.finished(Limit(most=most))
     assert 0 < sum(step_count(group.steps) for group in short.groups if group.steps) <= most + len(short.groups) * 16
     assert any("at most" in group.unexecutable for group in short.groups)
+    assert recount(draft.graph, short).discrepancies == ()
+
+
+@pytest.mark.parametrize(("what", "counted"), [("steps", step_count), ("lines", line_count)])
+def test_a_plan_holds_no_more_steps_and_lines_than_a_recount_walks(what: str, counted: Callable[..., int], monkeypatch) -> None:
+    """Every turn of loops that were made as loops counts, and every line that folding leaves: not what it took to make them."""
+    draft = outcome_of("brr", 2048).draft
+    most = sum(counted(group.steps) for group in draft.finished(Limit()).groups) // 2
+    short = draft.finished(Limit(**{what: most}))
+    assert most // 4 < sum(counted(group.steps) for group in short.groups) <= most
+    assert any(f"at most {most:,} {'steps' if what == 'steps' else 'lines of steps'}" in group.unexecutable for group in short.groups)
+    monkeypatch.setattr(sys.modules["simulator.recount.plan"], f"MOST_{what.upper()}", most)
     assert recount(draft.graph, short).discrepancies == ()
 
 

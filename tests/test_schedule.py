@@ -17,7 +17,7 @@ from hypothesis import given, settings
 
 from lfopt.app.files import read_plan, write_plan
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Compute, DramBytes, Hardware, InvalidPlan, Loop, Node, Step, Transfer, dram_bytes, fold, step_count, unfold
+from lfopt.ir import Compute, DramBytes, Hardware, InvalidPlan, Loop, Node, Step, Transfer, dram_bytes, fold, line_count, step_count, unfold
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
@@ -129,6 +129,7 @@ def test_unfolding_undoes_folding(blocks: list[list[Node]], longest: int) -> Non
     folded = fold(blocks, longest)
     assert flat(folded) == flat(joined(blocks))
     assert step_count(folded) == len(flat(folded))
+    assert line_count(folded) == len([*listing(folded)])
     assert dram_bytes(folded) == sum((DramBytes(**{s.kind: s.bytes}) for s in flat(folded) if isinstance(s, Transfer)), DramBytes())
 
 

@@ -14,11 +14,9 @@ from typing import Any, BinaryIO
 
 from lfopt.app.config import validate
 from lfopt.app.documents import read_json
-from lfopt.ir import SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.ir import MOST_LINES, SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
-
-MOST_LINES = 1 << 18  # of steps in a plan.json: nothing checks one that has more
 
 
 @contextmanager

@@ -31,10 +31,12 @@ from lfopt.ir.plan import (
 )
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
-from lfopt.ir.schedule import Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, step_count, unfold
+from lfopt.ir.schedule import MOST_LINES, MOST_STEPS, Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, line_count, step_count, unfold
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
 __all__ = [
+    "MOST_LINES",
+    "MOST_STEPS",
     "SCHEMA",
     "UNWRITTEN",
     "Attribute",
@@ -88,6 +90,7 @@ __all__ = [
     "cut",
     "dram_bytes",
     "fold",
+    "line_count",
     "parameters_of",
     "round_up",
     "row_axis",

@@ -19,6 +19,10 @@ ByteClass = Literal["input", "output", "weight", "parameter", "spill"]
 Purpose = Literal["map", "weight", "sum"]
 Move = tuple[int, ...]  # how far the origin of a step moves in one turn of a loop
 
+# What a plan may have: nothing writes more, and whatever reads a plan refuses more before it does anything with it.
+MOST_STEPS = 1 << 24  # every turn of every loop counted
+MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -156,6 +160,11 @@ def dram_bytes(nodes: Sequence[Node]) -> DramBytes:
 def step_count(nodes: Sequence[Node]) -> int:
     """Steps that run, all turns counted."""
     return sum(node.count * step_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
+
+
+def line_count(nodes: Sequence[Node]) -> int:
+    """Lines of the listing of the steps (`lfopt.ir.listing`)."""
+    return sum(2 + line_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
 # -- folding ---------------------------------------------------------------------------------------------------------------------------------

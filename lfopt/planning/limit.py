@@ -1,13 +1,13 @@
-"""How many steps a plan may have, and until when they are made: a group beyond either is planned without steps."""
+"""How many steps a plan may have, and how long they may take to make: a group beyond either is planned without steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from lfopt.ir import UNWRITTEN
+from lfopt.ir import MOST_LINES, MOST_STEPS, UNWRITTEN, Node, line_count, step_count
 
-MOST_STEPS = 1 << 22  # of a plan, before they are folded into loops: about a minute's work
+MOST_MADE = 1 << 22  # steps made for a plan, before they are folded into loops: about a minute's work
 
 T = TypeVar("T")
 
@@ -19,12 +19,23 @@ class Unwritten(Exception):
 class Limit:
     """What the schedules of one plan's groups are held to. `stop` is asked again and again, and says whether the time is over.
 
-    `interruptible`: whether Ctrl-C ends the making of steps as the time limit does, or whatever is being done.
+    `most`: steps that are made, those in loops that are made as loops just once; `steps` and `lines`: what the plan has in the end, every turn
+    counted and as it is written. `interruptible`: whether Ctrl-C ends the making of steps as the time limit does, or whatever is being done.
     """
 
-    def __init__(self, stop: Callable[[], bool] | None = None, most: int = MOST_STEPS, *, interruptible: bool = False) -> None:
+    def __init__(
+        self,
+        stop: Callable[[], bool] | None = None,
+        most: int = MOST_MADE,
+        *,
+        steps: int = MOST_STEPS,
+        lines: int = MOST_LINES,
+        interruptible: bool = False,
+    ) -> None:
         self.interruptible, self.interrupted = interruptible, False
         self._stop, self._most, self._left = stop or (lambda: False), most, most
+        self._steps, self._steps_left = steps, steps
+        self._lines, self._lines_left = lines, lines
 
     @property
     def over(self) -> str:
@@ -50,3 +61,13 @@ class Limit:
         for block in blocks:
             self.spend(len(block))
             yield block
+
+    def keep(self, nodes: Sequence[Node]) -> None:
+        """These steps of a group come into the plan. Raises Unwritten."""
+        steps, lines = step_count(nodes), line_count(nodes)
+        if steps > self._steps_left:
+            raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._steps:,} steps")
+        if lines > self._lines_left:
+            raise Unwritten(f"{UNWRITTEN}: a plan has at most {self._lines:,} lines of steps")
+        self._steps_left -= steps
+        self._lines_left -= lines

@@ -79,6 +79,7 @@ def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit)
         steps = (*(layout.load_parameters(i, costs.parameters[i]) for i in bits(found.mask) if costs.parameters[i]), *steps)
         moved, wanted = dram_bytes(steps), found.group.dram
         assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
+        limit.keep(steps)
     return replace(found.group, places=places, steps=steps)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isclose
 
-from lfopt.ir import DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span, parameters_of
+from lfopt.ir import MOST_LINES, MOST_STEPS, DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span, line_count, parameters_of, step_count
 from lfopt.ops.table import OPAQUE
 from simulator.recount.groups import (
     Moved,
@@ -24,7 +24,7 @@ from simulator.recount.groups import (
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
-from simulator.recount.schedule import MOST_STEPS, MOST_WRITTEN, Schedule
+from simulator.recount.schedule import Schedule
 from simulator.recount.traffic import byte_problems, traffic_problems
 
 MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
@@ -65,7 +65,7 @@ class _Recounting:
         self.found: list[str] = []
         self.steps = 0
         self.work = Work()
-        self.written = 0  # steps of groups as they are written
+        self.lines = 0  # of steps, as they are written
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
         self.left_out = {  # operators that traffic paper leaves out
@@ -164,14 +164,14 @@ class _Recounting:
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
     def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
-        schedule = Schedule(self.net, self.hardware, group, members, self.work)
-        counts = ((schedule.steps, self.steps, MOST_STEPS, "steps"), (len(schedule.leaves), self.written, MOST_WRITTEN, "lines of steps"))
-        for number, before, most, what in counts:
+        steps, lines = step_count(group.steps), line_count(group.steps)
+        for number, before, most, what in ((steps, self.steps, MOST_STEPS, "steps"), (lines, self.lines, MOST_LINES, "lines of steps")):
             if before + number > most:
-                self._say(group, f"{number:,} {what}, after {before:,} of other groups; a recount walks {most:,}")
+                self._say(group, f"{number:,} {what}, after {before:,} of other groups; a plan has at most {most:,}")
                 return
-        self.steps += schedule.steps
-        self.written += len(schedule.leaves)
+        self.steps += steps
+        self.lines += lines
+        schedule = Schedule(self.net, self.hardware, group, members, self.work)
         try:
             found = [*schedule.senseless()] or [*byte_problems(schedule), *traffic_problems(schedule, made)]
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong

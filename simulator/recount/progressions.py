@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Loop, Node, Step
+from lfopt.ir import Loop, Node, Step, step_count
 
 Ints = np.ndarray  # int64
 MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
@@ -87,19 +87,15 @@ def _spread(start: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> In
     return found.reshape(-1)
 
 
-def leaves(nodes: Sequence[Node]) -> tuple[list[Leaf], int]:
-    """Every step that is written, in order; and how many run."""
-    return list(_leaves(nodes, 0, (), ())), _length(nodes)
-
-
-def _length(nodes: Sequence[Node]) -> int:
-    return sum(node.count * _length(node.body) if isinstance(node, Loop) else 1 for node in nodes)
+def leaves(nodes: Sequence[Node]) -> list[Leaf]:
+    """Every step that is written, in order."""
+    return list(_leaves(nodes, 0, (), ()))
 
 
 def _leaves(nodes: Sequence[Node], at: int, counts: tuple[int, ...], strides: tuple[int, ...]) -> Iterator[Leaf]:
     for node in nodes:
         if isinstance(node, Loop):
-            length = _length(node.body)
+            length = step_count(node.body)
             yield from _leaves(node.body, at, (*counts, node.count), (*strides, length))
             at += node.count * length
         else:

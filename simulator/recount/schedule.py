@@ -9,13 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis
+from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis, step_count
 from simulator.recount.needs import Part, Result, folded
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Boxes, Ints, Leaf, Work, leaves
 
-MOST_STEPS = 1 << 22  # of a plan: more are not walked
-MOST_WRITTEN = 1 << 16  # of them, as they are written, loops not unrolled
 LARGEST = 1 << 38  # number in a step
 
 
@@ -107,7 +105,7 @@ class Schedule:
         self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
-        self.leaves, self.steps = leaves(group.steps)
+        self.leaves, self.steps = leaves(group.steps), step_count(group.steps)
 
     @cached_property
     def transfers(self) -> list[tuple[Transfer, Piece]]:
