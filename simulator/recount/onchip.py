@@ -77,6 +77,11 @@ class Ring:
         """When anything is written, in order."""
         return np.sort(_joined([write.piece.leaf.times for write in self.writes]))
 
+    @property
+    def rows(self) -> int:
+        """Rows that are ever written."""
+        return sum(write.piece.height * write.piece.leaf.runs for write in self.writes)
+
     def narrow_to(self, axes: Iterable[int]) -> None:
         """Let slots hold only a part of a row, along these axes."""
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)

@@ -154,6 +154,7 @@ class _Reads:
         self.schedule, self.net, self.rings = schedule, schedule.net, rings
         self.holding: dict[Tenant, list[Rows]] = defaultdict(list)
         loads: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
+        schedule.work.hold(sum(ring.rows for ring in rings if ring.place.purpose != "weight"))
         for ring, found in zip(rings, tenants, strict=True):
             if ring.place.purpose == "weight":
                 for write in ring.writes:

@@ -15,7 +15,8 @@ from lfopt.ir import Loop, Node, Step, step_count
 
 Ints = np.ndarray  # int64
 MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
-MOST_READS = 1 << 26  # rows that are looked up in a plan
+MOST_ROWS = 1 << 26  # that are written to places or looked up there, in a plan
+MOST_HELD = 1 << 24  # of them that are written in one group: some 140 bytes each while they are followed
 
 
 class TooMuch(Exception):
@@ -23,16 +24,22 @@ class TooMuch(Exception):
 
 
 class Work:
-    """Rows that may still be looked up in a plan."""
+    """Rows that may still be followed in a plan."""
 
-    def __init__(self, reads: int = MOST_READS) -> None:
-        self.left = reads
+    def __init__(self, rows: int = MOST_ROWS) -> None:
+        self.left = rows
 
-    def spend(self, reads: int) -> None:
+    def spend(self, rows: int) -> None:
         """Raises TooMuch."""
-        self.left -= reads
+        self.left -= rows
         if self.left < 0:
-            raise TooMuch(f"its steps read rows more than {MOST_READS:,} times that a recount looks up")
+            raise TooMuch(f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows no more")
+
+    def hold(self, rows: int) -> None:
+        """Follow rows that a group writes all at once. Raises TooMuch."""
+        if rows > MOST_HELD:
+            raise TooMuch(f"its steps write rows {rows:,} times; a recount follows {MOST_HELD:,} in a group")
+        self.spend(rows)
 
 
 @dataclass(frozen=True, eq=False)
