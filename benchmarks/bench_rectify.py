@@ -82,7 +82,7 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     for kib in options.kib:
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
-        unfit = sum(1 << i for i in range(len(flow)) if costs.buffer_bytes(1 << i) >= kib * 1024)
+        unfit = sum(1 << i for i in range(len(flow)) if costs.groups.line_need(1 << i) >= kib * 1024)
         console.print(f"{options.network}, LBDF, {kib} KiB: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
         groups = {(name, seed): collect(costs, unfit, name, seed, options.groups) for name in SEARCHES for seed in range(options.seeds)}
         best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
@@ -111,7 +111,7 @@ def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> l
 
     def note(group: int) -> None:
         parts = without(flow, group, unfit)
-        met.update(part for part in parts if part & (part - 1) and costs.buffer_bytes(part) >= beta)
+        met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
 
     search, budget = SEARCHES[name]
     search(Problem.of(costs), budget=budget, seed=seed, split=note)
@@ -152,7 +152,7 @@ def _split_all(costs: GroupCosts, explain: Explain, groups: list[int], best: dic
 
     def valid(mask: int) -> bool:
         if mask not in judged:
-            judged[mask] = costs.buffer_bytes(mask) < beta
+            judged[mask] = costs.groups.line_need(mask) < beta
         return judged[mask]
 
     def dram_bytes(mask: int) -> int:

@@ -25,6 +25,7 @@ from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
 from lfopt.ir.names import identifier
 from lfopt.ops import Dataflow
+from lfopt.planning import MODES
 
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
@@ -76,7 +77,7 @@ def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
     for group in plan.groups:
-        if group.unwritten and group.mode == "lbdf":  # its rings follow the steps
+        if group.unwritten and MODES[group.mode].rings:  # its rings follow the steps
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
 
 

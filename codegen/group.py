@@ -27,6 +27,7 @@ from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import Body, Made, body, chained, sequences, units
 from codegen.within import even
 from lfopt.ir import Place, PlannedGroup
+from lfopt.planning import MODES
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
 Calls = Literal["once", "rows"]  # a function makes all that its operator makes, or one row
@@ -48,10 +49,10 @@ class Group:
         flow, mask = model.flow, model.mask(group)
         steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
         found = units(flow, model.layouts, mask, sequences(steps), whole=True)
-        self.whole = group.mode != "lbdf" or len(found) == 1
+        self.whole = not MODES[group.mode].rings or len(found) == 1
         marks = model.marks()
         self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
-        if group.mode == "lbdf" and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
+        if MODES[group.mode].rings and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
             model.forget(marks)
             self.whole = False
         if not self.whole:

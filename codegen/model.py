@@ -14,6 +14,7 @@ from codegen.within import Lodgings
 from codegen.writer import Writer
 from lfopt.ir import Graph, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
+from lfopt.planning import MODES
 
 LINE = 64  # bytes of a cache line
 
@@ -61,13 +62,13 @@ class Model:
             mask = self.mask(group)
             for i in bits(mask):
                 wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
-                found |= wide | {m for m in flow.results[i] if group.mode != "lbdf" or flow.is_output[m] or flow.readers[m] & ~mask}
+                found |= wide | {m for m in flow.results[i] if not MODES[group.mode].rings or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
     def _without_rings(self) -> set[int]:
         """Maps that only operators on whole maps make and read."""
         flow = self.flow
-        ringed = sum(self.mask(group) for group in self.plan.groups if group.mode == "lbdf")
+        ringed = sum(self.mask(group) for group in self.plan.groups if MODES[group.mode].rings)
         return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
     def _runs(self, i: int) -> Sequence[Sequence[Made]]:

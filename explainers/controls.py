@@ -13,7 +13,7 @@ from explainers.cuts import Cut, GroupCuts
 from explainers.graph import links
 from explainers.split import Explain
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import GroupCosts
+from lfopt.planning import MODES, SCHEMES, GroupCosts
 
 MOST_GROUPS = 20_000  # groups that brute force looks at
 NEVER = 1 << 60  # bytes: more than any buffer
@@ -31,20 +31,20 @@ def random_links(flow: Dataflow, seed: int) -> Explain:
 def analytic(costs: GroupCosts) -> Explain:
     """Bytes of buffer that cutting the group at each link frees.
 
-    Scheme lbdf: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the one that moves the fewest elements) keep
+    In line buffers: by the rings of the group as it stands. Both halves of the cut (of the link's cuts, the one that moves the fewest elements) keep
     their weights and the rings of the maps that they read, and one row of each map that they only make; what the larger of them takes less than the
     whole is freed. What rings shrink by once a skip is cut is left out: measured, to schedule every half takes ten times as long and splits no
     better. Other schemes: see `by_need`.
     """
-    if costs.scheme != "lbdf":
+    if not all(MODES[name].rings for name in SCHEMES[costs.scheme].modes):
         return by_need(costs.dataflow, lambda mask: costs.least_need(mask)[1])
     flow, rows = costs.dataflow, [costs.hardware.row_bytes(m) for m in costs.dataflow.maps]
-    weights = [costs.weight_bytes(1 << i)[1] for i in range(len(flow))]
+    weights = [costs.groups.weight_bytes(1 << i)[1] for i in range(len(flow))]
 
     def explain(mask: int) -> np.ndarray:
         held = [(1 << i, weights[i]) for i in bits(mask) if weights[i]]  # (operators that need it, bytes)
         made: list[tuple[int, int, int]] = []  # (operator that makes it, operators that read it, bytes of a row)
-        for m, count in costs.line_buffers.ring_rows(mask).items():
+        for m, count in costs.groups.line_buffers.ring_rows(mask).items():
             maker = (1 << flow.producer[m]) & mask if flow.producer[m] >= 0 else 0
             readers = flow.readers[m] & mask
             held.append((readers or maker, count * rows[m]))
@@ -94,7 +94,7 @@ def brute(costs: GroupCosts) -> Explain:
                 raise ValueError(f"brute force: found a group with more than {MOST_GROUPS:,} groups in it")
             price = costs.price(mask)
             least = price.dram_bytes if price is not None else np.inf
-            if price is None or price.mode not in ("lbdf", "resident"):  # in these every tensor moves once: no split moves less
+            if price is None or not MODES[price.mode].steady:  # where every tensor moves once, no split moves less
                 least = min([least, *(best(cut.first) + best(cut.second) for cut in _every_cut(flow, mask))])
             found[mask] = least
         return found[mask]

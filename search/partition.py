@@ -143,7 +143,7 @@ class Partitions:
 
     def _priced(self, mask: int, cost: Cost) -> Price:
         fused = sum(1 << link for v in bits(mask) for link, u in self._steps[v][1] if mask >> u & 1)
-        return Price(cost.dram_bytes, cost.buffer_bytes if cost.mode in ("lbdf", "resident", "brr") else 0, fused)
+        return Price(cost.dram_bytes, cost.required_bytes, fused)
 
     def _may_fit(self, mask: int) -> bool:
         """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""

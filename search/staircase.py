@@ -57,8 +57,7 @@ def staircase(
         evaluate = evaluate_at(buffer)
         dram, groups = _shortest(evaluate, order, steps, buffer, done)
         costs = [evaluate(group) for group in groups]
-        fitting = [cost.buffer_bytes for cost in costs if isinstance(cost, Cost) and cost.mode in ("lbdf", "tiled")]
-        needs = max((need for need in fitting if need < buffer), default=0)
+        needs = max((cost.buffer_bytes for cost in costs if isinstance(cost, Cost) and cost.buffer_bytes < buffer), default=0)
         start = max(min(needs + 1, buffer), low)
         if pending is not None and pending.dram_bytes != dram:
             yield pending

@@ -40,6 +40,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
+from lfopt.planning import MODES
 from simulator.timing import Accelerator, leaves
 
 MAX_DEPTH = 16  # loops within loops
@@ -60,7 +61,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         tally = _by_steps(group, network, accelerator) if group.steps else _by_formula(group, network, accelerator)
         disagreements += _differences(group, tally)
         groups.append(tally.report(group, network))
-    counted = [group for group in groups if group.mode != "excluded"]
+    counted = [group for group in groups if MODES[group.mode].counted]
     dram = sum((group.dram for group in counted), DramBytes())
     if dram.total != plan.totals.dram_bytes:
         disagreements.append(f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move {dram.total:,} B")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import networkx as nx
 
-from lfopt.ir import Graph, Hardware, Scheme
+from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr import Bands
@@ -86,12 +86,12 @@ def partitions(groups: dict[int, list[int]], rest: int) -> Iterator[tuple[int, .
                 yield (mask, *tail)
 
 
-def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: Scheme = "lbdf") -> tuple[int, int]:
+def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> tuple[int, int]:
     """(fewest bytes, schemes tried)."""
     return Oracle(graph).least(prices(graph, hardware, traffic, epilogue=epilogue, scheme=scheme))
 
 
-def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: Scheme = "lbdf") -> Callable[[int], int | None]:
+def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> Callable[[int], int | None]:
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
     flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
@@ -116,7 +116,7 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
             found.append(once - counted.dram.weight + banded.weight_bytes)
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found
-            found.append(tiles.tile(mask).dram.total + counted.dram.parameter if tiled else once)
+            found.append(tiles.modes["tiled"].tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)
         return min(found, default=None)
 
     return price

@@ -20,7 +20,7 @@ from lfopt.app.pipeline import run_search
 from lfopt.app.plans import write_result
 from lfopt.app.random_values import random_inputs
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, Hardware, LfoptError, Plan, Scheme
+from lfopt.ir import Graph, Hardware, LfoptError, Plan
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic
@@ -46,7 +46,7 @@ class Subject:
     program: bytes = b""
 
     @staticmethod
-    def of(graph: Graph, hardware: Hardware, scheme: Scheme, folder: Path, traffic: Traffic = Traffic.TILED) -> Subject:
+    def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED) -> Subject:
         """Plan the network; everything that takes the plan, takes it now."""
         folder.mkdir()
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)

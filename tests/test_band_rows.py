@@ -112,7 +112,7 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
         for mask in Oracle(graph).legal_groups():
             for height in HEIGHTS:
                 naive, what = Naive(flow, mask, height), f"seed {seed}, {height} rows of {flow.names(mask)}"
-                found = costs.line_buffers.ring_rows(mask, height)
+                found = costs.groups.line_buffers.ring_rows(mask, height)
                 assert found == naive.most, what
                 assert {flow.maps[m].name: rows for m, rows in found.items()} == rings(net, flow.names(mask), height), what
                 compared += 1
@@ -147,7 +147,7 @@ def test_the_first_height_that_fits_is_taken() -> None:
         assert isinstance(planned, tuple)
         for mask, group in zip(groups, planned, strict=True):
             if group.mode != "lbdf":
-                assert group.band_rows == costs.band_rows(mask)
+                assert group.band_rows == costs.terms(mask).band_rows
                 continue
             results, maps = (max(flow.heights[i] for i in bits(some)) for some in (flow.sinks(mask), mask))
             tried = [min(rows, results) if results > 1 else maps if rows >= maps else 1 for rows in asked[mask]]
@@ -179,7 +179,7 @@ W = (4, 4, 3, 3)
 
 def rings_by_name(graph: Graph, height: int) -> dict[str, int]:
     flow = Dataflow.of(graph)
-    return {flow.maps[m].name: rows for m, rows in GroupCosts(flow, ROOM).line_buffers.ring_rows(flow.everything, height).items()}
+    return {flow.maps[m].name: rows for m, rows in GroupCosts(flow, ROOM).groups.line_buffers.ring_rows(flow.everything, height).items()}
 
 
 def planned_whole(graph: Graph, height: int) -> PlannedGroup:

@@ -288,7 +288,7 @@ def verify(costs: GroupCosts, bands: Bands, mask: int, banded: Banded, what: str
     places, steps = bands.schedule(mask, banded)
     what = f"{what} {banded} on {hardware}"
     once = costs.dram(mask)
-    whole, _ = costs.weight_bytes(mask)
+    whole, _ = costs.groups.weight_bytes(mask)
     planned = DramBytes(once.input, once.output, banded.pass_bytes * banded.weight_passes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
     assert banded.pass_bytes == whole or (banded.pass_bytes > whole and hardware.constant_align > 1 and not banded.resident), what

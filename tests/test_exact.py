@@ -170,7 +170,7 @@ def test_layer_by_layer_bytes_of_a_real_network_are_the_reference_value(name: st
 
 def test_compulsory_bytes_of_mobilenet_v2_are_the_reference_value() -> None:
     costs = GroupCosts(Dataflow.of(network("hf_mobilenet_v2")), Hardware(256 * KIB), Traffic.ONCE)
-    assert costs.compulsory_bytes == 7_278_688
+    assert costs.bounds.compulsory_bytes == 7_278_688
 
 
 # -- traps ---------------------------------------------------------------------------------------------------------------------------------

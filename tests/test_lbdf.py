@@ -34,7 +34,7 @@ def compare_rings(first: int, graphs: int, least: int, most: int) -> int:
         flow = Dataflow.of(graph)
         net, costs = Network(graph), GroupCosts(flow, Hardware(1 << 20))
         for mask in Oracle(graph).legal_groups():
-            found, wanted = ring_names(flow, costs.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
+            found, wanted = ring_names(flow, costs.groups.line_buffers.ring_rows(mask)), rings(net, flow.names(mask))
             assert found == wanted, f"seed {seed}, group {flow.names(mask)}"
             compared += 1
     return compared
@@ -67,19 +67,19 @@ def compare_bounds(first: int, graphs: int, least: int, most: int) -> int:
         legal = {mask: count(net, flow.names(mask), hardware) for mask in Oracle(graph).legal_groups()}
         for mask, counted in legal.items():
             what = f"seed {seed}, {hardware}, group {flow.names(mask)}"
-            assert costs.buffer_bytes(mask) == counted.buffer_bytes, what
+            assert costs.groups.line_need(mask) == counted.buffer_bytes, what
             assert costs.dram(mask) == counted.dram, what
             assert grown(costs, mask)[1] == counted.dram.total, what
             found = costs.evaluate(mask)
             fits = counted.buffer_bytes < hardware.buffer_bytes
-            tiled = mask & (mask - 1) == 0 or (costs.epilogue and costs.is_epilogue_group(mask))
+            tiled = mask & (mask - 1) == 0 or (costs.epilogue and costs.groups.is_epilogue_group(mask))
             assert isinstance(found, Cost if fits or tiled else DoesNotFit), what
             members = list(bits(mask))
             for size in range(1, len(members)) if isinstance(found, Cost) else ():
                 part = sum(1 << op for op in members[:size])
                 assert costs.may_grow(part, grown(costs, part)[0]), f"{what} cannot be reached by growing {flow.names(part)}"
         for part in range(1, 1 << len(flow)):
-            floor, _ = grown(costs, part)
+            (floor,), _ = grown(costs, part)
             for mask, counted in legal.items():
                 if part & ~mask == 0:
                     pairs += 1

@@ -22,23 +22,23 @@ from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import Outcome, find_plan, write_outcome
 from lfopt.app.sizes import bytes_text, format_size, size_option
 from lfopt.app.verify import load_planned
-from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, Scheme, line_count, step_count
+from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, line_count, step_count
 from lfopt.planning import GroupCosts, Limit
 from search.problem import Problem, Result, unfused
 from search.staircase import Stair
 from simulator.recount import recount
 from simulator.simulate import simulate
 
-SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
+SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 
 
 @cache
-def outcome_of(scheme: Scheme = "auto", buffer_bytes: int = 8192) -> Outcome:
+def outcome_of(scheme: str = "auto", buffer_bytes: int = 8192) -> Outcome:
     """A small network on a chip where groups of several modes run, some of them tiled."""
     return find_plan(job(scheme, buffer_bytes))
 
 
-def job(scheme: Scheme = "auto", buffer_bytes: int = 8192, how: SearchConfig | None = None) -> Config:
+def job(scheme: str = "auto", buffer_bytes: int = 8192, how: SearchConfig | None = None) -> Config:
     return Config("zoo:fsrcnn", Hardware(buffer_bytes), scheme, input_shapes={"image": (1, 1, 20, 24)}, search=how or SearchConfig())
 
 
@@ -54,7 +54,7 @@ def but_for_steps(plan: Plan) -> Plan:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("calls", [0, 3, 40])
-def test_a_plan_without_steps_says_the_same_but_for_them_and_a_recount_holds(scheme: Scheme, calls: int) -> None:
+def test_a_plan_without_steps_says_the_same_but_for_them_and_a_recount_holds(scheme: str, calls: int) -> None:
     draft = outcome_of(scheme).draft
     whole, short = draft.finished(Limit()), draft.finished(Limit(after(calls)))
     left_out = [group for group in short.groups if group.unwritten]
@@ -106,7 +106,7 @@ def test_the_clock_is_looked_at_within_one_group() -> None:
 
 
 @pytest.mark.parametrize("mode", ["lbdf", "resident"])
-def test_other_reasons_for_no_steps_are_still_wrong(mode: Scheme) -> None:
+def test_other_reasons_for_no_steps_are_still_wrong(mode: str) -> None:
     draft = outcome_of(mode, 1 << 20).draft
     plan = draft.finished(Limit())
     taken = replace(plan, groups=(replace(plan.groups[0], steps=(), places=(), unexecutable="too many to write down"), *plan.groups[1:]))
@@ -268,7 +268,7 @@ def test_no_size_that_stands_for_something_else_is_printed_as_a_number(tmp_path,
     said: list[str] = []
     outcome = outcome_of("brr")
     mask = outcome.costs.dataflow.everything
-    never = DoesNotFit(mask, 1 << 62, 8192, (), ())
+    never = DoesNotFit(mask, 1 << 62, 8192, ())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lfopt.app.plans.outline", lambda *_: never)
         with pytest.raises(Exception, match="more than any buffer") as raised:

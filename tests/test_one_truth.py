@@ -30,7 +30,6 @@ from lfopt.ir import (
     ModelReference,
     Plan,
     Quantization,
-    Scheme,
     SearchRecord,
     Tensor,
     Totals,
@@ -46,8 +45,8 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow, Tiling, row_of, spec
 from lfopt.ops.fixed_point import quantized
 from lfopt.ops.reference import reference
+from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram
-from lfopt.planning.widest import Widest
 from search.exact import solve
 from search.partition import Dice, Partitions
 from search.problem import Problem
@@ -55,7 +54,7 @@ from simulator.execute import Execution, execute
 from simulator.recount import recount
 from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction
 
-SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
+SCHEMES = tuple(SCHEME_ROWS)
 Values = Mapping[str, np.ndarray]
 
 
@@ -106,11 +105,7 @@ def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarra
 
 def planned_need(costs: GroupCosts, mask: int, price: Cost, band_rows: int) -> int:
     """F_beta of the group as it is planned: in modes resident and brr slices are as wide as fit, in mode lbdf bands may have several rows."""
-    if price.mode == "resident":
-        return Widest(costs).resident(mask).need(mask)
-    if price.mode == "lbdf":
-        return costs.buffer_bytes(mask, band_rows)
-    return Widest(costs).bands(mask)[1].buffer_bytes if price.mode == "brr" else price.buffer_bytes
+    return costs.modes[price.mode].schedule(mask, costs.hardware.buffer_bytes, band_rows).buffer_bytes
 
 
 def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: Execution, wanted: Values) -> list[str]:
@@ -330,7 +325,7 @@ def drawn(rng: np.random.Generator, *, integers: bool = False) -> tuple[Graph, H
     return graph, hardware, inputs
 
 
-def run_random(seed: int, tally: Tally, scheme: Scheme, *, integers: bool = False, bands: bool = False) -> list[str]:
+def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, bands: bool = False) -> list[str]:
     """Plan and execute one random graph, perhaps in bands of several rows on a chip with room for them; what disagrees, one line each."""
     rng = np.random.default_rng(seed)
     graph, hardware, inputs = drawn(rng, integers=integers)
@@ -457,7 +452,7 @@ def test_constants_are_operands_in_any_position() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: Scheme) -> None:
+def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> None:
     nodes = [
         helper.make_node("Gather", ["table", "words"], ["found"], "embed", axis=0),
         helper.make_node("MatMul", ["found", "w"], ["y"], "project"),
@@ -495,7 +490,7 @@ def real_network(model: str, inputs: dict[str, tuple[int, ...]]) -> Graph:
     return with_values(load_network(model, inputs, "default"), model, np.random.default_rng(0))
 
 
-def run_network(graph: Graph, hardware: Hardware, schemes: tuple[Scheme, ...]) -> None:
+def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> None:
     """The best scheme that an exact search finds in a little time, planned and executed."""
     inputs = random_inputs(graph, np.random.default_rng(1))
     flow = Dataflow.of(graph)

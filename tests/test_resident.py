@@ -351,6 +351,6 @@ def test_rows_gathered_from_a_constant_go_straight_into_the_result() -> None:
 def test_what_does_not_fit_is_explained_by_the_operator_where_most_is_on_chip() -> None:
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"]), helper.make_node("Add", ["z", "x"], ["o"])]
     graph = network(nodes, (1, 2, 3, 3), "o", w=(2, 2, 1, 1))
-    found = Resident(Dataflow.of(graph), BYTES).does_not_fit(0b111, 40)
-    assert (found.needed, found.available) == (3 * 18 + SLOTS * 4, 40)
-    assert sum(need.buffer_bytes for need in found.per_tensor) + sum(size for _, size in found.per_weight) == found.needed
+    resident = Resident(Dataflow.of(graph), BYTES)
+    assert resident.need(0b111) == 3 * 18 + SLOTS * 4
+    assert sum(use.bytes for use in resident.uses(0b111)) == resident.need(0b111)

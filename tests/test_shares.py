@@ -39,7 +39,7 @@ def leaving(flow: Dataflow, group: int) -> frozenset[int]:
 def made(case: Case) -> Cut | str:
     costs, group, band_rows, workers = case
     layout = Layout(costs.dataflow, costs.hardware)
-    places, _ = line_buffer_schedule(layout, group, costs.line_buffers.ring_rows(group, band_rows), band_rows)
+    places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows)
     return cut(layout, group, places, band_rows, leaving(costs.dataflow, group), workers)
 
 
@@ -49,7 +49,7 @@ class Buffers:
     def __init__(self, case: Case, found: Cut) -> None:
         costs, self.group, band_rows, self.workers = case
         self.flow = costs.dataflow
-        self.rings = costs.line_buffers.ring_rows(self.group, band_rows)
+        self.rings = costs.groups.line_buffers.ring_rows(self.group, band_rows)
         self.common = found.common | leaving(self.flow, self.group)
         self.slots: dict[tuple[int, int], dict[int, int]] = {}  # (worker, or -1: all; map) -> slot -> row
         self.times = Counter[tuple[int, int]]()  # (map, row) -> times made, of common maps

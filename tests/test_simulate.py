@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
-from typing import get_args
 
 import numpy as np
 import onnx
@@ -32,7 +31,6 @@ from lfopt.ir import (
     Plan,
     PlannedGroup,
     Report,
-    Scheme,
     SearchRecord,
     Step,
     Totals,
@@ -47,7 +45,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import is_empty
-from lfopt.planning import GroupCosts, Traffic, plan_groups, totals_of
+from lfopt.planning import SCHEMES, GroupCosts, Traffic, plan_groups, totals_of
 from lfopt.planning.resident import Resident
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
@@ -93,7 +91,7 @@ def real(name: str) -> Graph:
     return simplify(from_model(zoo.build(name, weights=False), {}, label=name, name=name), "default")
 
 
-def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: Scheme = "lbdf") -> Plan:
+def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: str = "lbdf") -> Plan:
     """The optimal plan."""
     costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
     found = solve(Problem.of(costs))
@@ -108,7 +106,7 @@ def random_plan(seed: int) -> tuple[Graph, Plan]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     traffic = list(Traffic)[int(rng.integers(3))]
-    scheme = get_args(Scheme)[seed % 4] if traffic is Traffic.TILED else "lbdf"
+    scheme = tuple(SCHEMES)[seed % 4] if traffic is Traffic.TILED else "lbdf"
     return graph, planned(graph, random_hardware(rng, graph), traffic, scheme)
 
 
@@ -126,7 +124,7 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware)
         for group in solve(Problem.of(costs)).groups:
-            yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.line_buffers.ring_rows(group))
+            yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
             yield flow, hardware, Resident(flow, hardware).schedule(group)
 
 
@@ -318,7 +316,7 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
     for group in solve(Problem.of(costs)).groups:
         if costs.evaluate(group).mode != "lbdf":
             continue
-        places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.line_buffers.ring_rows(group))
+        places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
         exact = accelerator.time(steps, places)
         short = accelerator.time(steps, places, walked=step_count(steps) // 3)
         if short.timing == "extrapolated":

@@ -35,11 +35,11 @@ MAP, ROW, WEIGHTS = 4 * 8 * 8 * 2, 4 * 8 * 2, 4 * 4 * 9 * 2  # bytes, at 2 per e
 def test_a_residual_block_runs_as_one_group_and_moves_only_its_ends():
     flow = Dataflow.of(from_model(residual_block()))
     # x is held for conv1's window of 3 rows, and the addition reads the oldest of them: the skip costs nothing.
-    rings = GroupCosts(flow, Hardware(1 << 20)).line_buffers.ring_rows(flow.everything)
+    rings = GroupCosts(flow, Hardware(1 << 20)).groups.line_buffers.ring_rows(flow.everything)
     assert {flow.maps[m].name: rows for m, rows in rings.items()} == {"x": 3, "a": 1, "b": 3, "c": 1, "y": 1}
     need = 9 * ROW + 2 * WEIGHTS
     costs = GroupCosts(flow, Hardware(need + 1), Traffic.ONCE, epilogue=False)
-    assert costs.evaluate(flow.everything) == Cost(2 * MAP + 2 * WEIGHTS, need, "lbdf")
+    assert costs.evaluate(flow.everything) == Cost(2 * MAP + 2 * WEIGHTS, need, "lbdf", need)
     result = solve(Problem.of(costs))
     assert (result.groups, result.proof) == ((flow.everything,), "optimal")
 
@@ -51,7 +51,7 @@ def test_one_byte_less_and_it_does_not_fit():
     misfit = costs.evaluate(flow.everything)
     assert isinstance(misfit, DoesNotFit)
     assert (misfit.needed, misfit.available) == (need, need)
-    assert sum(n.buffer_bytes for n in misfit.per_tensor) + sum(size for _, size in misfit.per_weight) == need
+    assert sum(use.bytes for use in misfit.uses) == need
     result = solve(Problem.of(costs))
     assert len(result.groups) == 2
     assert result.proof == "optimal"

@@ -145,7 +145,7 @@ def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:
 
     def restricted(problem: Problem) -> Problem:
         def evaluate(mask: int) -> Cost | DoesNotFit | None:
-            if mask & apart and mask & (mask - 1) and (not mask & -mask & apart or not costs.is_epilogue_group(mask)):
+            if mask & apart and mask & (mask - 1) and (not mask & -mask & apart or not costs.groups.is_epilogue_group(mask)):
                 return None
             return problem.evaluate(mask)
 

@@ -8,14 +8,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import Hardware, InvalidConfig, Scheme
+from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ir.names import one_line
+from lfopt.planning.modes import SCHEMES
 
 Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
 TrafficName = Literal["tiled", "once", "paper"]
@@ -23,10 +24,16 @@ Rules = Literal["default", "all", "none"]
 Proposal = Literal["none", "mapping"]
 GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 
+if TYPE_CHECKING:
+    Scheme = str
+else:  # what is checked and offered is the table
+    Scheme = Literal[tuple(SCHEMES)]
+
 T = TypeVar("T")
 MAX_SECONDS = 1e9
 MAX_SIZE = 10**9  # of an axis
 MAX_NAME = 100  # characters of a field that is looked for among the known ones
+PREDICTED = ("lbdf", "brr")  # schemes that a validity predictor ships for
 SAMPLING: tuple[Method, ...] = ("nsga2", "local", "random")
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
@@ -93,16 +100,16 @@ class Config:
         for name, shape in self.input_shapes.items():
             if not all(0 <= size < MAX_SIZE for size in shape):
                 raise InvalidConfig(f"input_shapes.{name}: found {list(shape)}; accepted: sizes from 0 to {MAX_SIZE - 1}")
-        if self.scheme in ("lbdf", "brr"):
+        if self.scheme in PREDICTED:
             return
         if self.search.guidance in LEARNED:
-            accepted = "none, random or analytic, or scheme lbdf or brr"
+            accepted = f"none, random or analytic, or scheme {' or '.join(PREDICTED)}"
             raise InvalidConfig(
                 f"search.guidance: found {self.search.guidance} with scheme {self.scheme}, which has no predictor; accepted: {accepted}"
             )
         if self.search.screen:
             raise InvalidConfig(
-                f"search.screen: found true with scheme {self.scheme}, which has no predictor; accepted: false, or scheme lbdf or brr"
+                f"search.screen: found true with scheme {self.scheme}, which has no predictor; accepted: false, or scheme {' or '.join(PREDICTED)}"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -11,12 +11,11 @@ import numpy as np
 
 from explainers.graph import links
 from lfopt.app.guidance import explainer, splitter
-from lfopt.ir import Cost, InvalidConfig, LfoptError, Place
+from lfopt.ir import Cost, InvalidConfig, LfoptError
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import GroupCosts
-from lfopt.planning.brr import NEVER
+from lfopt.planning import NEVER, GroupCosts
 from search.exact import solve
 from search.partition import Partitions
 from search.problem import Problem
@@ -26,14 +25,14 @@ Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in i
 ExplainerName = Literal["analytic", "rg", "pg", "gnne", "random"]
 Explainers = Mapping[str, tuple[Scores, Splits]]
 SHIPPED: tuple[ExplainerName, ...] = ("rg", "pg")  # those asked where nothing else is said, if there are weights for the scheme
-Role = Literal["input", "inner", "output", "weights", "sums", "gaps"]
+Role = Literal["input", "inner", "output", "weights", "sums", "parameters", "gaps"]
 
 
 # -- what takes the buffer -------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class Taken:
     """Something that takes space in the buffer."""
 
     what: str  # a map, an operator with weights, or a constant
@@ -50,7 +49,7 @@ class Need:
     mode: Mode
     bytes: int  # F_beta; 0 where no buffer is large enough
     available: int  # beta
-    uses: tuple[Use, ...]  # the largest first; they add up to `bytes`
+    uses: tuple[Taken, ...]  # the largest first; they add up to `bytes`
     enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
     never: str = ""  # why no buffer is large enough
 
@@ -68,83 +67,25 @@ class Need:
 def need_of(costs: GroupCosts, mask: int) -> Need:
     """What takes how much of the buffer."""
     beta, price = costs.hardware.buffer_bytes, costs.price(mask)
-    if not costs.parameters_fit(mask):
-        store = costs.hardware.parameter_store_bytes
-        return Need(
-            costs.least_need(mask)[0], 0, beta, (), 0, f"its parameters take {costs.parameter_bytes(mask):,} B, and their store has {store:,}"
-        )
-    runs = price is not None and price.mode in ("lbdf", "resident", "brr")
-    least = costs.least_need(mask)
-    if least[1] == NEVER:
-        return Need(least[0], 0, beta, (), 0, _never(costs, mask))
-    mode, needed = (price.mode, price.buffer_bytes) if price is not None and runs else least
-    uses = {"lbdf": _line_uses, "resident": _resident_uses, "brr": _banded_uses}[mode](costs, mask)
-    found = sorted(uses, key=lambda use: -use.bytes)
+    name, least = costs.least_need(mask)
+    if not costs.groups.parameters_fit(mask):
+        store, taken = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
+        return Need(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
+    if least == NEVER:
+        return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))
+    mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
+    index = {m.name: k for k, m in enumerate(costs.dataflow.maps)}
+    uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
+    found = [Taken(use.what, _role(costs.dataflow, mask, index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
     if gaps := needed - sum(use.bytes for use in found):
-        found.append(Use("between maps", "gaps", 0, 0, gaps))
-    return Need(mode, needed, beta, tuple(use for use in found if use.bytes), least[1] + 1)
+        found.append(Taken("between maps", "gaps", 0, 0, gaps))
+    return Need(mode, needed, beta, tuple(found), least + 1)
 
 
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
     if flow.producer[m] < 0 or not mask >> flow.producer[m] & 1:
         return "input"
     return "output" if flow.is_output[m] or flow.readers[m] & ~mask else "inner"
-
-
-def _line_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
-    flow = costs.dataflow
-    for m, rows in costs.line_buffers.ring_rows(mask).items():
-        row = costs.hardware.row_bytes(flow.maps[m])
-        yield Use(flow.maps[m].name, _role(flow, mask, m), rows, row, rows * row)
-    sizes = {i: costs.weight_bytes(1 << i)[1] for i in bits(mask)}
-    if sum(sizes.values()) != (held := costs.weight_bytes(mask)[1]):  # several operators read one constant: it counts for the first of them
-        before, upto = 0, 0
-        for i in bits(mask):
-            upto |= 1 << i
-            after = held if upto == mask else costs.weight_bytes(upto)[1]
-            sizes[i], before = after - before, after
-    for i, size in sizes.items():
-        yield Use(flow.operators[i].name, "weights", 0, 0, size)
-
-
-def _resident_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
-    flow, found = costs.dataflow, costs.resident.does_not_fit(mask, costs.hardware.buffer_bytes)
-    index = {m.name: k for k, m in enumerate(flow.maps)}
-    for ring in found.per_tensor:
-        yield Use(ring.tensor, _role(flow, mask, index[ring.tensor]), ring.rows, ring.buffer_bytes // max(ring.rows, 1), ring.buffer_bytes)
-    for name, size in found.per_weight:
-        yield Use(name, "weights", 0, 0, size)
-
-
-def _banded_uses(costs: GroupCosts, mask: int) -> Iterator[Use]:
-    """Places of the fullest segment; segments run one after the other in the same space."""
-    flow, bands = costs.dataflow, costs.bands
-    places, _ = bands.schedule(mask, costs.banded(mask) or bands.choices(mask)[-1])
-    index = {m.name: k for k, m in enumerate(flow.maps)}
-    below: dict[int, tuple[Place, ...]] = {0: ()}
-    for place in sorted(places, key=lambda place: (place.address, place.end)):
-        if place.address in below:
-            below.setdefault(place.end, (*below[place.address], place))
-    for place in below[max(below)]:
-        if place.purpose == "weight":
-            yield Use(place.name, "weights", 0, 0, place.bytes)
-        else:
-            role = _role(flow, mask, index[place.name]) if place.name in index else "sums"
-            yield Use(place.name, role, place.slots, place.slot_bytes, place.bytes)
-
-
-def _never(costs: GroupCosts, mask: int) -> str:
-    """Why no buffer is large enough, as a clause."""
-    flow, part = costs.dataflow, 0
-    for i in bits(mask):
-        part |= 1 << i
-        if costs.bands.floor(part) == NEVER:
-            name = f"{flow.operators[i].name} ({flow.operators[i].kind})"
-            inside = [o.map for o in flow.operands[i] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
-            if flow.heights[i] > 1 and any(flow.maps[m].rows == 1 for m in inside):
-                return f"{name} spreads one row that the group makes over many, which bands of rows do not allow"
-            return f"with {name}, the group cannot run in bands of rows"
-    return "the group cannot run in bands of rows"
 
 
 # -- what would repair it --------------------------------------------------------------------------------------------------------------------
@@ -186,7 +127,7 @@ class Repair:
 
 def whole_bytes(costs: GroupCosts, mask: int) -> int:
     """DRAM bytes of the group where the buffer is large enough: every tensor once."""
-    return costs.once(mask).total
+    return costs.groups.once(mask).total
 
 
 def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | None], seconds: float) -> Repair:

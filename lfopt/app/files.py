@@ -17,6 +17,7 @@ from lfopt.app.documents import read_json
 from lfopt.ir import MOST_LINES, SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
+from lfopt.planning.modes import MODES, SCHEMES
 
 
 @contextmanager
@@ -122,7 +123,17 @@ def read_plan(path: Path) -> Plan:
         raise InvalidPlan(str(error)) from None
     except InvalidPlan as error:
         raise InvalidPlan(one_line(f"{path}: {error}")) from None
+    _check_modes(plan, path)
     return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
+
+
+def _check_modes(plan: Plan, path: Path) -> None:
+    """Raises InvalidPlan for a scheme or a mode that is in no table."""
+    if plan.scheme not in SCHEMES:
+        raise InvalidPlan(one_line(f"{path}: scheme: found {plan.scheme!r}; accepted: {', '.join(SCHEMES)}"))
+    for k, group in enumerate(plan.groups):
+        if group.mode not in MODES:
+            raise InvalidPlan(one_line(f"{path}: groups.{k}.mode: found {group.mode!r}; accepted: {', '.join(MODES)}"))
 
 
 def _line_count(group: Any) -> int:

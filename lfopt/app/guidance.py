@@ -16,7 +16,7 @@ from explainers.controls import analytic, random_links
 from explainers.graph import Batch, Groups
 from explainers.predictor import Predictor
 from explainers.split import Explain, Splitter
-from lfopt.app.config import LEARNED, GuidanceName
+from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
 from search.partition import Partitions, Screen, Split
@@ -91,6 +91,7 @@ def _learned(costs: GroupCosts, name: str, seed: int) -> Explain:
 
 def predictor(costs: GroupCosts) -> Predictor:
     """The predictor that ships for the scheme."""
-    if costs.scheme not in ("lbdf", "brr"):
-        raise InvalidConfig(f"scheme {costs.scheme}: found no predictor; accepted: scheme lbdf or brr, or guidance none, random or analytic")
+    if costs.scheme not in PREDICTED:
+        accepted = f"scheme {' or '.join(PREDICTED)}, or guidance none, random or analytic"
+        raise InvalidConfig(f"scheme {costs.scheme}: found no predictor; accepted: {accepted}")
     return Predictor.load(costs.scheme)

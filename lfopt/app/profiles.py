@@ -165,11 +165,10 @@ def tuned(costs: GroupCosts, groups: Iterable[int], profiles: Profiles, timed: T
 
 def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
     """Heights of bands of a group that make a difference and fit. One that does not run by rows has no choice."""
-    price = costs.price(group)
-    if price is None or price.mode != "lbdf" or group & (group - 1) == 0:
+    mode, possible = costs.chosen(group), set(heights(costs, group))
+    if mode is None or group & (group - 1) == 0:
         return (1,)
-    possible = set(heights(costs, group))
-    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and costs.buffer_bytes(group, rows) < costs.hardware.buffer_bytes))
+    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and mode.height_need(group, rows) < costs.hardware.buffer_bytes))
 
 
 def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:

@@ -2,7 +2,7 @@
 
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
-from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, RingNeed
+from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, Use
 from lfopt.ir.errors import (
     CannotWrite,
     InvalidConfig,
@@ -70,7 +70,6 @@ __all__ = [
     "PlannedGroup",
     "Quantization",
     "Report",
-    "RingNeed",
     "Role",
     "Scheme",
     "SearchRecord",
@@ -84,6 +83,7 @@ __all__ = [
     "Totals",
     "Transfer",
     "UnsupportedModel",
+    "Use",
     "Verdict",
     "box_elements",
     "box_shape",

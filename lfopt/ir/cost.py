@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-Mode = Literal["lbdf", "brr", "resident", "tiled", "opaque", "excluded"]
+Mode = str  # how a group runs: a row of `lfopt.planning.modes.MODES`
 
 
 class Cost(NamedTuple):
     """Cost of a group that may run."""
 
     dram_bytes: int  # moved between DRAM and the buffer
-    buffer_bytes: int  # F_beta, or what one tile takes
+    buffer_bytes: int  # that it takes: F_beta, or what one tile holds
     mode: Mode
+    required_bytes: int = 0  # that the buffer must exceed; 0: it runs on any buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +42,22 @@ class DramBytes:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RingNeed:
-    """Buffer taken by one feature map inside a group."""
+class Use(NamedTuple):
+    """Something that takes space on chip while a group runs."""
 
-    tensor: str
-    rows: int
-    buffer_bytes: int
+    what: str  # a map, a constant, an operator, or what a place is for
+    kind: Literal["map", "weights", "sums", "parameters"]
+    rows: int  # of a map or of partial sums, held at once; else 0
+    row_bytes: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class DoesNotFit:
-    """A group that is not valid under line-buffer depth-first execution, and what takes how much."""
+    """A group that is not valid, and what takes how much, in the mode that needs the least buffer."""
 
     group: int  # mask of operators
     needed: int  # bytes: F_beta
     available: int  # bytes: beta; valid means needed < available
-    per_tensor: tuple[RingNeed, ...]  # in the order in which the schedule meets them
-    per_weight: tuple[tuple[str, int], ...]  # (operator, bytes of its weights); ("parameters of ...", bytes) where those do not fit their store
+    uses: tuple[Use, ...]  # in the order in which the schedule meets them; empty where no buffer is large enough
     store: Literal["buffer", "parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available

@@ -15,7 +15,7 @@ SCHEMA = "lfopt.plan/1"
 UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a group could run, and only its steps are left out
 
 Proof = Literal["optimal", "bound", "none"]
-Scheme = Literal["lbdf", "brr", "resident", "auto"]
+Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def epilogue_fused_bytes(costs: GroupCosts) -> int:
 
 def once_bytes(costs: GroupCosts, groups: tuple[int, ...]) -> int:
     """DRAM bytes of a scheme with every tensor once; excluded operators (traffic paper) are left out."""
-    moved = costs.once if costs.traffic is Traffic.TILED else costs.dram
+    moved = costs.groups.once if costs.traffic is Traffic.TILED else costs.dram
     return sum(moved(group).total for group in groups if not group & costs.excluded)
 
 
@@ -33,7 +33,7 @@ def epilogue_groups(costs: GroupCosts) -> tuple[int, ...]:
         for g in sorted(sources, reverse=True):
             larger = groups[g] | 1 << i
             cyclic = any(waits[h] >> g & 1 for h in sources - {g})
-            if not cyclic and not costs.excluded & larger and costs.is_epilogue_group(larger):
+            if not cyclic and not costs.excluded & larger and costs.groups.is_epilogue_group(larger):
                 groups[g] = larger
                 break
         else:

@@ -28,7 +28,7 @@ from functools import cached_property
 from math import lcm, prod
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit, Hardware, RingNeed, row_count
+from lfopt.ir import Cost, DoesNotFit, Hardware, Use, row_count
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import OPAQUE, Dataflow, RowReads, Tiling, bits
 from lfopt.ops.rows import all_rows, same_row
@@ -275,17 +275,16 @@ class OptimusCosts:
         fused, size = self.model.fuse(mask, self._elements), self.hardware.element_bytes
         if fused is not None:
             once = self._once.dram(mask)
-            return Cost(once.total + (fused.weight_passes - 1) * once.weight, fused.least * size, "brr")
+            return Cost(once.total + (fused.weight_passes - 1) * once.weight, fused.least * size, "brr", fused.least * size)
         if self.legal_anywhere(mask):
             opaque = self.dataflow.specs[mask.bit_length() - 1] is OPAQUE
             return Cost(self._once.dram(mask).total, 0, "opaque" if opaque else "tiled")
         needed = min((least for least, _, _ in self.model.needs(mask)), default=NEVER)
-        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (RingNeed("minF", 1, needed * size),), ())
+        return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (Use("minF", "map", 1, needed * size, needed * size),))
 
     def grow(self, mask: int, _floor: int | None, dram: int, op: int) -> tuple[int, int]:
         """Add an operator whose index is above all others: (lower bound on minF from now on, DRAM bytes if every tensor moves once)."""
-        _, dram = self._once.grow(mask, 0, dram, op)
-        return self.model.floor(mask | 1 << op), dram
+        return self.model.floor(mask | 1 << op), self._once.groups.grow(mask, dram, op)
 
     def may_grow(self, _mask: int, floor: int) -> bool:
         """Whether this group, or one that it is grown into, may be valid."""
@@ -296,7 +295,7 @@ class OptimusCosts:
         return mask & (mask - 1) == 0
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
-        """See `GroupCosts.rest_bytes`."""
+        """See `Bounds.rest_bytes`."""
         return self._once.rest_bytes(executed, before, group)
 
     @property

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, Place, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
 from lfopt.ops import bits
-from lfopt.planning import band_rows, tiles
+from lfopt.planning import band_rows
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
-from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
-from lfopt.planning.streaming import Layout, line_buffer_schedule
-from lfopt.planning.widest import Widest
+from lfopt.planning.modes import MODES, Made
+from lfopt.planning.streaming import Layout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
-
-
-Made = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +37,14 @@ def plan_groups(
 def outline(costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None) -> tuple[Outline, ...] | DoesNotFit:
     """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
 
-    `bands`: heights of bands to try for a group in mode lbdf, best first; the first one that fits is taken, else rows are made one by one.
+    `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are made one by one.
     """
     found: list[Outline] = []
-    widest = Widest(costs)
     for group in groups:
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        rows = band_rows.chosen(costs, group, bands) if cost.mode == "lbdf" else costs.band_rows(group)
-        found.append(_outlined(widest, group, cost, len(found), rows))
+        found.append(_outlined(costs, group, cost, len(found), bands))
     return tuple(found)
 
 
@@ -76,57 +70,33 @@ def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit)
     limit.expect(1)
     places, steps = found.schedule(limit)
     if steps:
-        steps = (*(layout.load_parameters(i, costs.parameters[i]) for i in bits(found.mask) if costs.parameters[i]), *steps)
+        steps = (*(layout.load_parameters(i, costs.groups.parameters[i]) for i in bits(found.mask) if costs.groups.parameters[i]), *steps)
         moved, wanted = dram_bytes(steps), found.group.dram
         assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)
     return replace(found.group, places=places, steps=steps)
 
 
-def _outlined(widest: Widest, group: int, cost: Cost, number: int, rows: int) -> Outline:
-    costs, flow = widest.costs, widest.costs.dataflow
+def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: band_rows.Propose | None) -> Outline:
+    flow, mode, terms = costs.dataflow, costs.modes[cost.mode], costs.terms(group)
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = sorted(flow.leaving(group))
-    needed, schedule = _schedule(widest, group, cost, rows)
+    rows = band_rows.chosen(costs, group, propose) if mode.heights(group) else terms.band_rows
+    needed, schedule = mode.schedule(group, costs.hardware.buffer_bytes, rows)
     planned = PlannedGroup(
         id=number,
         nodes=flow.names(group),
         mode=cost.mode,
         band_rows=rows,
-        weight_passes=costs.weight_passes(group),
+        weight_passes=terms.weight_passes,
         buffer_bytes=needed,
-        dram=costs.dram(group),
+        dram=terms.dram,
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
         unexecutable=schedule if isinstance(schedule, str) else "",
     )
     return Outline(planned, group, None if isinstance(schedule, str) else schedule)
-
-
-def _schedule(widest: Widest, group: int, cost: Cost, rows: int) -> tuple[int, Callable[[Limit], Made] | str]:
-    """Buffer bytes, and what makes places and steps, or why there are none."""
-    costs, needed = widest.costs, cost.buffer_bytes
-    kind = costs.dataflow.operators[(group & -group).bit_length() - 1].kind
-    if cost.mode == "opaque":
-        return needed, f"lfopt has no rules for operator {kind}"
-    if cost.mode == "excluded":
-        return needed, "traffic 'paper' leaves the operator out"
-    if cost.mode == "lbdf":
-        layout, rings = Layout(costs.dataflow, costs.hardware), costs.line_buffers.ring_rows(group, rows)
-        return costs.buffer_bytes(group, rows), partial(line_buffer_schedule, layout, group, rings, rows)
-    if cost.mode == "resident":
-        resident = widest.resident(group)
-        return resident.need(group), partial(resident.schedule, group)
-    if cost.mode == "brr":
-        bands, banded = widest.bands(group)
-        return banded.buffer_bytes, partial(bands.schedule, group, banded)
-    if costs.traffic is not Traffic.TILED:
-        return needed, f"traffic {costs.traffic.value!r} counts every tensor once, and the buffer is too small for that"
-    chosen = costs.tile(group)
-    if chosen.kind == "none":
-        return needed, f"the buffer is too small for any tiling of {kind} that lfopt knows"
-    return needed, lambda limit: tiles.schedule(costs.tiles.work(group), chosen, limit)
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
@@ -148,7 +118,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
             add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
         add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases))
-    for operator, size in zip(flow.operators, costs.parameters, strict=True):
+    for operator, size in zip(flow.operators, costs.groups.parameters, strict=True):
         if size:
             add(parameters_of(operator.name), "parameter", 1, size)
     for name in dict.fromkeys(name for group in groups for name in group.outputs):
@@ -157,13 +127,9 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
     return tuple(found)
 
 
-def total_dram(groups: tuple[PlannedGroup, ...], *, mode: str | None = None) -> DramBytes:
-    """Sum over the groups; excluded ones apart (mode="excluded" asks for just those)."""
-    total = DramBytes()
-    for group in groups:
-        if (group.mode == mode) if mode else (group.mode != "excluded"):
-            total += group.dram
-    return total
+def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> DramBytes:
+    """Sum over the groups that count; or over those that do not, which traffic `paper` leaves out."""
+    return sum((group.dram for group in groups if MODES[group.mode].counted == counted), DramBytes())
 
 
 def totals_of(costs: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
@@ -173,9 +139,9 @@ def totals_of(costs: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_b
         dram_bytes=moved,
         layer_by_layer_bytes=layer_by_layer_bytes(costs),
         epilogue_fused_bytes=epilogue_fused_bytes(costs),
-        compulsory_bytes=costs.compulsory_bytes,
+        compulsory_bytes=costs.bounds.compulsory_bytes,
         lower_bound_bytes=bound,
         gap=(moved - bound) / bound if bound else 0.0,
         proof="optimal" if moved == bound else "bound",
-        excluded_bytes=total_dram(groups, mode="excluded").total,
+        excluded_bytes=total_dram(groups, counted=False).total,
     )

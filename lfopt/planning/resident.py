@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, DoesNotFit, Hardware, Loop, Node, Place, RingNeed, Span, Transfer, cut, fold, whole
+from lfopt.ir import Box, Compute, Hardware, Loop, Node, Place, Span, Transfer, Use, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
@@ -130,16 +130,19 @@ class Resident:
         blocks = [pair for span in self._spans(op, kept) for pair in self._block(op, kept, span)]
         return sum(self.layout.constant_bytes(name, box) for name, box in blocks) - sum(self._sizes[name] for name in dict(blocks))
 
-    def does_not_fit(self, mask: int, available: int) -> DoesNotFit:
+    def uses(self, mask: int) -> Iterator[Use]:
         """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
         fullest = max(bits(mask), key=lambda i: sum(life.bytes for life in lives.values() if life.first <= i <= life.last))
         held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
-        maps = (RingNeed(flow.maps[m].name, flow.maps[m].rows, life.bytes) for m, life in held.items() if isinstance(m, int))
-        constants = ((name, life.bytes) for name, life in held.items() if isinstance(name, str))
-        widest = max(bits(mask), key=lambda i: self.slice_bytes(1 << i))
-        passing = ((flow.operators[widest].name, self.slice_bytes(mask)),) if self.slice_bytes(mask) else ()
-        return DoesNotFit(mask, self.need(mask), available, tuple(maps), (*constants, *passing))
+        for m, life in held.items():
+            if isinstance(m, int):
+                yield Use(flow.maps[m].name, "map", flow.maps[m].rows, life.bytes // max(flow.maps[m].rows, 1), life.bytes)
+        for name, life in held.items():
+            if isinstance(name, str):
+                yield Use(name, "weights", 0, 0, life.bytes)
+        if passing := self.slice_bytes(mask):
+            yield Use(flow.operators[max(bits(mask), key=lambda i: self.slice_bytes(1 << i))].name, "weights", 0, 0, passing)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
 

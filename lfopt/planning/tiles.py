@@ -48,30 +48,23 @@ class Tile:
 
 
 class Tiles:
-    """Tilings on one chip."""
+    """Tilings of one dataflow, on a chip with whatever buffer."""
 
     def __init__(self, flow: Dataflow, hardware: Hardware, rings: Callable[[int], dict[int, int]]) -> None:
-        self.flow, self.hardware, self.rings = flow, hardware, rings
+        self.flow, self.rings = flow, rings
         self.layout = Layout(flow, hardware)
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
 
-    def at(self, hardware: Hardware) -> Tiles:
-        """The same with another buffer; what is known already is shared."""
-        other = Tiles(self.flow, hardware, self.rings)
-        other._known, other._keys = self._known, self._keys
-        return other
-
-    def best(self, mask: int) -> Tile:
-        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits the buffer (strictly)."""
-        beta = self.hardware.buffer_bytes
+    def best(self, mask: int, beta: int) -> Tile:
+        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly)."""
         key = self._keys.get(mask)
         if key is None:
             key = self._keys[mask] = signature(self.flow, mask)
         on, found = self._known.get(key, (0, None))
         # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
         if found is None or not (on == beta or (on > beta and found.buffer_bytes < beta and found.kind != "none")):
-            found = self._best(self.work(mask))
+            found = self._best(self.work(mask), beta)
             self._known[key] = beta, found
         return found
 
@@ -79,14 +72,15 @@ class Tiles:
         """What a tiling of the group goes by."""
         return Work(self.layout, mask, self.rings(mask))
 
-    def _best(self, work: Work) -> Tile:
+    @staticmethod
+    def _best(work: Work, beta: int) -> Tile:
         best: Tile | None = None
         for choices in _kinds(work):
-            for found in choices(work, self.hardware.buffer_bytes, best):
+            for found in choices(work, beta, best):
                 best = found if best is None or _order(found) < _order(best) else best
                 if best.dram.total <= work.once.total:
                     return best
-        return best or _nothing(work, self.hardware.buffer_bytes)
+        return best or _nothing(work, beta)
 
 
 def _order(tile: Tile) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis
+from simulator.recount.modes import MODES
 from simulator.recount.needs import Result, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
@@ -15,7 +16,6 @@ from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, de
 from simulator.recount.traffic import moved
 
 WEIGHTS = ("weights", "weight blocks")  # what places are called through which blocks of weights pass
-IN_TURNS = ("brr", "resident")  # modes in which places share bytes: what lies in one is done with when another is written
 
 
 class Tenant(NamedTuple):
@@ -35,7 +35,7 @@ def place_problems(schedule: Schedule) -> Iterator[str]:
     close(rings)
     wrong = [*_crowded(schedule)]
     wrong += [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
-    if schedule.group.mode not in IN_TURNS:
+    if not MODES[schedule.group.mode].turns:  # in turns: what lies in one place is done with when another is written
         wrong += [f"places {ring.place.name!r} and {other.place.name!r} overlap" for ring in rings for other in ring.partners if id(ring) < id(other)]
     yield from wrong or _Reads(schedule, rings, tenants).problems()
 

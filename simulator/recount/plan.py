@@ -21,14 +21,13 @@ from simulator.recount.groups import (
     run_line_buffered,
     weight_bytes,
 )
+from simulator.recount.modes import MODES, SCHEMES, Mode
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
 from simulator.recount.schedule import Schedule
 from simulator.recount.traffic import byte_problems, traffic_problems
 
-MODES_OF_SCHEME = {"lbdf": {"lbdf"}, "brr": {"brr"}, "resident": {"resident"}, "auto": {"lbdf", "brr", "resident"}}
-MODES_OF_ANY = {"tiled", "opaque", "excluded"}
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 
@@ -75,6 +74,8 @@ class _Recounting:
         }
 
     def run(self) -> Recount:
+        if self.plan.scheme not in SCHEMES:
+            self.found.append(f"scheme: found {self.plan.scheme!r}; a recount knows {', '.join(sorted(SCHEMES))}")
         known = self._partition()
         for group, members in known:
             self._structure(group, members)
@@ -136,6 +137,10 @@ class _Recounting:
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup, members: list[str]) -> None:
+        mode = MODES.get(group.mode)
+        if mode is None:
+            self._say(group, f"mode: found {group.mode!r}; a recount knows {', '.join(MODES)}")
+            return
         tensors = {name for op in members for name in (*self.net.operators[op].inputs, *self.net.makes[op])}
         if len(group.places) > (most := 2 * len(tensors) + len(members)):  # views and partial sums have places of their own
             self._say(group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}")
@@ -143,24 +148,24 @@ class _Recounting:
         once = moved_once(self.net, members, self.hardware)
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
-        self._mode(group, members)
+        self._mode(group, mode, members)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
-        if group.mode in ("opaque", "excluded"):
+        if not mode.executed:
             self._expect(group, "buffer bytes", group.buffer_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.buffer_bytes >= self.hardware.buffer_bytes:
             self._say(group, f"needs {group.buffer_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
-        made = self._line_buffers(group, members) if group.mode == "lbdf" else {}
+        made = self._line_buffers(group, members) if mode.rings else {}
         if bool(group.steps) == bool(group.unexecutable):
             self._say(group, "it must have steps, or a reason why it has none, and not both")
-        formula = self._formula(group, once.dram)
+        formula = self._formula(group, mode, once.dram)
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
         if group.steps:
             self._steps(group, members, made)
             return
-        self._without_steps(group, members, once)
-        counted = formula is not None and group.mode != "brr"  # how often weights pass in bands is in the steps alone
+        self._without_steps(group, mode, members, once)
+        counted = formula is not None and not mode.bands  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
     def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
@@ -179,28 +184,28 @@ class _Recounting:
         except TooMuch as error:
             self._say(group, str(error))
 
-    def _mode(self, group: PlannedGroup, members: list[str]) -> None:
+    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it."""
-        mode, plan, single = group.mode, self.plan, len(members) == 1
-        if mode not in MODES_OF_SCHEME[plan.scheme] | MODES_OF_ANY:
-            self._say(group, f"mode {mode} is not of scheme {plan.scheme}")
-        if mode != "excluded" and (gone := self.left_out.intersection(members)):
-            self._say(group, f"mode {mode}, but the weights of {min(gone)!r} reach the buffer: traffic paper leaves it out")
-        if mode == "excluded" and not (single and members[0] in self.left_out):
-            self._say(group, f"mode excluded, but it is not one operator that traffic {plan.traffic} leaves out")
-        if (mode == "opaque") != (single and self.net.specs[members[0]] is OPAQUE):
-            self._say(group, f"mode {mode}: just one operator that is unknown to lfopt is opaque")
-        if mode == "tiled" and not single and not plan.epilogue:
-            self._say(group, "mode tiled with several operators, but epilogue is off")
-        if mode == "tiled" and (why := not_an_epilogue(self.net, members)):
-            self._say(group, f"mode tiled, but {why}")
+        name, plan, single = group.mode, self.plan, len(members) == 1
+        if mode.schemes and plan.scheme not in mode.schemes:
+            self._say(group, f"mode {name} is not of scheme {plan.scheme}")
+        if mode.of != "left out" and (gone := self.left_out.intersection(members)):
+            self._say(group, f"mode {name}, but the weights of {min(gone)!r} reach the buffer: traffic paper leaves it out")
+        if mode.of == "left out" and not (single and members[0] in self.left_out):
+            self._say(group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out")
+        if (mode.of == "unknown") != (single and self.net.specs[members[0]] is OPAQUE):
+            self._say(group, f"mode {name}: just one operator that is unknown to lfopt is opaque")
+        if mode.tiles and not single and not plan.epilogue:
+            self._say(group, f"mode {name} with several operators, but epilogue is off")
+        if mode.tiles and (why := not_an_epilogue(self.net, members)):
+            self._say(group, f"mode {name}, but {why}")
 
-    def _formula(self, group: PlannedGroup, once: DramBytes) -> DramBytes | None:
+    def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
         """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
-        if group.mode == "tiled" and self.plan.traffic == "tiled":
+        if mode.tiles and self.plan.traffic == "tiled":
             return None
-        weight = once.weight * (group.weight_passes if group.mode == "brr" else 1)
-        if group.mode in ("brr", "resident") and self.hardware.constant_align > 1:
+        weight = once.weight * (group.weight_passes if mode.bands else 1)
+        if mode.blocks and self.hardware.constant_align > 1:
             weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
         return replace(once, weight=weight)
 
@@ -228,18 +233,18 @@ class _Recounting:
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
         return ran.made
 
-    def _without_steps(self, group: PlannedGroup, members: list[str], once: Moved) -> None:
+    def _without_steps(self, group: PlannedGroup, mode: Mode, members: list[str], once: Moved) -> None:
         if group.places:
             self._say(group, "it has places, but no steps")
-        if group.mode in ("lbdf", "resident") and not group.unwritten:
+        if mode.always and not group.unwritten:
             self._say(group, f"mode {group.mode}, but it has no steps")
-        if group.mode == "tiled" and group.unwritten:
+        if mode.tiles and group.unwritten:
             if not (1 <= group.band_rows <= max(self.net.height(op) for op in members) and group.weight_passes >= 1):
                 self._say(group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be")
-        elif group.mode == "lbdf":
+        elif mode.rings:
             self._expect(group, "weight passes", group.weight_passes, 1)  # the band rows are those of its line buffers
-        elif group.mode != "brr":
-            height = 1 if group.mode == "tiled" and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
+        elif not mode.bands:
+            height = 1 if mode.tiles and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)
         read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
@@ -323,7 +328,8 @@ class _Recounting:
         fused = [members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
         used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
-        dram = sum(group.dram.total for group in self.plan.groups if group.mode != "excluded")
+        left_out = sum(group.dram.total for group in self.plan.groups if group.mode in MODES and not MODES[group.mode].counted)
+        dram = sum(group.dram.total for group in self.plan.groups) - left_out
         counted = {
             "dram_bytes": dram,
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
@@ -331,7 +337,7 @@ class _Recounting:
             "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
             + sum(parameter_bytes(net, op, hardware) for op in kept)
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
-            "excluded_bytes": sum(group.dram.total for group in self.plan.groups if group.mode == "excluded"),
+            "excluded_bytes": left_out,
         }
         for name, value in counted.items():
             if getattr(totals, name) != value:

@@ -11,6 +11,7 @@ import numpy as np
 
 from lfopt.ir import DramBytes, Span, Transfer, round_up, row_axis
 from simulator.recount.groups import parameter_bytes
+from simulator.recount.modes import MODES
 from simulator.recount.network import gathered_runs
 from simulator.recount.progressions import Boxes, times_covered
 from simulator.recount.schedule import Computation, Piece, Schedule, describe
@@ -23,7 +24,7 @@ def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterato
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from _computed(schedule)
-    yield from _rows_of_steps(schedule, made) if schedule.group.mode == "lbdf" else _band_rows(schedule)
+    yield from _rows_of_steps(schedule, made) if MODES[schedule.group.mode].rings else _band_rows(schedule)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------------------------------
@@ -84,9 +85,9 @@ def _loaded(schedule: Schedule) -> Iterator[str]:
     for name in loads.keys() - wanted.keys() - schedule.constants:
         yield f"{name!r} is loaded, but who reads it has it under another name"
     exact: dict[str, int] = {}
-    if schedule.group.mode != "tiled":
+    if not MODES[schedule.group.mode].tiles:
         exact = dict.fromkeys(wanted, 1) | dict.fromkeys(schedule.constants, passes)
-        if passes != 1 and (schedule.group.mode != "brr" or not schedule.constants):
+        if passes != 1 and (not MODES[schedule.group.mode].bands or not schedule.constants):
             yield f"weight passes: the plan says {passes}, counted 1"
     elif net.contracts(schedule.members[0]):
         exact = dict.fromkeys(_second_operand(schedule), passes)
@@ -133,7 +134,7 @@ def _computed(schedule: Schedule) -> Iterator[str]:
         rows = np.atleast_1d((grid > 0).any(axis=others))
         if grid.size and (rows != np.atleast_1d((grid > 0).all(axis=others))).any():
             yield f"{name!r}: of some rows only a part is computed"
-        if schedule.group.mode == "brr":
+        if MODES[schedule.group.mode].bands:
             continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"
@@ -165,12 +166,12 @@ def _sums(schedule: Schedule, op: str, found: Sequence[Computation]) -> Iterator
 
 def _band_rows(schedule: Schedule) -> Iterator[str]:
     """Rows made at a time: of the head of a tiled group; of the tallest map that leaves a group that runs in bands."""
-    net, mode, claimed = schedule.net, schedule.group.mode, schedule.group.band_rows
+    net, mode, claimed = schedule.net, MODES[schedule.group.mode], schedule.group.band_rows
     least = most = max(net.height(op) for op in schedule.members)
-    if mode == "tiled":
+    if mode.tiles:
         pieces = [piece for _, piece in schedule.gathers] + [piece for found in schedule.computations for piece in found.pieces]
         least = most = max((piece.height for piece in pieces if net.maker[piece.tensor] == schedule.members[0]), default=1)
-    elif mode == "brr":
+    elif mode.bands:
         tallest = max((net.tensor(name).rows for name in schedule.stores), default=1)
         fewest_bands, most_bands = _bands(schedule)
         least, most = -(-tallest // most_bands), -(-tallest // fewest_bands)

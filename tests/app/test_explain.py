@@ -116,7 +116,7 @@ def test_a_constant_that_several_operators_read_takes_its_space_once():
     weights = [use.what for use in need.uses if use.role == "weights"]
     assert twice.operators[convs[0]].name in weights
     assert twice.operators[convs[1]].name not in weights
-    assert sum(use.bytes for use in need.uses) == need.bytes == costs.buffer_bytes(mask)
+    assert sum(use.bytes for use in need.uses) == need.bytes == costs.groups.line_need(mask)
 
 
 def test_bands_say_why_no_buffer_is_large_enough():
@@ -166,7 +166,7 @@ def test_the_cheapest_cut_is_what_brute_force_finds(graph: Graph, seed: int, sch
     assert found.dram_bytes == -max(brute(costs)(mask)) == sum(costs.price(group).dram_bytes for group in found.groups)
     assert sum(found.groups) == mask
     assert found.dram_bytes == found.whole_bytes + sum(crossing.added for crossing in found.crossings) + found.again
-    assert whole_bytes(costs, mask) == costs.once(mask).total == found.whole_bytes
+    assert whole_bytes(costs, mask) == costs.groups.once(mask).total == found.whole_bytes
     for crossing in found.crossings:
         assert 0 < crossing.added == crossing.bytes * (crossing.added // crossing.bytes)
 
@@ -294,7 +294,7 @@ def test_growths_say_what_the_cost_model_says(planned):
             before = sum(costs.dram(masks[k]).total for k in (g, growth.group))
             kept = sum(costs.dram(part).total for part in parts)
             if cut.verdict == "overflows":
-                assert cut.needed == costs.buffer_bytes(merged) >= beta
+                assert cut.needed == costs.groups.line_need(merged) >= beta
                 assert cut.enough == cut.needed + 1
                 assert cut.saves == before - kept - whole_bytes(costs, merged)
             elif cut.verdict in ("gain", "no gain"):

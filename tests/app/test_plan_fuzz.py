@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Hardware, Scheme
+from lfopt.ir import Hardware
 from lfopt.planning import Traffic
 from tests.plan_fuzz import Subject, mutated, verdict
 from tests.strategies import random_graph
 
-SCHEMES: tuple[Scheme, ...] = ("lbdf", "brr", "resident", "auto")
+SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 ZOO = {"mobilenet_v3_small": ((1, 3, 32, 32), 16), "squeezenet1_1": ((1, 3, 32, 32), 32), "resnet18": ((1, 3, 32, 32), 64),
        "unet": ((1, 3, 32, 32), 64), "fsrcnn": ((1, 1, 12, 12), 8)}  # fmt: skip
 

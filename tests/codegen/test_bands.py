@@ -24,7 +24,7 @@ def planned(graph: Graph, folder: Path, kib: int, room: int, bands: Propose | No
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4))
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     larger = costs.at(room * kib * KIB)
-    return write_result(graph, larger, found, larger.compulsory_bytes, folder, bands=bands or up_to(larger, rows))
+    return write_result(graph, larger, found, larger.bounds.compulsory_bytes, folder, bands=bands or up_to(larger, rows))
 
 
 def in_bands(plan: Plan) -> int:

@@ -62,9 +62,9 @@ def test_random_links_depend_on_group_and_seed_and_on_nothing_else() -> None:
 def test_in_a_chain_what_a_link_frees_is_exactly_what_the_larger_half_takes_less() -> None:
     flow = convolutions([3, 8, 4, 16, 2, 8], [3, 1, 5, 3, 1])
     costs = costs_of(flow)
-    whole = costs.buffer_bytes(flow.everything)
+    whole = costs.groups.line_need(flow.everything)
     halves = [(flow.everything & ~(-1 << k), flow.everything & -1 << k) for k in range(1, len(flow))]
-    wanted = [whole - max(costs.buffer_bytes(first), costs.buffer_bytes(second)) for first, second in halves]
+    wanted = [whole - max(costs.groups.line_need(first), costs.groups.line_need(second)) for first, second in halves]
     assert analytic(costs)(flow.everything).tolist() == wanted
 
 
@@ -77,10 +77,12 @@ def test_a_link_beside_a_large_weight_is_blamed() -> None:
 def test_no_link_frees_more_than_the_group_takes_or_less_than_nothing() -> None:
     for flow, mask in random_groups(120, 14):
         costs = costs_of(flow)
-        weights = sum(costs.weight_bytes(1 << i)[1] for i in bits(mask)) - costs.weight_bytes(mask)[1]  # what several operators read counts for each
+        weights = (
+            sum(costs.groups.weight_bytes(1 << i)[1] for i in bits(mask)) - costs.groups.weight_bytes(mask)[1]
+        )  # what several operators read counts for each
         scores = analytic(costs)(mask)
         assert scores.min(initial=0) >= 0
-        assert scores.max(initial=0) <= costs.buffer_bytes(mask) + weights
+        assert scores.max(initial=0) <= costs.groups.line_need(mask) + weights
 
 
 def test_what_needs_no_schedule_is_asked_for_its_need() -> None:
@@ -141,7 +143,7 @@ def test_brute_force_on_a_group_finds_what_the_exact_search_finds_on_the_group_a
             tried += 1
             assert -brute(costs)(mask).max() == best_bytes(costs, mask)
         part = Dataflow.of(excerpt(flow, mask))
-        assert costs_of(part).buffer_bytes(part.everything) == costs.buffer_bytes(mask)
+        assert costs_of(part).groups.line_need(part.everything) == costs.groups.line_need(mask)
         assert costs_of(part).dram(part.everything) == costs.dram(mask)
     assert tried > 10
 

@@ -59,7 +59,7 @@ def test_labels_are_those_of_the_exact_checker_on_objects_of_its_own(read):
         for beta in BETAS:
             costs = GroupCosts(flow, Hardware(beta), scheme=read.scheme, epilogue=False)
             for mask, need in zip(read.masks(n), shard.need.tolist(), strict=True):
-                valid = costs.buffer_bytes(mask) < beta if read.scheme == "lbdf" else costs.banded(mask) is not None
+                valid = costs.groups.line_need(mask) < beta if read.scheme == "lbdf" else costs.modes["brr"].cheapest(mask, beta) is not None
                 assert valid == (need < beta), flow.names(mask)
 
 

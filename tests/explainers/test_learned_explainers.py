@@ -45,7 +45,7 @@ def flow() -> Dataflow:
 def masks(flow) -> list[int]:
     """Groups that do not fit."""
     costs = GroupCosts(flow, Hardware(BETA), epilogue=False)
-    return [mask for mask in drawn(NAME, 120, 11) if mask & (mask - 1) and costs.buffer_bytes(mask) >= BETA][:24]
+    return [mask for mask in drawn(NAME, 120, 11) if mask & (mask - 1) and costs.groups.line_need(mask) >= BETA][:24]
 
 
 def graphs_of(flow: Dataflow, masks: list[int]) -> list[GroupGraph]:

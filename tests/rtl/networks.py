@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from lfopt.frontend import from_model
-from lfopt.ir import Graph, Hardware, Plan, Scheme
+from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from tests.test_one_truth import SCHEMES, in_integers, planned, random_inputs, random_scheme
@@ -160,7 +160,7 @@ def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, n
     rng = np.random.default_rng(seed)
     graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes)
     graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
-    scheme: Scheme = SCHEMES[seed % len(SCHEMES)]
+    scheme: str = SCHEMES[seed % len(SCHEMES)]
     hardware = accelerator_hardware(int(2 ** rng.uniform(11, 16)), lanes)
     costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
     return planned(costs, random_scheme(costs, seed)), graph, inputs

@@ -21,7 +21,7 @@ from hw_rtl.run import run as run_program
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.streams import counted, memory, outputs, run
 from lfopt.frontend import load
-from lfopt.ir import CommandStream, Graph, Plan, Scheme, StoredMap
+from lfopt.ir import CommandStream, Graph, Plan, StoredMap
 from lfopt.isa.program import Command, decode
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import RUN, Counter, Opcode
@@ -149,7 +149,7 @@ def encodable(first: int) -> Iterator[tuple[Plan, Graph, dict[str, np.ndarray]]]
 # -- networks ------------------------------------------------------------------------------------------------------------------------------
 
 
-def network(name: str, size: int, scheme: Scheme, folder: Path, buffer_bytes: int = 1 << 18) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
+def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int = 1 << 18) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     """A network of the zoo in int8, planned for the accelerator."""
     pytest.importorskip("onnxruntime")
     quantize(f"zoo:{name}", out_file=folder / f"{name}.onnx", samples=2, input_shape=(f"image=1,3,{size},{size}",))
@@ -161,14 +161,14 @@ def network(name: str, size: int, scheme: Scheme, folder: Path, buffer_bytes: in
 
 
 @pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf")])
-def test_small_networks(model: Model, name: str, kib: int, scheme: Scheme, tmp_path: Path) -> None:
+def test_small_networks(model: Model, name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, 64, scheme, tmp_path, kib << 10)
     assert not disagreement(model, plan, graph, inputs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["auto", "lbdf"])
-def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, scheme: Scheme, tmp_path: Path) -> None:
+def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, scheme: str, tmp_path: Path) -> None:
     """Every map that a group stores is an output here, so that no group may hide behind the next one."""
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
     stream = encode(plan, graph)
@@ -194,6 +194,6 @@ NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("scheme", ["auto", "lbdf"])
 @pytest.mark.parametrize(("name", "size"), NETWORKS)
-def test_whole_networks(model: Model, name: str, size: int, scheme: Scheme, tmp_path: Path) -> None:
+def test_whole_networks(model: Model, name: str, size: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, size, scheme, tmp_path)
     assert not disagreement(model, plan, graph, inputs)

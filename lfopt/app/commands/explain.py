@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import MAX_SECONDS, Rules
+from lfopt.app.config import MAX_SECONDS, Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, divided, explained, explainers
 from lfopt.app.files import write_text
 from lfopt.app.nodes import chosen
@@ -23,7 +23,7 @@ from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shorten, shown, spread
 from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, InvalidConfig, PlannedGroup, Scheme
+from lfopt.ir import Graph, InvalidConfig, PlannedGroup
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 

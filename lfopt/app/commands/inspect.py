@@ -78,7 +78,7 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         kinds[operator.kind].append(i)
     rows = table("operator", "count", "mapping type", "MMACs", "weights MiB", "largest map MiB")
     for kind, members in sorted(kinds.items(), key=lambda item: -len(item[1])):
-        weights = sum(costs.weight_bytes(1 << i)[0] for i in members)
+        weights = sum(costs.groups.weight_bytes(1 << i)[0] for i in members)
         largest = max(costs.hardware.dram_bytes(flow.maps[m]) for i in members for m in flow.results[i])
         types = sorted({mapping_of(flow.calls[i]) for i in members}, key=COMPLEXITY.index)
         mapping = "opaque" if flow.specs[members[0]] is OPAQUE else ", ".join(found.value for found in types)
@@ -91,7 +91,7 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     rows = table("name", "operator", "result", "MMACs", "weights B", "needs B")
     for i, operator in enumerate(flow.operators):
         shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
-        weights, needs = costs.weight_bytes(1 << i)[0], costs.buffer_bytes(1 << i)
+        weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
         name = escape(shorten(operator.name, max(out.width - 64, 12)))
         rows.add_row(name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}")
     out.print(rows)
@@ -99,7 +99,7 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
 
 def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
     flow = costs.dataflow
-    found = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.buffer_bytes(1 << i) >= chosen.buffer_bytes]
+    found = [costs.does_not_fit(1 << i) for i in range(len(flow)) if costs.groups.line_need(1 << i) >= chosen.buffer_bytes]
     size = format_size(chosen.buffer_bytes)
     opaque = sum(row is OPAQUE for row in flow.specs)
     if opaque:
@@ -122,8 +122,8 @@ def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -
 
 def why(misfit: DoesNotFit) -> str:
     """The largest part of what a group needs."""
-    weights = sum(size for _, size in misfit.per_weight)
-    ring = max(misfit.per_tensor, key=lambda need: need.buffer_bytes, default=None)
-    if ring is None or weights >= ring.buffer_bytes:
+    weights = sum(use.bytes for use in misfit.uses if use.kind == "weights")
+    ring = max((use for use in misfit.uses if use.kind == "map"), key=lambda use: use.bytes, default=None)
+    if ring is None or weights >= ring.bytes:
         return f"weights {weights:,} B"
-    return f"{ring.rows} rows of a map: {ring.buffer_bytes:,} B"
+    return f"{ring.rows} rows of a map: {ring.bytes:,} B"

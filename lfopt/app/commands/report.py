@@ -24,7 +24,7 @@ from lfopt.app.sizes import format_size
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, Plan, Report
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import MODES, GroupCosts, Traffic
 from simulator.simulate import simulate
 
 WARNINGS = 5  # disagreements that are written out
@@ -160,7 +160,7 @@ def _saving(baseline: str, size: int, against: int) -> Figure:
 
 def _accounting(plan: Plan, simulated: Report) -> str:
     """How the bytes were counted, and what the model makes of them."""
-    formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and group.mode != "excluded")
+    formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted)
     stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
     said = "Every group has executable steps, and its bytes are the sum over them."
     if formula:
@@ -183,7 +183,7 @@ def _warnings(simulated: Report) -> tuple[str, ...]:
 def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
     if not plan.totals.excluded_bytes:
         return graph.notes
-    count = sum(group.mode == "excluded" for group in plan.groups)
+    count = sum(not MODES[group.mode].counted for group in plan.groups)
     return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
 
 

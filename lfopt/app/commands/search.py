@@ -19,6 +19,7 @@ from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown,
 from lfopt.app.sizes import format_size, parse_shapes, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
+from lfopt.planning import MODES
 
 SHOWN = 5  # groups in each of the two short lists
 
@@ -179,7 +180,7 @@ def _print(outcome: Outcome) -> None:
     if plan.traffic == "tiled":
         out.print("[dim]* every tensor once, whatever fits: outside the space of this plan[/]")
     if plan.totals.excluded_bytes:
-        count = sum(group.mode == "excluded" for group in plan.groups)
+        count = sum(not MODES[group.mode].counted for group in plan.groups)
         out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
     out.print()
     out.print(_groups(outcome))
@@ -213,8 +214,8 @@ def _totals(outcome: Outcome) -> Table:
 
 def _groups(outcome: Outcome) -> Table:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
-    groups = [group for group in outcome.plan.groups if group.mode != "excluded"]
-    fused = [group for group in groups if group.mode != "tiled" and len(group.nodes) > 1]
+    groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
+    fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
     rows = table("group", "ops", "mode", "DRAM bytes", "buffer", "full")
     beta, width = outcome.plan.hardware.buffer_bytes, max(out.width - 48, 16)
 

@@ -18,6 +18,7 @@ from lfopt.app.sizes import format_size, of_buffer
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
+from lfopt.planning import MODES
 from simulator.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
@@ -167,7 +168,7 @@ def _groups(report: Report, top: int) -> Table:
     """The groups that move the most, and all others together."""
     columns = [column for column in GROUP_COLUMNS if out.width >= column[2]]
     rows = table("group", *(name for name, _, _ in columns))
-    ordered = sorted((g for g in report.groups if g.mode != "excluded"), key=lambda g: (-g.dram.total, g.id))
+    ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
     cells = [[cell(g) for _, cell, _ in columns] for g in ordered[:top]]
     rest = ordered[top:]
     if rest:

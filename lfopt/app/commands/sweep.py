@@ -18,10 +18,12 @@ from lfopt.app.staircase import draw
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic, layer_by_layer_bytes
+from lfopt.planning import MODES, SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
 from search.exact import solve
 from search.problem import Problem
 from search.staircase import Stair, TooMany, staircase
+
+STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)  # a range of buffers is for them
 
 
 def sweep(
@@ -49,7 +51,7 @@ def sweep(
     buffers
         A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB gives those sizes.
     scheme
-        How a group runs: lbdf, resident, brr or auto; a range of buffers is for lbdf alone.
+        How a group runs; a range of buffers is for schemes whose bytes change only where a group no longer fits: lbdf and resident.
     traffic
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
@@ -75,14 +77,14 @@ def sweep(
         raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
     if traffic == "paper" and ":" in buffers:
         raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
-    if scheme != "lbdf" and ":" in buffers:
-        raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for scheme lbdf alone; accepted: --buffers as a list")
+    if ":" in buffers and scheme not in STEADY:
+        raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
     costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
-    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.compulsory_bytes}
+    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.bounds.compulsory_bytes}
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +103,9 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
     stairs: list[Stair] = []
     try:
         deadline = time.perf_counter() + time_limit
-        for stair in staircase(Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, costs.buffer_bytes, low, high, deadline):
+        for stair in staircase(
+            Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, lambda mask: costs.least_need(mask)[1], low, high, deadline
+        ):
             stairs.append(stair)
             report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
     except KeyboardInterrupt:

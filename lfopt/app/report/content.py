@@ -13,7 +13,7 @@ from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.sweep import Stair
 from lfopt.ir import Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ops import bits
-from lfopt.planning import GroupCosts, epilogue_groups
+from lfopt.planning import MODES, GroupCosts, epilogue_groups
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
@@ -58,7 +58,7 @@ def _baselines(plan: Plan, costs: GroupCosts, report: Report) -> list[Data]:
     flow, totals = costs.dataflow, plan.totals
 
     def of(groups: Sequence[int]) -> list[int]:
-        return _classes(sum((costs.once(group) for group in groups if not group & costs.excluded), DramBytes()))
+        return _classes(sum((costs.groups.once(group) for group in groups if not group & costs.excluded), DramBytes()))
 
     star = plan.traffic == "tiled"  # these two count every tensor once, whatever fits
     return [
@@ -77,7 +77,7 @@ def _compulsory(costs: GroupCosts) -> list[int]:
     sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
     read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
     written = sum(size for m, size in enumerate(sizes) if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1)
-    return _classes(DramBytes(read, written, costs.weight_bytes(counted)[0], costs.parameter_bytes(counted)))
+    return _classes(DramBytes(read, written, costs.groups.weight_bytes(counted)[0], costs.groups.parameter_bytes(counted)))
 
 
 # -- the network ---------------------------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
             "kind": [operator.kind for operator in flow.operators],
             "group": [owner.get(i, -1) for i in range(len(flow))],
             "results": [list(found) for found in flow.results],
-            "weights": [costs.weight_bytes(1 << i)[0] for i in range(len(flow))],
+            "weights": [costs.groups.weight_bytes(1 << i)[0] for i in range(len(flow))],
             "macs": list(flow.macs),
         },
         "sources": sources,
@@ -169,7 +169,7 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...]) -> list[Data]:
     for group, mask in zip(plan.groups, masks, strict=True):
         if not group.steps or step_count(group.steps) > MAX_STEPS:
             found.append({"why": group.unexecutable or ("too many steps to show" if group.steps else "the plan has no steps for it")})
-            if group.mode == "lbdf":
+            if MODES[group.mode].rings:
                 found[-1] |= _parts(costs.does_not_fit(mask))
             continue
         places = [[p.name, p.purpose, p.address, p.slots, p.slot_bytes] for p in group.places]
@@ -193,8 +193,8 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...]) -> list[Data]:
 
 def _parts(need: DoesNotFit) -> Data:
     """What F_beta is made of."""
-    rings = [[ring.tensor, ring.rows, ring.buffer_bytes] for ring in need.per_tensor]
-    return {"rings": rings, "weights": need.needed - sum(ring.buffer_bytes for ring in need.per_tensor)}
+    rings = [[use.what, use.rows, use.bytes] for use in need.uses if use.kind == "map"]
+    return {"rings": rings, "weights": need.needed - sum(size for _, _, size in rings)}
 
 
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.app.explain import Need, Use, need_of
+from lfopt.app.explain import Need, Taken, need_of
 from lfopt.fusion import connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import OPAQUE, bits
-from lfopt.planning import GroupCosts
+from lfopt.planning import MODES, GroupCosts
 
 Verdict = Literal["overflows", "never", "cycle", "alone", "no gain", "gain"]
 PARTS = 4  # of what overflows, named one by one
@@ -28,7 +28,7 @@ class Cut:
     needed: int = 0  # bytes of buffer, merged; 0 where merging them is not legal at all
     rings: int = 0  # bytes of all rings
     weights: int = 0  # bytes of all weights
-    largest: tuple[Use, ...] = ()  # the largest first
+    largest: tuple[Taken, ...] = ()  # the largest first
     saves: int = 0  # DRAM bytes moved less if they were one; where they overflow: in a buffer that is large enough
     enough: int = 0  # the smallest buffer in which they run as one; 0 if there is none
 
@@ -120,7 +120,7 @@ class _Merging:
         a_name, b_name = self.named[a], self.named[b]
         for g in (a, b):
             first = flow.operators[next(bits(groups[g]))]
-            if self.modes[g] == "excluded":
+            if not MODES[self.modes[g]].counted:
                 return Cut(a_name, b_name, maps, "alone", f"The weights of {first.name} reach the size of the buffer; traffic paper leaves it out.")
             if any(flow.specs[i] is OPAQUE for i in bits(groups[g])):
                 return Cut(a_name, b_name, maps, "alone", f"{first.kind} is an operator that lfopt does not know: it always runs alone.")
@@ -132,10 +132,10 @@ class _Merging:
             who = f"Group {detour}" if detour not in (a_name, b_name) else f"The rest of group {detour}"
             why = f"{who} reads from group {a_name} and feeds group {b_name}, directly or through others"
             why += ": it would have to run in the middle of the two."
-            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.costs.once(merged).total)
+            return Cut(a_name, b_name, maps, "cycle", why, saves=apart - self.costs.groups.once(merged).total)
         if (price := costs.price(merged)) is not None:
             return _fits(costs, (a_name, b_name), maps, merged, price, apart)
-        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.costs.once(merged).total)
+        return _overflow((a_name, b_name), maps, need_of(costs, merged), apart - self.costs.groups.once(merged).total)
 
 
 def _overflow(pair: tuple[int, int], maps: tuple[int, ...], need: Need, saves: int) -> Cut:
@@ -159,11 +159,11 @@ def _fits(costs: GroupCosts, pair: tuple[int, int], maps: tuple[int, ...], merge
         why = f"{room} and would move {_b(gain)} less: the search that made this plan missed it."
         return Cut(*pair, maps, "gain", why, price.buffer_bytes, saves=gain, **found)
     how = f"move {_b(-gain)} more" if gain else "move as many bytes"
-    tiled = ", because they would have to be tiled" if price.mode == "tiled" else ""
+    tiled = ", because they would have to be tiled" if not MODES[price.mode].whole else ""
     return Cut(*pair, maps, "no gain", f"{room}, but would {how}{tiled}.", price.buffer_bytes, saves=gain, **found)
 
 
-def named(use: Use) -> str:
+def named(use: Taken) -> str:
     """What takes space, in words."""
     return f"{use.rows} row{'s' * (use.rows > 1)} of {use.what}" if use.rows else f"the weights of {use.what}"
 

@@ -46,7 +46,7 @@ def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
             break
         if any(stair.since_bytes <= size <= stair.buffer_bytes for stair in found.values()):
             continue
-        if any(stair.dram_bytes <= costs.compulsory_bytes and stair.buffer_bytes < size for stair in found.values()):
+        if any(stair.dram_bytes <= costs.bounds.compulsory_bytes and stair.buffer_bytes < size for stair in found.values()):
             continue  # nothing is left to gain
         stair = _stair(costs.at(size), min(left, seconds * SHARE))
         if stair is None:

@@ -1,0 +1,107 @@
+"""Lower bounds on the DRAM bytes of whole schemes, and which operators may meet: what lets a search prove its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from operator import or_
+
+from lfopt.ops import bits
+from lfopt.planning.groups import Groups
+from lfopt.planning.mates import convex
+from lfopt.planning.modes import ExecutionMode
+
+
+class Bounds:
+    """Bounds for one scheme on one buffer.
+
+    `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that are not excluded.
+    """
+
+    def __init__(
+        self, groups: Groups, whole: Sequence[ExecutionMode], anywhere: Sequence[ExecutionMode], beta: int, counted: int, *, epilogue: bool
+    ) -> None:
+        self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = groups, whole, anywhere, beta, counted, epilogue
+
+    @cached_property
+    def compulsory_bytes(self) -> int:
+        """Weights, parameters, graph inputs and graph outputs once, of the operators that are not excluded: no plan moves less."""
+        groups, flow, counted = self.groups, self.groups.dataflow, self.counted
+        moved = [
+            size
+            for m, size in enumerate(groups.map_bytes)
+            if flow.producer[m] < 0 and flow.readers[m] & counted or flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
+        ]
+        return sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted)
+
+    @cached_property
+    def least_bytes(self) -> int:
+        """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
+        return self.compulsory_bytes + sum(self._forced) + sum(self._retiled)
+
+    def rest_bytes(self, executed: int, before: int, group: int) -> int:
+        """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
+
+        Their weights and parameters, the graph outputs that they make, each map that they need but do not make, once, and what `least_bytes` adds.
+        """
+        groups, flow = self.groups, self.groups.dataflow
+        counted = self.counted & ~executed
+        rest = counted & ~group
+        seen: set[int] = set()
+        for i in bits(group):
+            before -= self._retiled[i]
+            if counted >> i & 1:
+                before -= groups.own[i][0] + groups.parameters[i]
+            for operand in flow.operands[i]:
+                m = operand.map
+                if m not in seen and (flow.producer[m] < 0 or not group >> flow.producer[m] & 1):
+                    seen.add(m)
+                    if flow.readers[m] & counted and not flow.readers[m] & rest:
+                        before -= groups.map_bytes[m]
+            for m in flow.results[i]:
+                before -= self._forced[m]
+                if flow.is_output[m] and counted >> i & 1:
+                    before -= groups.map_bytes[m]
+                if flow.readers[m] & rest:
+                    before += groups.map_bytes[m]
+        if group & groups.with_shared:
+            gone = {pair for i in bits(group & groups.with_shared & counted) for pair in groups.shared[i]}
+            kept = {pair for i in bits(rest & groups.with_shared) for pair in groups.shared[i]}
+            before -= sum(size for _, size in gone - kept)
+        return before
+
+    @cached_property
+    def mates(self) -> tuple[int, ...]:
+        """Per operator: operators that may share a legal group with it, itself included."""
+        found = [convex(self.groups.dataflow, mode.mates(self.beta)) for mode in self.whole]
+        found += [mode.mates(self.beta) for mode in self.anywhere]
+        return tuple(reduce(or_, masks) for masks in zip(*found, strict=True))
+
+    @cached_property
+    def _retiled(self) -> list[int]:
+        """Per operator: bytes that it re-reads in whatever group, because even the lower bound of its buffer does not fit.
+
+        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold (unless they share weights). What
+        may stand in an epilogue itself is left out: there it re-reads nothing.
+        """
+        return [self._retiled_bytes(i) for i in range(len(self.groups.dataflow))]
+
+    def _retiled_bytes(self, op: int) -> int:
+        groups, mask = self.groups, 1 << op
+        if self.epilogue and groups.follows[op] or groups.with_shared & mask or any(mode.least(op) < self.beta for mode in self.whole):
+            return 0
+        once = sum(groups.once_by_class(mask))
+        costs = [cost.dram_bytes for mode in self.anywhere if (cost := mode.price(mask, self.beta, once))]
+        return max(min(costs) - once, 0)
+
+    @cached_property
+    def _forced(self) -> list[int]:
+        """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its readers: it is written and read again."""
+        flow = self.groups.dataflow
+        found: list[int] = []
+        for m, size in enumerate(self.groups.map_bytes):
+            producer = flow.producer[m]
+            apart = flow.readers[m] & ~self.mates[producer] if producer >= 0 else 0
+            written = bool(apart) and not flow.is_output[m] and bool(self.counted >> producer & 1)
+            found.append(size * (written + bool(apart & self.counted)))
+        return found

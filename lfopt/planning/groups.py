@@ -1,0 +1,138 @@
+"""What groups of one dataflow move and hold in whatever mode and on whatever buffer: bytes by class, weights, parameters, rings.
+
+F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once  +  parameters once
+F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have needs of their own)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import NamedTuple
+
+from lfopt.ir import DramBytes, Hardware
+from lfopt.ops import Dataflow, bits
+from lfopt.ops.parameter_data import parameter_bytes
+from lfopt.planning.epilogue import followed, is_epilogue_group
+from lfopt.planning.lbdf import LineBuffers
+
+
+class _Read(NamedTuple):
+    """A map that an operator reads, as `grow` asks for it."""
+
+    bytes: int  # in DRAM
+    readers: int  # all of them, as a mask
+    maker: int  # the bit of the operator that makes it; 0: it comes from outside the network
+    is_output: bool
+
+
+class Groups:
+    """Figures of the groups of one dataflow on a chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
+        self.dataflow = dataflow
+        self.hardware = hardware  # but for the size of its buffer, which nothing here depends on
+        self.line_buffers = LineBuffers(dataflow)
+        self.follows = followed(dataflow)
+        self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
+        self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
+        self.parameters = [parameter_bytes(call, hardware.parameter_channels) if hardware.parameter_store_bytes else 0 for call in dataflow.calls]
+        self.own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
+        self.shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
+        uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
+        for weights in dataflow.weights:
+            sizes = {(w.name, w.gathered): hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in weights}
+            own = {key: size for key, size in sizes.items() if key[1] or uses[key[0]] == 1}
+            self.own.append((sum(own.values()), sum(size for (_, gathered), size in own.items() if not gathered)))
+            self.shared.append(tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own))
+        self.with_shared = sum(1 << i for i, shared in enumerate(self.shared) if shared)
+        self._needs: dict[int, int] = {}  # F_beta by group
+        self._reads = [tuple(self._read(m) for m in dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
+        self._added = [self._own_dram(i) for i in range(len(dataflow))]
+
+    def _read(self, m: int) -> _Read:
+        flow = self.dataflow
+        maker = flow.producer[m]
+        return _Read(self.map_bytes[m], flow.readers[m], 1 << maker if maker >= 0 else 0, flow.is_output[m])
+
+    def _own_dram(self, op: int) -> int:
+        """DRAM bytes that an operator brings to a group that does not read its results yet, operands and shared weights apart."""
+        flow = self.dataflow
+        made = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
+        return made + self.own[op][0] + self.parameters[op]
+
+    # -- bytes -------------------------------------------------------------------------------------------------------------------------------
+
+    def once(self, mask: int) -> DramBytes:
+        """DRAM bytes of a group by class with every tensor once: no mode moves less."""
+        read, written, weights, parameters = self.once_by_class(mask)
+        return DramBytes(input=read, output=written, weight=weights, parameter=parameters)
+
+    def once_by_class(self, mask: int) -> tuple[int, int, int, int]:
+        """(input, output, weight, parameter) bytes with every tensor once."""
+        flow = self.dataflow
+        touched: set[int] = set()
+        read = written = 0
+        for i in bits(mask):
+            for operand in flow.operands[i]:
+                m = operand.map
+                if m not in touched and (flow.producer[m] < 0 or not mask >> flow.producer[m] & 1):
+                    touched.add(m)
+                    read += self.map_bytes[m]
+            for m in flow.results[i]:
+                if flow.is_output[m] or flow.readers[m] & ~mask:
+                    written += self.map_bytes[m]
+        return read, written, self.weight_bytes(mask)[0], self.parameter_bytes(mask)
+
+    def parameter_bytes(self, mask: int) -> int:
+        """DRAM bytes of the parameters of the group's operators; 0 on a chip where they come with the commands."""
+        return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
+
+    def parameters_fit(self, mask: int) -> bool:
+        """Whether the store for parameters holds those of the group. What is too much for it stays so, however the group grows."""
+        return mask & (mask - 1) == 0 or self.parameter_bytes(mask) <= self.hardware.parameter_store_bytes
+
+    def weight_bytes(self, mask: int) -> tuple[int, int]:
+        """(DRAM bytes, buffer bytes) of the group's weights and biases; one read by several of its operators counts once."""
+        dram = held = 0
+        for i in bits(mask):
+            own = self.own[i]
+            dram += own[0]
+            held += own[1]
+        if mask & self.with_shared:
+            shared = sum(dict(pair for i in bits(mask & self.with_shared) for pair in self.shared[i]).values())
+            dram, held = dram + shared, held + shared
+        return dram, held
+
+    def line_need(self, mask: int, band_rows: int = 1) -> int:
+        """F_beta: what the group takes on chip when it runs in line-buffer depth-first order, in bands of so many rows."""
+        need = self._needs.get(mask) if band_rows == 1 else None
+        if need is None:
+            row_bytes = self.row_bytes
+            rings = self.line_buffers.ring_rows(mask, band_rows)
+            need = sum([rows * row_bytes[m] for m, rows in rings.items()]) + self.weight_bytes(mask)[1]
+            if band_rows == 1:
+                self._needs[mask] = need
+        return need
+
+    def is_epilogue_group(self, mask: int) -> bool:
+        """Whether the group is one operator followed by elementwise operators on its output."""
+        return is_epilogue_group(self.dataflow, self.follows, mask)
+
+    # -- growing -----------------------------------------------------------------------------------------------------------------------------
+
+    def grow(self, mask: int, dram: int, op: int) -> int:
+        """F_D, every tensor once, of the group with an operator added whose index is above all others in it; `dram` is that of the group."""
+        outside = ~(mask | 1 << op)
+        for size, readers, maker, is_output in self._reads[op]:
+            if maker & mask:
+                if not is_output and not readers & outside:
+                    dram -= size
+            elif not readers & mask:
+                dram += size
+        dram += self._added[op]
+        return dram + self.added_shared(mask, op) if self.with_shared >> op & 1 else dram
+
+    def added_shared(self, mask: int, op: int) -> int:
+        """Bytes of weights with several readers that no operator of the group reads, and this one does."""
+        have = {name for i in bits(mask & self.with_shared) for name, _ in self.shared[i]}
+        return sum(size for name, size in self.shared[op] if name not in have)

@@ -1,0 +1,41 @@
+"""The modes in which groups run, and the schemes made of them. A new mode is a module here, a row in `MODES`, and a row of the recount's table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lfopt.planning.modes.alone import Excluded, Opaque
+from lfopt.planning.modes.bands import InBands
+from lfopt.planning.modes.line_buffers import LineBuffered
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
+from lfopt.planning.modes.resident import WholeMaps
+from lfopt.planning.modes.tiled import Tiled
+
+MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many bytes, the first is taken
+    "lbdf": LineBuffered,
+    "resident": WholeMaps,
+    "brr": InBands,
+    "tiled": Tiled,
+    "opaque": Opaque,
+    "excluded": Excluded,
+}
+
+
+class SchemeRow(NamedTuple):
+    """A named set of modes. Those that run on any buffer are in every scheme."""
+
+    modes: tuple[str, ...]  # in the order of `MODES`
+    simpler: str | None  # a scheme with some of the modes, in which a search finds something to begin with faster
+    summary: str
+
+
+SCHEMES: dict[str, SchemeRow] = {
+    "lbdf": SchemeRow(("lbdf",), None, "line buffers for every group"),
+    "brr": SchemeRow(("brr",), None, "bands of rows for every group"),
+    "resident": SchemeRow(("resident",), None, "whole maps for every group"),
+    "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
+}
+
+ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole)  # modes that are in every scheme
+
+__all__ = ["ANYWHERE", "MODES", "NEVER", "SCHEMES", "ExecutionMode", "Made", "Scheduled", "SchemeRow", "Space", "Terms", "Traffic"]

@@ -1,0 +1,78 @@
+"""Modes of operators that run alone and have no steps: `opaque` (lfopt does not know the operator) and `excluded` (traffic `paper` leaves it out)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from lfopt.ir import Cost
+from lfopt.ops import OPAQUE
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single, tallest
+
+
+class Opaque(ExecutionMode):
+    """Operators that lfopt has no rules for: every tensor once, whatever the buffer."""
+
+    summary = "an operator unknown to lfopt: alone, every tensor once, no steps"
+    whole, alone = False, True
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """Of a single such operator."""
+        unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
+        return Cost(once, self.groups.line_need(mask), "opaque") if unknown else None
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Every tensor once."""
+        return Terms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """There are no steps."""
+        kind = self.groups.dataflow.operators[mask.bit_length() - 1].kind
+        return Scheduled(self.groups.line_need(mask), f"lfopt has no rules for operator {kind}")
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """It is always alone."""
+        return False
+
+
+class Excluded(ExecutionMode):
+    """Operators whose weights reach the buffer, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
+
+    summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
+    whole, alone, counted = False, True, False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space.traffic` says whether there are any."""
+        self.groups, self.space = groups, space
+
+    @cached_property
+    def _weights(self) -> list[int]:
+        """Per operator: bytes of weights on chip; -1 where lfopt does not know it."""
+        groups = self.groups
+        return [-1 if row is OPAQUE else groups.weight_bytes(1 << i)[1] for i, row in enumerate(groups.dataflow.specs)]
+
+    def operators(self, beta: int) -> int:
+        """The mask of those left out."""
+        if self.space.traffic is not Traffic.PAPER:
+            return 0
+        return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """It moves nothing that is counted."""
+        return Cost(0, self.groups.line_need(mask), "excluded") if is_single(mask) and mask & self.operators(beta) else None
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """What it would move, every tensor once."""
+        return Terms(self.groups.once(mask), band_rows=tallest(self.groups.dataflow, mask))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """There are no steps."""
+        return Scheduled(self.groups.line_need(mask), "traffic 'paper' leaves the operator out")
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """It is always alone."""
+        return False

@@ -1,0 +1,110 @@
+"""Mode `brr`: buffer requirement reduction. The results are made in bands of rows while weights stream past (`lfopt.planning.brr`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+
+from lfopt.ir import Cost, Place, Use
+from lfopt.ops import bits
+from lfopt.planning.brr import Banded, Bands
+from lfopt.planning.groups import Groups
+from lfopt.planning.mates import band_bytes, band_mates
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, widths
+
+
+class InBands(ExecutionMode):
+    """Groups in bands of rows. There is no bound to carry along: `Bands` knows that of each group."""
+
+    summary = "bands of rows: maps in full or in channel slices by turns, weights stream past once per band"
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+        self._wider: dict[int, Bands] = {}  # by width of the slices
+
+    @cached_property
+    def bands(self) -> Bands:
+        """Needs and schedules with slices as narrow as the chip can."""
+        return Bands(self.groups.dataflow, self.groups.hardware)
+
+    def cheapest(self, mask: int, beta: int) -> Banded | None:
+        """How the group runs with the fewest weight passes; None if it does not."""
+        return self.bands.cheapest(mask, beta)
+
+    def _chosen(self, mask: int, beta: int) -> Banded:
+        banded = self.cheapest(mask, beta)
+        assert banded is not None, "mode brr means that a number of bands fits"
+        return banded
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """Every map once, weights once per band."""
+        banded = self.cheapest(mask, beta)
+        if banded is None:
+            return None
+        return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """See `Banded`."""
+        banded = self._chosen(mask, beta)
+        return Terms(replace(self.groups.once(mask), weight=banded.weight_bytes), banded.weight_passes, banded.band_rows)
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
+        banded = self._chosen(mask, beta)
+        found = self.bands, banded
+        for width in widths(self.groups, mask):
+            if width not in self._wider:
+                self._wider[width] = Bands(self.groups.dataflow, self.groups.hardware, width)
+            choice = self._wider[width].like(mask, banded)
+            if choice is None or choice.buffer_bytes >= beta:
+                break
+            if choice.pass_bytes == banded.pass_bytes:
+                found = self._wider[width], choice
+        bands, banded = found
+        return Scheduled(banded.buffer_bytes, partial(bands.schedule, mask, banded))
+
+    def need(self, mask: int) -> int:
+        """F_beta with the most bands."""
+        return self.bands.least(mask)
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Places of the fullest segment; segments run one after the other in the same space."""
+        places, _ = self.bands.schedule(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
+        names = {self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]}
+        names |= {self.groups.dataflow.maps[o.map].name for i in bits(mask) for o in self.groups.dataflow.operands[i]}
+        below: dict[int, tuple[Place, ...]] = {0: ()}
+        for place in sorted(places, key=lambda place: (place.address, place.end)):
+            if place.address in below:
+                below.setdefault(place.end, (*below[place.address], place))
+        for place in below[max(below)]:
+            if place.purpose == "weight":
+                yield Use(place.name, "weights", 0, 0, place.bytes)
+            else:
+                yield Use(place.name, "map" if place.name in names else "sums", place.slots, place.slot_bytes, place.bytes)
+
+    def never(self, mask: int) -> str:
+        """The first operator with which the group cannot run so."""
+        flow, part = self.groups.dataflow, 0
+        for i in bits(mask):
+            part |= 1 << i
+            if self.bands.floor(part) == NEVER:
+                name = f"{flow.operators[i].name} ({flow.operators[i].kind})"
+                inside = [o.map for o in flow.operands[i] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
+                if flow.heights[i] > 1 and any(flow.maps[m].rows == 1 for m in inside):
+                    return f"{name} spreads one row that the group makes over many, which bands of rows do not allow"
+                return f"with {name}, the group cannot run in bands of rows"
+        return "the group cannot run in bands of rows"
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """See `Bands.floor`."""
+        return self.bands.floor(mask) < beta
+
+    def least(self, op: int) -> int:
+        """See `band_bytes`."""
+        return band_bytes(self.bands.slices, op)
+
+    def mates(self, beta: int) -> list[int]:
+        """See `band_mates`."""
+        return band_mates(self.bands.slices, beta)

@@ -1,0 +1,151 @@
+"""Mode `lbdf`: line buffers, depth first. Rows pass from operator to operator through rings; weights stay on chip.
+
+    F_beta = sum over maps of rows(t) * row_bytes(t)  +  weights and biases
+    F_D    = every tensor once
+
+Source: line-buffer depth-first processing, Shi et al. 2021 (JETCAS 11(4)); validity as in arXiv 2501.00636. Rings: `lfopt.planning.lbdf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from lfopt.ir import Cost, Use
+from lfopt.ops import bits
+from lfopt.planning.groups import Groups
+from lfopt.planning.mates import mates
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, weight_uses
+from lfopt.planning.streaming import Layout, line_buffer_schedule
+
+
+class _Held(NamedTuple):
+    """Rows of a map that an operator reads and must find on chip."""
+
+    rows: int
+    row_bytes: int
+    readers: int  # of the map, as a mask
+    maker: int  # the bit of the operator that makes it; 0: it comes from outside the network
+    made_rows: int  # rows held of it where its maker is in the group, at least
+    widest: tuple[tuple[int, int], ...]  # (bit of a reader, rows held for it), widest first
+
+
+class LineBuffered(ExecutionMode):
+    """Groups in line buffers. The bound is bytes of buffer: weights plus, per map, the widest window among its readers in the group."""
+
+    summary = "line buffers, depth first: rows pass through rings, weights stay on chip"
+    rings = steady = True
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+
+    def price(self, mask: int, beta: int, once: int, bound: int | None = None) -> Cost | None:
+        """Every tensor moves once."""
+        if bound is not None and bound >= beta:
+            return None
+        need = self.groups.line_need(mask)
+        return Cost(once, need, "lbdf", need) if need < beta else None
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Rows one by one; a plan may make more of them at a time."""
+        return Terms(self.groups.once(mask))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """See `lfopt.planning.streaming`."""
+        groups = self.groups
+        layout, rings = Layout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
+        return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, rows))
+
+    def heights(self, mask: int) -> Sequence[int]:
+        """The highest is that of the highest result that leaves the group.
+
+        Where results have one row (after a global pooling), there are two ways: row by row, or whatever is asked for in one step; the latter counts
+        as the height of the highest map.
+        """
+        flow = self.groups.dataflow
+        highest = max((flow.heights[i] for i in bits(flow.sinks(mask))), default=1)
+        return range(highest, 0, -1) if highest > 1 else sorted({1, max(flow.heights[i] for i in bits(mask))}, reverse=True)
+
+    def height_need(self, mask: int, rows: int) -> int:
+        """F_beta in bands of so many rows."""
+        return self.groups.line_need(mask, rows)
+
+    def need(self, mask: int) -> int:
+        """F_beta, rows made one by one."""
+        return self.groups.line_need(mask)
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Rings in the order in which the schedule meets them, and weights by operator."""
+        groups = self.groups
+        for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
+            yield Use(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
+        yield from weight_uses(groups, mask)
+
+    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _rows(self) -> list[dict[int, int]]:
+        """Per operator: rows of each map it reads that are held at once for it in whatever group."""
+        flow = self.groups.dataflow
+        found: list[dict[int, int]] = []
+        for i, operands in enumerate(flow.operands):
+            held: dict[int, int] = {}
+            for operand in operands:
+                producer = flow.producer[operand.map]
+                least = 1 if producer < 0 or flow.least_rows[producer] else 0
+                held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[flow.least_rows[i]])
+            found.append(held)
+        return found
+
+    @cached_property
+    def _holds(self) -> list[tuple[_Held, ...]]:
+        """Per operator: the maps that it reads."""
+        groups, flow = self.groups, self.groups.dataflow
+        widest: list[list[tuple[int, int]]] = [[] for _ in flow.maps]
+        for i, held in enumerate(self._rows):
+            for m, rows in held.items():
+                widest[m].append((1 << i, rows))
+        sorted_ = [tuple(sorted(found, key=lambda item: -item[1])) for found in widest]
+
+        def of(m: int, rows: int) -> _Held:
+            maker = flow.producer[m]
+            made = (1 << maker, min(1, flow.least_rows[maker])) if maker >= 0 else (0, 0)
+            return _Held(rows, groups.row_bytes[m], flow.readers[m], *made, sorted_[m])
+
+        return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
+
+    @cached_property
+    def _added(self) -> list[int]:
+        """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
+        groups, flow = self.groups, self.groups.dataflow
+        made = (sum(groups.row_bytes[m] for m in flow.results[i]) if flow.least_rows[i] else 0 for i in range(len(flow)))
+        return [size + own[1] for size, own in zip(made, groups.own, strict=True)]
+
+    def grow(self, mask: int, bound: int | None, op: int) -> int:
+        """A map's ring is at least as wide as the widest window among its readers in the group."""
+        found = (bound or 0) if mask else 0
+        for rows, row_bytes, readers, maker, made_rows, widest in self._holds[op]:
+            held = 0
+            if inside := readers & mask:
+                held = next(wide for reader, wide in widest if reader & inside)
+            if maker & mask and not held:
+                held = made_rows
+            if rows > held:
+                found += (rows - held) * row_bytes
+        found += self._added[op]
+        return found + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else found
+
+    def may_fit(self, mask: int, bound: int, beta: int) -> bool:
+        """The bound never falls."""
+        return bound < beta
+
+    def least(self, op: int) -> int:
+        """The bound of the operator alone."""
+        return self.grow(0, None, op)
+
+    def mates(self, beta: int) -> list[int]:
+        """As far as the cheapest path between two operators tells."""
+        groups = self.groups
+        return mates(groups.dataflow, self._rows, groups.row_bytes, [own[1] for own in groups.own], beta)

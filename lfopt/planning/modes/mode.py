@@ -1,0 +1,157 @@
+"""What an execution mode is: one way in which a fusion group may run, as searches, plans and explanations ask for it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from lfopt.ir import Cost, DramBytes, Node, Place, Use
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.groups import Groups
+from lfopt.planning.limit import Limit
+
+NEVER = 1 << 62  # bytes: more than any buffer
+
+Made = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
+Bound = Any  # what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its mode looks into it
+
+
+class Traffic(Enum):
+    """How the bytes of a group that must be tiled are counted."""
+
+    TILED = "tiled"  # what a tiled schedule moves
+    ONCE = "once"  # every tensor once even then: a bound, to compare with tools that count so
+    PAPER = "paper"  # as once, but operators whose weights reach beta are left out and reported apart (arXiv 2501.00636, section III)
+
+
+class Space(NamedTuple):
+    """What is allowed, and how it is counted, beside the modes of a scheme."""
+
+    traffic: Traffic = Traffic.TILED
+    epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
+
+
+class Terms(NamedTuple):
+    """How a group runs in a mode."""
+
+    dram: DramBytes  # by class
+    weight_passes: int = 1  # times that the group's weights are loaded
+    band_rows: int = 1  # output rows made at a time
+
+
+class Scheduled(NamedTuple):
+    """What makes a group's places and steps."""
+
+    buffer_bytes: int  # on chip
+    make: Callable[[Limit], Made] | str  # raises Unwritten beyond the limit; or why there are no steps
+
+
+class ExecutionMode(Protocol):
+    """One way in which groups run: bound, price, breakdown, company, schedule. `beta` is the size of the buffer in bytes; nothing else depends on it.
+
+    A group is valid in a mode iff what it needs is less than beta. A group moves no fewer bytes in any mode than with every tensor once.
+    """
+
+    summary: ClassVar[str]  # one clause for the user
+    whole: ClassVar[bool] = True  # whether the buffer must hold what the group needs; else the mode runs on any buffer
+    alone: ClassVar[bool] = False  # whether what may run so is a single operator that runs in no other mode
+    rings: ClassVar[bool] = False  # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
+    steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
+    counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
+    in_paper: ClassVar[bool] = True  # whether arXiv 2501.00636 has it, so that traffic `paper` may
+
+    groups: Groups
+
+    @abstractmethod
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """Whatever is the same on any buffer."""
+
+    # -- price -------------------------------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def price(self, mask: int, beta: int, once: int, bound: Bound = None) -> Cost | None:
+        """What the group costs; None where it may not run so. `once`: bytes with every tensor once; `bound`: that of `grow`, if it is known."""
+
+    @abstractmethod
+    def terms(self, mask: int, beta: int) -> Terms:
+        """How a group runs that has a price."""
+
+    @abstractmethod
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """Places and steps of a group that has a price; `rows`: one of `heights`, where there are any."""
+
+    def heights(self, mask: int) -> Sequence[int]:
+        """Numbers of output rows that may be made at a time for the same bytes, the highest first; empty: there is no choice."""
+        return ()
+
+    def height_need(self, mask: int, rows: int) -> int:
+        """Bytes of buffer that the group needs when so many of its output rows are made at a time."""
+        raise NotImplementedError
+
+    # -- what it needs -----------------------------------------------------------------------------------------------------------------------
+
+    def need(self, mask: int) -> int:
+        """The least that beta must exceed for the group to run so; NEVER where no buffer is large enough."""
+        return NEVER
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """What takes the buffer when the group runs so on beta; where it is too small, on the smallest buffer that is not."""
+        yield from ()
+
+    def never(self, mask: int) -> str:
+        """Why no buffer is large enough, as a clause; asked where `need` says so."""
+        return "the group cannot run in this mode"
+
+    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+
+    def anywhere(self, mask: int) -> bool:
+        """Whether the group may run so on any buffer."""
+        return False
+
+    def grow(self, mask: int, bound: Bound, op: int) -> Bound:
+        """The bound of the group with an operator added whose index is above all others in it; that of the empty group is not read."""
+        return None
+
+    @abstractmethod
+    def may_fit(self, mask: int, bound: Bound, beta: int) -> bool:
+        """Whether the group, or a group that it is grown into, may run so on beta, as far as the bound tells. It never becomes true by growing."""
+
+    def least(self, op: int) -> int:
+        """Bytes of buffer that an operator takes in whatever group runs so; NEVER if it is in none."""
+        return NEVER
+
+    def mates(self, beta: int) -> list[int]:
+        """Per operator: a superset of the operators that share a group with it that may run so on beta, itself included."""
+        return [1 << i for i in range(len(self.groups.dataflow))]
+
+
+def is_single(mask: int) -> bool:
+    """Whether the group is one operator."""
+    return mask & (mask - 1) == 0
+
+
+def tallest(flow: Dataflow, mask: int) -> int:
+    """Rows of the tallest result of the group."""
+    return max(flow.heights[i] for i in bits(mask))
+
+
+def weight_uses(groups: Groups, mask: int) -> Iterator[Use]:
+    """Weights held whole, by operator; a constant that several operators read counts for the first of them."""
+    before = upto = 0
+    for i in bits(mask):
+        upto |= 1 << i
+        size = groups.weight_bytes(upto)[1] if mask & groups.with_shared else before + groups.own[i][1]
+        if size > before:
+            yield Use(groups.dataflow.operators[i].name, "weights", 0, 0, size - before)
+        before = size
+
+
+def widths(groups: Groups, mask: int) -> Iterator[int]:
+    """Channels in a slice that a plan may take what buffer is left over for: twice as many as the chip must have, four times, up to all there are."""
+    calls, width = groups.dataflow.calls, groups.hardware.channel_align
+    most = max((shape[axis] for i in bits(mask) for shape in calls[i].results for axis in (1, -1) if len(shape) > 1), default=1)
+    while width < most:
+        width *= 2
+        yield width

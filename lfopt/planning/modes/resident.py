@@ -1,0 +1,75 @@
+"""Mode `resident`: operator by operator, maps whole on chip from production to last use, weights streamed once (`lfopt.planning.resident`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property, partial
+
+from lfopt.ir import Cost, DramBytes, Use
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, tallest, widths
+from lfopt.planning.resident import Peak, Resident
+
+
+class WholeMaps(ExecutionMode):
+    """Groups with whole maps on chip. The bound is a `Peak`."""
+
+    summary = "operator by operator, whole maps stay on chip, weights stream past once"
+    steady, in_paper = True, False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+        self._wider: dict[int, Resident] = {}  # by width of the weight blocks
+
+    @cached_property
+    def resident(self) -> Resident:
+        """Needs and schedules with weight blocks as narrow as the chip can."""
+        return Resident(self.groups.dataflow, self.groups.hardware)
+
+    def price(self, mask: int, beta: int, once: int, bound: Peak | None = None) -> Cost | None:
+        """Every tensor moves once, weights padded block by block."""
+        least = self.resident.least(mask) if bound is None else bound.bytes
+        need = self.resident.need(mask) if least < beta else beta
+        return Cost(once + self.resident.padding(mask), need, "resident", need) if need < beta else None
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """All rows of an operator are made in one go."""
+        dram = self.groups.once(mask) + DramBytes(weight=self.resident.padding(mask))
+        return Terms(dram, band_rows=tallest(self.groups.dataflow, mask))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """With the widest blocks of weights that fit: fewer, longer steps for the same bytes."""
+        found, padding = self.resident, self.resident.padding(mask)
+        for width in widths(self.groups, mask):
+            if width not in self._wider:
+                self._wider[width] = Resident(self.groups.dataflow, self.groups.hardware, width)
+            if self._wider[width].need(mask) >= beta:
+                break
+            if self._wider[width].padding(mask) == padding:  # where wider blocks would save padding: a plan moves what the search was told
+                found = self._wider[width]
+        return Scheduled(found.need(mask), partial(found.schedule, mask))
+
+    def need(self, mask: int) -> int:
+        """F_beta."""
+        return self.resident.need(mask)
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """See `Resident.uses`."""
+        yield from self.resident.uses(mask)
+
+    def grow(self, mask: int, bound: Peak | None, op: int) -> Peak:
+        """See `Resident.grow`."""
+        return self.resident.grow(mask, (bound or Peak()) if mask else Peak(), op)
+
+    def may_fit(self, mask: int, bound: Peak, beta: int) -> bool:
+        """The bound never falls."""
+        return bound.bytes < beta
+
+    def least(self, op: int) -> int:
+        """The bound of the operator alone."""
+        return self.resident.grow(0, Peak(), op).bytes
+
+    def mates(self, beta: int) -> list[int]:
+        """See `Resident.mates`."""
+        return self.resident.mates(beta)

@@ -1,0 +1,79 @@
+"""Mode `tiled`: an operator, and its epilogue, that does not fit the buffer whole is cut up (`lfopt.planning.tiles`)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from lfopt.ir import Cost, DramBytes
+from lfopt.ops import bits
+from lfopt.planning import tiles
+from lfopt.planning.epilogue import families
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single
+
+
+class Tiled(ExecutionMode):
+    """Single operators and epilogue groups, on any buffer."""
+
+    summary = "one operator and its epilogue, cut into tiles: runs on any buffer"
+    whole = False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow the first."""
+        self.groups, self.space = groups, space
+
+    @cached_property
+    def tiles(self) -> tiles.Tiles:
+        """Tilings, the same on any buffer."""
+        return tiles.Tiles(self.groups.dataflow, self.groups.hardware, self.groups.line_buffers.ring_rows)
+
+    def anywhere(self, mask: int) -> bool:
+        """Where it may run so at all."""
+        return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
+
+    def tile(self, mask: int, beta: int) -> tiles.Tile:
+        """The tiling that moves the fewest bytes."""
+        return self.tiles.best(mask, beta)
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """See `Tiles.best`; traffic `once` and `paper` count every tensor once all the same."""
+        if not self.anywhere(mask):
+            return None
+        tile = self.tile(mask, beta)
+        return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
+
+    @property
+    def _as_tiled(self) -> bool:
+        return self.space.traffic is Traffic.TILED
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """See `Tile`."""
+        if not self._as_tiled:
+            flow = self.groups.dataflow
+            return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
+        tile = self.tile(mask, beta)
+        return Terms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """See `lfopt.planning.tiles.schedule`."""
+        tile = self.tile(mask, beta)
+        if not self._as_tiled:
+            why = f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+            return Scheduled(tile.buffer_bytes, why)
+        if tile.kind == "none":
+            kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
+            return Scheduled(tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows")
+        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.work(mask), tile, limit))
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """What follows an epilogue group is one only if it is itself."""
+        return self.space.epilogue and self.groups.is_epilogue_group(mask)
+
+    def mates(self, beta: int) -> list[int]:
+        """Operators of one epilogue may meet, whatever the buffer."""
+        found = super().mates(beta)
+        if self.space.epilogue:
+            for family in families(self.groups.follows):
+                for i in bits(family):
+                    found[i] |= family
+        return found

@@ -1,0 +1,31 @@
+"""What a recount knows of each execution mode: a table of its own, which shares nothing with the planner's."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class Mode(NamedTuple):
+    """What a group that claims a mode is held to."""
+
+    schemes: tuple[str, ...] = ()  # that have it; empty: all
+    executed: bool = True  # it has steps, and needs less than the buffer holds
+    always: bool = False  # it has steps wherever it may run; others may have a reason why not
+    rings: bool = False  # its places are line buffers, and its steps make rows in their order
+    tiles: bool = False  # one operator with its epilogue, cut up: what traffic `tiled` counts, only the steps say
+    bands: bool = False  # the results are made in bands of rows: weights may pass several times, rows of some maps may be made several times
+    blocks: bool = False  # weights pass in blocks, each rounded up for itself
+    turns: bool = False  # places may share bytes by turns
+    of: Literal["known", "unknown", "left out"] = "known"  # operators that it is for, each alone where not known
+    counted: bool = True  # whether its bytes are in the plan's totals
+
+
+MODES = {
+    "lbdf": Mode(("lbdf", "auto"), always=True, rings=True),
+    "resident": Mode(("resident", "auto"), always=True, blocks=True, turns=True),
+    "brr": Mode(("brr", "auto"), bands=True, blocks=True, turns=True),
+    "tiled": Mode(tiles=True),
+    "opaque": Mode(executed=False, of="unknown"),
+    "excluded": Mode(executed=False, of="left out", counted=False),
+}
+SCHEMES = {scheme for mode in MODES.values() for scheme in mode.schemes}
