@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lfopt.app.pipeline import load_network
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
@@ -29,7 +29,7 @@ def optimum(costs: GroupCosts) -> Result:
     found = solve(Problem.of(costs))
     assert found.proof == "optimal"
     assert found.lower_bound_bytes == found.dram_bytes
-    assert check(flow.graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+    assert legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
     assert sum(costs.dram(group).total for group in found.groups if not group & costs.excluded) == found.dram_bytes
     for group in found.groups:
         cost = costs.evaluate(group)

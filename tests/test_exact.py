@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lfopt.frontend import from_model, load
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
@@ -37,7 +37,7 @@ def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *
     found = solve(problem(costs))
     assert found.proof == "optimal"
     assert found.lower_bound_bytes == found.dram_bytes
-    assert check(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+    assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
     prices = [costs.evaluate(group) for group in found.groups]
     assert sum(price.dram_bytes for price in prices if isinstance(price, Cost)) == found.dram_bytes
     assert all(isinstance(price, Cost) for price in prices)
@@ -103,7 +103,7 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
         best = optimum(graph, hardware).dram_bytes
         found = solve(problem(costs), time_limit=float(rng.choice([0.0, 0.0005, 0.002])))
-        assert check(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
+        assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
         assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
         proofs.append(found.proof)
     assert "bound" in proofs

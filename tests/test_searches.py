@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import Cost, FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
@@ -83,7 +83,7 @@ def _model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]], outp
 def assert_legal(problem: Problem, groups: tuple[int, ...]) -> int:
     """The plan is a legal scheme in an executable order; returns its DRAM bytes."""
     flow = problem.dataflow
-    verdict = check(flow.graph, FusionScheme(tuple(flow.names(group) for group in groups)))
+    verdict = legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in groups)))
     assert verdict.legal, verdict.reasons
     done = 0
     for group in groups:

@@ -7,7 +7,7 @@ import onnx
 from onnx import helper as h
 
 from lfopt.frontend import from_model
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import Cost, DoesNotFit, FusionScheme, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
@@ -59,7 +59,7 @@ def test_one_byte_less_and_it_does_not_fit():
 
 def test_every_scheme_that_is_not_a_partition_into_convex_groups_is_refused_with_a_reason():
     graph = from_model(residual_block())
-    assert check(graph, FusionScheme((("conv1", "relu"), ("conv2", "add")))).legal
-    assert "not convex" in check(graph, FusionScheme((("conv1", "add"), ("relu",), ("conv2",)))).reasons[0]
-    assert "in no group" in check(graph, FusionScheme((("conv1", "relu"), ("conv2",)))).reasons[0]
-    assert "already" in check(graph, FusionScheme((("conv1", "relu"), ("relu", "conv2", "add")))).reasons[0]
+    assert legal(graph, FusionScheme((("conv1", "relu"), ("conv2", "add")))).legal
+    assert "not convex" in legal(graph, FusionScheme((("conv1", "add"), ("relu",), ("conv2",)))).reasons[0]
+    assert "in no group" in legal(graph, FusionScheme((("conv1", "relu"), ("conv2",)))).reasons[0]
+    assert "already" in legal(graph, FusionScheme((("conv1", "relu"), ("relu", "conv2", "add")))).reasons[0]

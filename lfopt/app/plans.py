@@ -8,7 +8,7 @@ from pathlib import Path
 from lfopt.app.files import sha256, write_plan
 from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, DoesNotFit, FusionScheme, Graph, InvalidPlan, ModelReference, Plan, SearchRecord
 from lfopt.planning import GroupCosts, Limit, Outline, Propose, memory_map, outline, totals_of, with_steps
 from search.problem import Front, Result
@@ -38,7 +38,7 @@ def make_draft(
     `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.plan.outline`).
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
-    verdict = check(graph, scheme)
+    verdict = legal(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     outlines = outline(costs, result.groups, bands)

@@ -9,7 +9,7 @@ from lfopt.ir import FusionScheme, Graph, Verdict
 from lfopt.ops import Dataflow, bits
 
 
-def check(graph: Graph, scheme: FusionScheme) -> Verdict:
+def legal(graph: Graph, scheme: FusionScheme) -> Verdict:
     """Legal, or the reasons why not, each naming a group or an operator."""
     flow = Dataflow.of(graph)
     index = {operator.name: i for i, operator in enumerate(flow.operators)}

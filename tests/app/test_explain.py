@@ -22,7 +22,7 @@ from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network, run
 from lfopt.app.report.cuts import cuts, growths
 from lfopt.app.verify import load_planned
-from lfopt.fusion import check, connected, convex_gap
+from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import FusionScheme, Graph, Hardware, InvalidConfig, LfoptError
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
@@ -290,7 +290,7 @@ def test_growths_say_what_the_cost_model_says(planned):
             assert growth.whole == (not left)
             parts = components(flow, left)
             scheme = FusionScheme(tuple(flow.names(mask) for mask in (merged, *parts, *others)))
-            assert check(planned.graph, scheme).legal == (cut.verdict != "cycle")
+            assert legal(planned.graph, scheme).legal == (cut.verdict != "cycle")
             before = sum(costs.dram(masks[k]).total for k in (g, growth.group))
             kept = sum(costs.dram(part).total for part in parts)
             if cut.verdict == "overflows":

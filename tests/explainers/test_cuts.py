@@ -10,7 +10,7 @@ from explainers.cuts import Cut, GroupCuts
 from explainers.graph import links
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.fusion import check, connected
+from lfopt.fusion import connected, legal
 from lfopt.ir import FusionScheme, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
@@ -117,7 +117,7 @@ def test_halves_are_groups_of_a_legal_scheme_whatever_the_limit() -> None:
                 for cut in cuts:
                     assert cut.first | cut.second == mask
                     assert not cut.first & cut.second
-                    verdict = check(flow.graph, FusionScheme((*rest, flow.names(cut.first), flow.names(cut.second))))
+                    verdict = legal(flow.graph, FusionScheme((*rest, flow.names(cut.first), flow.names(cut.second))))
                     assert verdict.legal, verdict.reasons
 
 

@@ -19,7 +19,7 @@ from explainers.graph import Groups
 from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, twins
 from lfopt.app.commands.dataset import LABELLED_FOR, dataflow, drawer
 from lfopt.app.commands.dataset import dataset as command
-from lfopt.fusion import check
+from lfopt.fusion import legal
 from lfopt.ir import FusionScheme, Hardware, InvalidConfig, InvalidModel
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
@@ -69,7 +69,7 @@ def test_every_group_may_stand_in_a_scheme(read):
         assert len(set(masks)) == len(masks)
         for mask in masks:
             alone = [1 << i for i in range(len(flow)) if not mask >> i & 1]
-            verdict = check(flow.graph, FusionScheme(tuple(flow.names(group) for group in (mask, *alone))))
+            verdict = legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in (mask, *alone))))
             assert verdict.legal, verdict.reasons
 
 

@@ -12,7 +12,7 @@ from explainers.graph import links
 from explainers.split import Explain, Splitter
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.fusion import check, connected_parts
+from lfopt.fusion import connected_parts, legal
 from lfopt.ir import FusionScheme
 from lfopt.ops import Dataflow, bits
 from tests.explainers.networks import chain, network, random_groups
@@ -149,7 +149,7 @@ def test_what_comes_out_is_valid_covers_the_group_and_can_be_executed_in_order()
             assert all(not flow.preds[i] & ~(done | group) for i in bits(group))
             done |= group
         rest = ((name,) for name in flow.names(flow.everything & ~mask))
-        verdict = check(flow.graph, FusionScheme((*rest, *map(flow.names, groups))))
+        verdict = legal(flow.graph, FusionScheme((*rest, *map(flow.names, groups))))
         assert verdict.legal, verdict.reasons
 
 
