@@ -17,7 +17,7 @@ from codegen.accel import encode
 from lfopt.app import screen
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import load_hardware
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.app.streams import accelerator, counted, outputs, run
 from lfopt.frontend import load
 from lfopt.ir import Graph, Plan
@@ -46,7 +46,7 @@ def main() -> None:
             for scheme in ("auto", "lbdf", "layer by layer"):
                 costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf" if scheme == "lbdf" else "auto")
                 found = _alone(costs) if scheme == "layer by layer" else solve(Problem.of(costs), time_limit=60)
-                _report(name, scheme, write_result(graph, costs, found, found.lower_bound_bytes, Path(folder)), graph)
+                _report(name, scheme, make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
 
 
 def _alone(costs: GroupCosts) -> Result:

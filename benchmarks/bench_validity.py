@@ -38,8 +38,7 @@ from lfopt.app.guidance import explainer, screener, splitter
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
-from lfopt.planning.plan import plan_groups
+from lfopt.planning import GroupCosts, Traffic, plan_groups
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve

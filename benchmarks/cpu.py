@@ -23,7 +23,7 @@ from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt import zoo
 from lfopt.app.compiled import cpu_costs, cpu_problem
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft, write_files
 from lfopt.app.profiles import latency_here
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import from_model, load
@@ -190,7 +190,7 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path)
         if kind not in groups:
             raise InvalidConfig(f"plan: found {kind!r}; accepted: {', '.join(groups)}")
         result = Result(groups[kind](), 0, 0, "none", kind, None, 0, 0.0)
-        found[kind] = Planned(write_result(graph, costs, result, 0, folder / kind), folder / kind)
+        found[kind] = Planned(write_files(make_draft(graph, costs, result, 0).finished(), graph, folder / kind), folder / kind)
     return found
 
 

@@ -17,7 +17,7 @@ from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from lfopt.app.commands.report import page_of
 from lfopt.app.pipeline import run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft, write_files
 from lfopt.app.random_values import random_inputs
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
@@ -51,7 +51,7 @@ class Subject:
         folder.mkdir()
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
         found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
-        write_result(graph, costs, found, found.lower_bound_bytes, folder)
+        write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
         plan, graph = load_planned(folder)
         inputs = random_inputs(graph, np.random.default_rng(0))
         subject = Subject(graph, folder, plan, json.loads((folder / "plan.json").read_text()), inputs, reference(graph, inputs))

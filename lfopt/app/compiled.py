@@ -6,7 +6,6 @@ import os
 import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
 import numpy as np
@@ -18,7 +17,7 @@ from codegen.source import CSource
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
 from lfopt.app.config import load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.random_values import random_inputs
 from lfopt.frontend import InputShapes
@@ -80,7 +79,7 @@ def compile_graph(
 
     def make(folder: Path) -> dict[str, str]:
         tuning = Tuning(target, threads, compiler, report) if tune else None
-        plan = plan_for_cpu(graph, hardware, folder, target, report, tuning)
+        plan = plan_for_cpu(graph, hardware, target, report, tuning)
         report("printing C", 0.0)
         source = emit_c(plan, graph, target, threads=threads)
         write_source(source, folder)
@@ -104,8 +103,7 @@ def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", ha
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
     check_options(target, threads)
     _check_values(graph, label)
-    with TemporaryDirectory() as folder:
-        return emit_c(plan_for_cpu(graph, hardware, Path(folder), target), graph, target, threads=threads)
+    return emit_c(plan_for_cpu(graph, hardware, target), graph, target, threads=threads)
 
 
 def check_options(target: str, threads: int) -> None:
@@ -154,10 +152,8 @@ def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:
     return restricted(Problem.of(costs)) if apart else Problem.of(costs)
 
 
-def plan_for_cpu(
-    graph: Graph, hardware: Hardware, folder: Path, target: Target = "native", report: Report | None = None, tuning: Tuning | None = None
-) -> Plan:
-    """The plan of least traffic (see `cpu_costs` and `cpu_problem`), written into `folder` with its model.
+def plan_for_cpu(graph: Graph, hardware: Hardware, target: Target = "native", report: Report | None = None, tuning: Tuning | None = None) -> Plan:
+    """The plan of least traffic (see `cpu_costs` and `cpu_problem`).
 
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
@@ -166,7 +162,7 @@ def plan_for_cpu(
     if found.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
-    return write_result(graph, costs, found, found.lower_bound_bytes, folder, bands=bands)
+    return make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
 
 
 @dataclass(frozen=True)
@@ -184,8 +180,7 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) 
 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
-        with TemporaryDirectory() as folder:
-            plan = write_result(graph, costs, found, found.lower_bound_bytes, Path(folder), bands=bands)
+        plan = make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
         return group_times(plan, graph, how.target, how.threads, how.compiler, values)
 
     return tuned(costs, found.groups, Profiles.here(how.target, how.threads, how.compiler), timed)

@@ -14,12 +14,11 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ir import Hardware, InvalidConfig, TrafficName
 from lfopt.ir.names import one_line
 from lfopt.planning.modes import SCHEMES
 
 Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
-TrafficName = Literal["tiled", "once", "paper"]
 Rules = Literal["default", "all", "none"]
 Proposal = Literal["none", "mapping"]
 GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]

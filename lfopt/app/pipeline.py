@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, Method, Proposal
-from lfopt.app.plans import MODEL, Draft, make_draft, write_files
+from lfopt.app.plans import make_draft, write_files
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Limit, Traffic, up_to
+from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Traffic, up_to
 from lfopt.rewrite import simplify
 from search.partition import Partitions
 from search.problem import Problem, Result, unfused

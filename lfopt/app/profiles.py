@@ -18,7 +18,7 @@ from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
 from lfopt.app.files import writing
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.app.random_values import drawn, random_inputs
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.ops import Dataflow
@@ -209,8 +209,7 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
         graph = drawn(excerpt(costs.dataflow, group), rng)
         own = GroupCosts(Dataflow.of(graph), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
         found = Result((own.dataflow.everything,), 0, 0, "none", "profile", None, 0, 0.0)
-        with TemporaryDirectory() as folder:
-            plan = write_result(graph, own, found, 0, Path(folder))
+        plan = make_draft(graph, own, found, 0).finished()
         return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]
 
     return measured(costs, Profiles.here("native", 1, compiler), timed)

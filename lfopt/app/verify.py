@@ -15,7 +15,7 @@ from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GIVEN, GroupCosts, Traffic
 from search.problem import Problem
 from simulator.recount import Recount, recount
 
@@ -40,7 +40,8 @@ def verify(path: Path) -> Verified:
     counted = recount(graph, plan)
     wrong = [*counted.discrepancies, *search_problems(plan)]
     if (digest := sha256(model)) != plan.model.sha256:
-        wrong.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {plan.model.sha256[:16]}...")
+        made = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
+        wrong.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {made}")
     return Verified(file, plan, graph, counted, tuple(wrong))
 
 
@@ -68,8 +69,9 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
 def search_problems(plan: Plan) -> Iterator[str]:
     """What cannot be in the record of the search. How long it took, and after how many evaluations, cannot be recounted."""
     record, bound = plan.search, plan.totals.lower_bound_bytes
-    if record.method not in get_args(Method):
-        yield f"search.method: found {record.method!r}; accepted: {', '.join(get_args(Method))}"
+    methods = (*get_args(Method), GIVEN.method)
+    if record.method not in methods:
+        yield f"search.method: found {record.method!r}; accepted: {', '.join(methods)}"
     if record.guidance not in get_args(GuidanceName):
         yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
     if not (isfinite(record.seconds) and record.seconds >= 0):

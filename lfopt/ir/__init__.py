@@ -26,6 +26,7 @@ from lfopt.ir.plan import (
     Scheme,
     SearchRecord,
     Totals,
+    TrafficName,
     Verdict,
     parameters_of,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "TensorTraffic",
     "Timing",
     "Totals",
+    "TrafficName",
     "Transfer",
     "UnsupportedModel",
     "Use",

@@ -12,10 +12,12 @@ from lfopt.ir.names import is_plain
 from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/1"
+DIGEST = 64  # hexadecimal digits of a SHA-256
 UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a group could run, and only its steps are left out
 
 Proof = Literal["optimal", "bound", "none"]
 Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
+TrafficName = Literal["tiled", "once", "paper"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +80,25 @@ def parameters_of(operator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelReference:
-    """The model that a plan is for. Raises InvalidPlan for a name that is not plain (`lfopt.ir.names`), or a file that is not beside the plan."""
+    """The model that a plan is for. Raises InvalidPlan for a name that is not plain (`lfopt.ir.names`), or a file that is not beside the plan.
+
+    A plan that is in memory alone refers to a model by name; once both are written, by the content of the file too.
+    """
 
     name: str
-    sha256: str  # of the file beside the plan
-    onnx: str  # that file's name
+    sha256: str  # of the file beside the plan, in hexadecimal; "" where neither is written: see `written`
+    onnx: str  # that file's name, or what it will be
+
+    @property
+    def written(self) -> bool:
+        """Whether there is a file that the plan belongs to."""
+        return bool(self.sha256)
 
     def __post_init__(self) -> None:
         if not is_plain(self.name):
             raise InvalidPlan(f"model.name: found {self.name!r}; accepted: a plain name (lfopt.ir.names)")
+        if self.sha256 and (len(self.sha256) != DIGEST or set(self.sha256) - set("0123456789abcdef")):
+            raise InvalidPlan(f"model.sha256: found {self.sha256[:80]!r}; accepted: {DIGEST} hexadecimal digits")
         if not is_plain(self.onnx) or "/" in self.onnx or self.onnx in ("", ".", ".."):
             raise InvalidPlan(f"model.onnx: found {self.onnx!r}; accepted: a file name without folders")
 
@@ -124,7 +136,7 @@ class Plan:
     model: ModelReference
     hardware: Hardware
     scheme: Scheme
-    traffic: Literal["tiled", "once", "paper"]
+    traffic: TrafficName
     epilogue: bool
     memory: tuple[DramTensor, ...]  # the DRAM map
     groups: tuple[PlannedGroup, ...]

@@ -3,24 +3,31 @@
 from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
-from lfopt.planning.plan import Outline, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
+from lfopt.planning.outlines import Outline, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
 
 __all__ = [
+    "GIVEN",
+    "MODEL",
     "MODES",
     "NEVER",
     "SCHEMES",
+    "Draft",
     "GroupCosts",
     "Limit",
     "Outline",
     "Propose",
     "Traffic",
+    "draft",
     "epilogue_fused_bytes",
     "epilogue_groups",
     "layer_by_layer_bytes",
+    "masks_of",
     "memory_map",
     "outline",
+    "plan",
     "plan_groups",
     "total_dram",
     "totals_of",

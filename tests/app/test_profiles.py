@@ -16,7 +16,7 @@ import pytest
 from codegen.build import find_compiler
 from lfopt.app.compiled import compile_graph, cpu_problem
 from lfopt.app.pipeline import load_network
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, code_of, group_times, latency_here, measured, tuned
 from lfopt.ir import CannotWrite, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -39,21 +39,21 @@ def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
 class Clock:
     """Times by a rule, in place of a machine."""
 
-    def __init__(self, graph: Graph, costs: GroupCosts, found: Result, folder: Path) -> None:
-        self.graph, self.costs, self.found, self.folder = graph, costs, found, folder
+    def __init__(self, graph: Graph, costs: GroupCosts, found: Result) -> None:
+        self.graph, self.costs, self.found = graph, costs, found
         self.calls = 0
 
     def __call__(self, bands: Propose) -> Sequence[float]:
         self.calls += 1
-        plan = write_result(self.graph, self.costs, self.found, 0, self.folder, bands=bands)
+        plan = make_draft(self.graph, self.costs, self.found, 0, bands=bands).finished()
         return [abs(group.band_rows - 4) + 1.0 for group in plan.groups]
 
 
 def test_the_fastest_bands_are_proposed_and_measured_once(tmp_path: Path) -> None:
     graph, costs, found = searched("mobilenet_v2")
-    profiles, clock = Profiles(tmp_path / "a" / "profiles.sqlite", "here"), Clock(graph, costs, found, tmp_path)
+    profiles, clock = Profiles(tmp_path / "a" / "profiles.sqlite", "here"), Clock(graph, costs, found)
     propose = tuned(costs, found.groups, profiles, clock)
-    plan = write_result(graph, costs, found, 0, tmp_path, bands=propose)
+    plan = make_draft(graph, costs, found, 0, bands=propose).finished()
     assert sum(group.band_rows == 4 for group in plan.groups) > 3
     measured = clock.calls
     assert 2 <= measured <= 5
@@ -124,9 +124,9 @@ def test_a_place_where_no_database_can_be_is_refused_in_one_line(tmp_path: Path)
         profiles.seconds()
 
 
-def test_times_of_groups_are_taken_where_they_run(tmp_path: Path) -> None:
+def test_times_of_groups_are_taken_where_they_run() -> None:
     graph, costs, found = searched("squeezenet1_1")
-    plan = write_result(graph, costs, found, 0, tmp_path)
+    plan = make_draft(graph, costs, found, 0).finished()
     inputs = {"image": np.zeros((1, 3, 64, 64), np.float32)}
     times = group_times(plan, graph, "native", 2, find_compiler(), inputs)
     assert len(times) == len(plan.groups)

@@ -9,7 +9,7 @@ import pytest
 
 from codegen.emit import emit_c
 from lfopt.app.pipeline import load_network, run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose, up_to
@@ -19,12 +19,12 @@ from tests.codegen.test_emit import KIB, RUNS_HERE, _Net, agrees
 from tests.strategies import random_bands
 
 
-def planned(graph: Graph, folder: Path, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
+def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
     """Groups that fit `kib`, in bands of several rows on a chip with `room` times as much."""
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4))
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     larger = costs.at(room * kib * KIB)
-    return write_result(graph, larger, found, larger.bounds.compulsory_bytes, folder, bands=bands or up_to(larger, rows))
+    return make_draft(graph, larger, found, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
 
 
 def in_bands(plan: Plan) -> int:
@@ -37,7 +37,7 @@ def in_bands(plan: Plan) -> int:
 def test_a_network_in_bands_gives_what_the_reference_gives(name: str, rows: int | None, tmp_path: Path) -> None:
     shape = (1, 1, 40, 56) if name.startswith("fsrcnn") else (1, 3, 64, 64)
     graph = load_network(f"zoo:{name}", {"image": shape}, "default")
-    plan = planned(graph, tmp_path, 128, 4, rows=rows)
+    plan = planned(graph, 128, 4, rows=rows)
     assert in_bands(plan) > len(plan.groups) // 3
     assert recount(graph, plan).agrees
     agrees(emit_c(plan, graph), graph, tmp_path)
@@ -47,7 +47,7 @@ def test_random_networks_in_bands_give_what_the_reference_gives(tmp_path: Path) 
     ran = 0
     for seed in range(1000, 1030):
         graph, folder = _Net(seed).finish(), tmp_path / str(seed)
-        plan = planned(graph, folder, (2, 8, 64)[seed % 3], 3, bands=random_bands(np.random.default_rng(seed)))
+        plan = planned(graph, (2, 8, 64)[seed % 3], 3, bands=random_bands(np.random.default_rng(seed)))
         if in_bands(plan):
             agrees(emit_c(plan, graph, RUNS_HERE[seed % len(RUNS_HERE)]), graph, folder, 1e-4)
             ran += 1
@@ -58,5 +58,5 @@ def test_random_networks_in_bands_give_what_the_reference_gives(tmp_path: Path) 
 def test_many_random_networks_in_bands_give_what_the_reference_gives(tmp_path: Path) -> None:
     for seed in range(1030, 1230):
         graph, folder = _Net(seed).finish(), tmp_path / str(seed)
-        plan = planned(graph, folder, (2, 8, 64)[seed % 3], 3, bands=random_bands(np.random.default_rng(seed)))
+        plan = planned(graph, (2, 8, 64)[seed % 3], 3, bands=random_bands(np.random.default_rng(seed)))
         agrees(emit_c(plan, graph, RUNS_HERE[seed % len(RUNS_HERE)]), graph, folder, 1e-4)

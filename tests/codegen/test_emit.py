@@ -18,7 +18,7 @@ from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from codegen.target import TARGETS, native
 from lfopt.app.pipeline import load_network, run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
@@ -34,10 +34,10 @@ TOLERANCE = 2e-5  # of the largest output
 RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([native()] if native() not in ("c99", "avx2") else [])]
 
 
-def planned(graph: Graph, folder: Path, kib: int, scheme: str = "lbdf") -> Plan:
+def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
-    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 
 def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLERANCE) -> None:
@@ -60,13 +60,13 @@ def agrees(source: CSource, graph: Graph, folder: Path, tolerance: float = TOLER
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "squeezenet1_1", "resnet18"])
 def test_a_network_gives_what_the_reference_gives(name: str, scheme: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", SMALL, "default")
-    agrees(emit_c(planned(graph, tmp_path, 256, scheme), graph), graph, tmp_path)
+    agrees(emit_c(planned(graph, 256, scheme), graph), graph, tmp_path)
 
 
 @pytest.mark.parametrize("target", RUNS_HERE)
 def test_every_target_gives_the_same(target: str, tmp_path: Path) -> None:
     graph = load_network("zoo:efficientnet_b0", {"image": (1, 3, 40, 56)}, "default")
-    source = emit_c(planned(graph, tmp_path, 128), graph, target)
+    source = emit_c(planned(graph, 128), graph, target)
     assert source.target == target
     agrees(source, graph, tmp_path)
 
@@ -74,12 +74,12 @@ def test_every_target_gives_the_same(target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fsrcnn", "fsrcnn_deconv"])
 def test_networks_whose_maps_grow(name: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", {"image": (1, 1, 40, 56)}, "default")
-    agrees(emit_c(planned(graph, tmp_path, 64), graph), graph, tmp_path)
+    agrees(emit_c(planned(graph, 64), graph), graph, tmp_path)
 
 
 def test_weights_may_be_linked_in(tmp_path: Path) -> None:
     graph = load_network("zoo:squeezenet1_1", SMALL, "default")
-    source = emit_c(planned(graph, tmp_path, 256), graph, "c99", embed=True)
+    source = emit_c(planned(graph, 256), graph, "c99", embed=True)
     assert "weights.bin" not in source.files
     agrees(source, graph, tmp_path)
 
@@ -224,7 +224,7 @@ class _Net:
 def test_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path) -> None:
     graph = _Net(seed).finish()
     kib = (2, 8, 64)[seed % 3]
-    source = emit_c(planned(graph, tmp_path, kib, ("lbdf", "auto")[seed % 2]), graph, RUNS_HERE[seed % len(RUNS_HERE)])
+    source = emit_c(planned(graph, kib, ("lbdf", "auto")[seed % 2]), graph, RUNS_HERE[seed % len(RUNS_HERE)])
     agrees(source, graph, tmp_path, 1e-4)
 
 
@@ -233,7 +233,7 @@ def test_random_networks_give_what_the_reference_gives(seed: int, tmp_path: Path
 def test_nothing_is_touched_that_is_not_its_own(tmp_path: Path) -> None:
     """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 40, 40)}, "default")
-    source = emit_c(planned(graph, tmp_path, 64), graph)
+    source = emit_c(planned(graph, 64), graph)
     image = {"image": np.ones(graph.shape("image"), np.float32)}
     (output,) = graph.outputs
     expected = reference(graph, image)[output]
@@ -247,7 +247,7 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not installed")
     graph = load_network(f"zoo:{name}", {"image": (1, 1, 40, 56)} if name.startswith("fsrcnn") else SMALL, "default")
-    plan = planned(graph, tmp_path, 128)
+    plan = planned(graph, 128)
     for target in RUNS_HERE:
         source = emit_c(plan, graph, target, threads=2, embed=True)
         write_source(source, tmp_path)
@@ -261,21 +261,21 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
 # -- what is refused -------------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_nothing_can_print_is_refused_by_name(tmp_path: Path) -> None:
+def test_what_nothing_can_print_is_refused_by_name() -> None:
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])
     nodes = [helper.make_node("Relu", ["x"], ["h"], name="first"), helper.make_node("Det", ["h"], ["y"], name="odd_one")]
     graph = helper.make_graph(nodes, "net", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])], [made])
     read = from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10))
     with pytest.raises(Unsupported, match=re.escape("node 'odd_one' (Det)")):
-        emit_c(planned(read, tmp_path, 64), read)
+        emit_c(planned(read, 64), read)
 
 
-def test_plans_for_other_element_sizes_are_refused(tmp_path: Path) -> None:
+def test_plans_for_other_element_sizes_are_refused() -> None:
     graph = load_network("zoo:squeezenet1_1", SMALL, "default")
     costs = GroupCosts(Dataflow.of(graph), Hardware(256 * KIB))
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     with pytest.raises(Unsupported, match="element_bytes"):
-        emit_c(write_result(graph, costs, found, found.lower_bound_bytes, tmp_path), graph)
+        emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
 
 
 def test_targets_by_name() -> None:

@@ -18,7 +18,7 @@ from codegen.source import CSource, Unsupported
 from codegen.target import target
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.pipeline import run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
 from lfopt.ops import Call, Dataflow
@@ -41,10 +41,10 @@ OF_FLOATS = "BatchNormalization CumSum Einsum Gemm GroupNormalization Hardmax In
 REFUSED = frozenset(f"{OF_FLOATS} LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceProd ScatterElements Trilu".split())  # computed in float64
 
 
-def planned(graph: Graph, folder: Path, kib: int, scheme: str = "lbdf") -> Plan:
+def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), replace(CHIP, buffer_bytes=kib * KIB), scheme=scheme)  # pyright: ignore[reportArgumentType]
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
-    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 
 def feeds(graph: Graph, seed: int = 0) -> dict[str, np.ndarray]:
@@ -87,7 +87,7 @@ def every_case(name: str, folder: Path, most: int) -> tuple[Counter[Arithmetic],
         for k, (call, _, _, model, inputs) in enumerate(drawn(family)[:most]):
             graph = from_model(model)
             try:
-                source = emit_c(planned(graph, folder, 64), graph, name, threads=1 + k % 2)
+                source = emit_c(planned(graph, 64), graph, name, threads=1 + k % 2)
             except LfoptError:
                 refused.add(call.operator.kind)
                 assert arithmetic(call) is Arithmetic.FLOAT or call.operator.kind == "MaxPool", call.operator  # MaxPool: with indices
@@ -122,7 +122,7 @@ def quantised(graph: Graph, folder: Path, seed: int = 0, dtype: str = "int8") ->
 @pytest.mark.parametrize("seed", range(12))
 def test_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path: Path) -> None:
     graph = quantised(_Net(seed).finish(), tmp_path, seed, ("int8", "uint8")[seed % 2])
-    plan = planned(graph, tmp_path, (2, 8, 64)[seed % 3], ("lbdf", "auto", "brr")[seed % 3])
+    plan = planned(graph, (2, 8, 64)[seed % 3], ("lbdf", "auto", "brr")[seed % 3])
     kinds = {Call.of(graph, op).operator.kind for op in graph.operators if graph.tensors[op.outputs[0]].quantization is None}
     inputs = feeds(graph, seed)
     expected = reference(graph, inputs)
@@ -153,15 +153,15 @@ def test_a_network_gives_the_bits_of_the_reference(network: str, dtype: str, tmp
     inputs = feeds(graph)
     expected = reference(graph, inputs)
     for name, scheme, threads in (("native", "lbdf", 1), ("native", "auto", 2), ("c99", "lbdf", 2)):
-        source = emit_c(planned(graph, tmp_path, 128, scheme), graph, name, threads=threads)
+        source = emit_c(planned(graph, 128, scheme), graph, name, threads=threads)
         same_bits(compiled(source, tmp_path / f"{name}{threads}"), inputs, expected)
 
 
 @pytest.mark.skipif(not target("native").dots, reason="AVX-512 VNNI")
 def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -> None:
     graph = quantised(zoo_network("mobilenet_v2", 32), tmp_path)
-    assert not emit_c(planned(graph, tmp_path, 128), graph).loops
-    assert len(emit_c(planned(graph, tmp_path, 128), graph, "avx512").loops) == len(Dataflow.of(graph))
+    assert not emit_c(planned(graph, 128), graph).loops
+    assert len(emit_c(planned(graph, 128), graph, "avx512").loops) == len(Dataflow.of(graph))
 
 
 # -- sanitizers, and what is refused -----------------------------------------------------------------------------------------------------------
@@ -173,15 +173,15 @@ def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -
 def test_nothing_is_touched_that_is_not_its_own(name: str, tmp_path: Path) -> None:
     """Under the address and undefined-behaviour sanitizers, with memory of exactly the sizes that are asked for."""
     graph = quantised(zoo_network("efficientnet_b0", 32), tmp_path)
-    source = emit_c(planned(graph, tmp_path, 64), graph, name)
+    source = emit_c(planned(graph, 64), graph, name)
     inputs, output = feeds(graph), graph.outputs[0]
     assert np.array_equal(run_checked(source, inputs, graph.outputs, tmp_path, "-O1")[output], reference(graph, inputs)[output])
 
 
 def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
-    assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4), tmp_path).hardware == replace(CHIP, buffer_bytes=1 << 20)
+    assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)).hardware == replace(CHIP, buffer_bytes=1 << 20)
     costs = GroupCosts(Dataflow.of(graph), Hardware(64 * KIB, element_bytes=4))
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, element_bytes 1"):
-        emit_c(write_result(graph, costs, found, found.lower_bound_bytes, tmp_path), graph)
+        emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)

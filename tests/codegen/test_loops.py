@@ -108,7 +108,7 @@ def run(source: CSource, net: Net, folder: Path) -> dict[str, np.ndarray]:
 def agrees(net: Net, folder: Path, kib: float = 64) -> Plan:
     """Checks C without warnings, and with two threads under the sanitizer of undefined behaviour: the bits are the same."""
     graph = net.graph
-    plan = plan_for_cpu(graph, Hardware(int(kib * 1024), element_bytes=4), folder)
+    plan = plan_for_cpu(graph, Hardware(int(kib * 1024), element_bytes=4))
     one, two = (emit_c(plan, graph, "c99", threads=n) for n in (1, 2))
     found = run(replace(one, flags=STRICT), net, folder / "strict")
     same(found, expected(net, graph))
@@ -306,7 +306,7 @@ def test_indices_that_lie_outside_touch_nothing_outside(tmp_path: Path) -> None:
     net.add("ScatterElements", x, far, -x)
     net.add("ScatterND", x, far[:, None], -x)
     graph = net.graph
-    source = emit_c(plan_for_cpu(graph, Hardware(1 << 16, element_bytes=4), tmp_path), graph, "c99")
+    source = emit_c(plan_for_cpu(graph, Hardware(1 << 16, element_bytes=4)), graph, "c99")
     found = run(replace(source, flags=CHECKED), net, tmp_path / "checked")
     for name, made in found.items():
         assert made.tolist() == ([0, 1, 2, 3] if name.startswith("scatter") else [0, 0, 3, 3]), name
@@ -434,7 +434,7 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
         conv(net, rng, rows(net, rng, net.add("Softsign", first)), 4, 1)
     moved(net, rng, 3)
     graph = net.graph
-    source = emit_c(plan_for_cpu(graph, Hardware(1 << 15, element_bytes=4), tmp_path), graph, "c99")
+    source = emit_c(plan_for_cpu(graph, Hardware(1 << 15, element_bytes=4)), graph, "c99")
     same(run_checked(source, net.inputs, graph.outputs, tmp_path, "-O0"), expected(net, graph))
 
 
@@ -442,9 +442,9 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "operands"), [("Det", []), ("CumSum", [np.array(0)])])
-def test_what_loops_do_not_know_is_refused_by_name(kind: str, operands: list[np.ndarray], tmp_path: Path) -> None:
+def test_what_loops_do_not_know_is_refused_by_name(kind: str, operands: list[np.ndarray]) -> None:
     net = Net()
     net.add(kind, np.ones((3, 3), np.float32), *operands)
     graph = net.graph
     with pytest.raises(Unsupported, match=rf"node '{kind} 0' \({kind}\): found"):
-        emit_c(plan_for_cpu(graph, Hardware(1 << 16, element_bytes=4), tmp_path), graph)
+        emit_c(plan_for_cpu(graph, Hardware(1 << 16, element_bytes=4)), graph)

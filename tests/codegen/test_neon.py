@@ -43,7 +43,7 @@ def case(graph: Graph, plan: Plan, threads: int, winograd: int = 4) -> Case:
 
 def test_line_buffers_and_threads(tmp_path: Path) -> None:
     graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, "default")
-    plan = planned(graph, tmp_path, 64)
+    plan = planned(graph, 64)
     assert any(group.mode == "lbdf" and len(group.nodes) > 4 for group in plan.groups)
     emulated([case(graph, plan, 2)], tmp_path, TOLERANCE)
 
@@ -60,14 +60,14 @@ def test_winograd(tmp_path: Path) -> None:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xabcy"]
     net = helper.make_graph(nodes, "block", ends[:1], ends[-1:], weights, value_info=ends[1:-1])
     graph = from_model(helper.make_model(net, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
-    plan = planned(graph, tmp_path, 1, "resident")
+    plan = planned(graph, 1, "resident")
     for code in emulated([replace(case(graph, plan, 2, size), seed=size) for size in (2, 4)], tmp_path, TOLERANCE):
         assert b"int have = -1" in code
 
 
 def test_integers_as_plain_loops(tmp_path: Path) -> None:
     graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
-    plan = plan_for_cpu(graph, Hardware(1 << 16), tmp_path)
+    plan = plan_for_cpu(graph, Hardware(1 << 16))
     emulated([case(graph, plan, 2)], tmp_path, 0.0)
 
 

@@ -16,7 +16,7 @@ from codegen.emit import emit_c
 from codegen.layout import layouts
 from codegen.target import native
 from lfopt.app.pipeline import run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
@@ -33,10 +33,10 @@ RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([na
 STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function", "-Wno-sign-conversion"]
 
 
-def planned(graph: Graph, folder: Path, scheme: str, kib: int = 64) -> Plan:
+def planned(graph: Graph, scheme: str, kib: int = 64) -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
-    return write_result(graph, costs, found, found.lower_bound_bytes, folder)
+    return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 
 class Net:
@@ -112,7 +112,7 @@ def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", threads: int = 1) -> dict[str, np.ndarray]:
-    source = emit_c(planned(graph, folder, scheme), graph, target, threads=threads)
+    source = emit_c(planned(graph, scheme), graph, target, threads=threads)
     inputs = drawn_inputs(graph)
     found, expected = compiled(source, folder).run(inputs), reference(graph, inputs)
     for name, values in found.items():
@@ -196,7 +196,7 @@ def test_embeddings_are_gathered(batch: int, scheme: str, tmp_path: Path) -> Non
     words = net.add("Gather", net.drawn(9, 24), "ids", axis=0)
     graph = net.graph(net.linear(net.add("Add", words, net.drawn(1, 11, 24)), 24, 24))
     inputs = {"ids": np.random.default_rng(0).integers(0, 9, (batch, 11))}
-    found = compiled(emit_c(planned(graph, tmp_path, scheme), graph), tmp_path).run(inputs)
+    found = compiled(emit_c(planned(graph, scheme), graph), tmp_path).run(inputs)
     for name, expected in reference(graph, inputs).items():
         assert np.abs(found[name] - expected).max() <= TOLERANCE * np.abs(expected).max()
 
@@ -226,7 +226,7 @@ def test_products_of_two_maps(shapes: tuple[tuple[int, ...], tuple[int, ...]], s
 @pytest.mark.parametrize("scheme", ["lbdf", "resident"])
 def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
     graph = attention(1, 13, 3, 7, "constant")
-    source = emit_c(planned(graph, tmp_path, scheme), graph, target)
+    source = emit_c(planned(graph, scheme), graph, target)
     write_source(source, tmp_path)
     done = subprocess.run([*find_compiler(), *source.flags, *STRICT, "-c", "model.c"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
@@ -237,7 +237,7 @@ def test_no_warnings(scheme: str, target: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_nothing_is_touched_that_is_not_its_own(scheme: str, tmp_path: Path) -> None:
     graph = attention(1, 13, 3, 7, "constant")
-    source = emit_c(planned(graph, tmp_path, scheme), graph)
+    source = emit_c(planned(graph, scheme), graph)
     inputs = drawn_inputs(graph)
     (expected,) = reference(graph, inputs).values()
     (found,) = run_checked(source, inputs, graph.outputs, tmp_path).values()

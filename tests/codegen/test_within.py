@@ -190,7 +190,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_only_moves_elements(name: str, scheme: str, tmp_path: Path) -> None:
     graph = CASES[name].build()
-    plan = planned(graph, tmp_path, scheme)
+    plan = planned(graph, scheme)
     if scheme != "auto":
         assert copied(graph, plan) == [*{"lbdf": CASES[name].lbdf, "resident": CASES[name].resident}[scheme]]
     agrees(graph, plan, tmp_path)
@@ -203,7 +203,7 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
     read, own, twice, output = (net.conv("x", 3, channels, 3) for channels in (4, 5, 6, 7))
     joined = net.add("Concat", read, "x", own, twice, twice, output, net.drawn(1, 2, 6, 7), axis=1)
     graph = net.graph(net.conv(joined, 33, 3), net.add("Relu", read), output)
-    plan = planned(graph, tmp_path, scheme)
+    plan = planned(graph, scheme)
     flow = Dataflow.of(graph)
     (i,) = (i for i, operator in enumerate(flow.operators) if operator.kind == "Concat")
     within = Model(plan, graph, target("c99"), count=False).within
@@ -211,9 +211,9 @@ def test_parts_that_others_read_too_are_copied(scheme: str, tmp_path: Path) -> N
     agrees(graph, plan, tmp_path)
 
 
-def test_a_counted_build_follows_the_plan(tmp_path: Path) -> None:
+def test_a_counted_build_follows_the_plan() -> None:
     graph = fire()
-    plan = planned(graph, tmp_path, "resident")
+    plan = planned(graph, "resident")
     assert not Model(plan, graph, target("c99"), count=True).within.found
 
 
@@ -223,16 +223,16 @@ def test_a_counted_build_follows_the_plan(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fire", "nested", "heads", "sliced"])
 def test_nothing_is_touched_that_is_not_its_own(name: str, scheme: str, tmp_path: Path) -> None:
     graph = CASES[name].build()
-    run_checked(emit_c(planned(graph, tmp_path, scheme), graph), drawn_inputs(graph), graph.outputs, tmp_path)
+    run_checked(emit_c(planned(graph, scheme), graph), drawn_inputs(graph), graph.outputs, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["fsrcnn", "mobilenet_v1_ssd", "mobilenet_v2", "resnet18", "squeezenet1_1", "unet"])
-def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str, tmp_path: Path) -> None:
+def test_layouts_are_converted_at_the_border_of_a_graph_alone(name: str) -> None:
     """No function stands for anything but an operator of the network, none of them for a Transpose; the rest are inputs and outputs."""
     shapes = {"fsrcnn": (1, 1, 40, 56), "mobilenet_v1_ssd": (1, 3, 300, 300)}
     graph = load_network(f"zoo:{name}", {"image": shapes.get(name, (1, 3, 64, 64))}, "default")
     flow = Dataflow.of(graph)
-    code = emit_c(plan_for_cpu(graph, CPU, tmp_path), graph).files["model.c"].decode()
+    code = emit_c(plan_for_cpu(graph, CPU), graph).files["model.c"].decode()
     kinds = {flow.operators[i].kind for i in functions(code)}
     assert kinds and "Transpose" not in kinds
     named = set(re.findall(r"^static void ([a-z]+)_?[0-9]*\(const context \*m(?:, int r)?\)", code, re.MULTILINE))

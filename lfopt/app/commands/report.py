@@ -22,9 +22,9 @@ from lfopt.app.report.sweep import Stair, own_stair, sweep
 from lfopt.app.screen import mib, note, out, shown
 from lfopt.app.sizes import format_size
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, InvalidConfig, Plan, Report
+from lfopt.ir import Graph, InvalidConfig, Plan, Report, SearchRecord
 from lfopt.ops import Dataflow
-from lfopt.planning import MODES, GroupCosts, Traffic
+from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic
 from simulator.simulate import simulate
 
 WARNINGS = 5  # disagreements that are written out
@@ -93,12 +93,10 @@ def _pictures(
 
 
 def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], found: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
-    hardware, search = plan.hardware, plan.search
+    hardware = plan.hardware
     operators = sum(len(group.nodes) for group in plan.groups)
     chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
     epilogue = "on" if plan.epilogue else "off"
-    evaluated = f"{search.evaluations:,} {'plans' if search.method in SAMPLING else 'groups'}"
-    seed = f", seed {search.seed}" if search.seed is not None else ""
     return Summary(
         name=plan.model.name,
         facts=(
@@ -117,12 +115,21 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         sweep=_sweep_note(plan, stairs, sweep_seconds),
         grown=_grown_note(found, drawn),
         colophon=(
-            f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s",
-            f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}",
+            _origin(plan.search),
+            *([f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}"] if plan.model.written else []),
             f"lfopt {version('lfopt')}",
         ),
         version=version("lfopt"),
     )
+
+
+def _origin(search: SearchRecord) -> str:
+    """Where the scheme is from."""
+    if search.method == GIVEN.method:
+        return "a scheme that was given, not searched"
+    evaluated = f"{search.evaluations:,} {'plans' if search.method in SAMPLING else 'groups'}"
+    seed = f", seed {search.seed}" if search.seed is not None else ""
+    return f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s"
 
 
 def _grown_note(found: Sequence[Cut], drawn: int) -> str:

@@ -1,4 +1,4 @@
-"""From a scheme to a plan: every group with its mode, buffer, bytes by class, places and steps; and where everything lies in DRAM."""
+"""The parts of a plan: every group with its mode, buffer, bytes by class, places and steps; where everything lies in DRAM; totals."""
 
 from __future__ import annotations
 

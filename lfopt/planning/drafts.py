@@ -1,0 +1,116 @@
+"""From a fusion scheme to a plan, in memory: nothing here reads or writes a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
+from heapq import heapify, heappop, heappush
+from typing import Literal, get_args
+
+from lfopt.fusion import legal
+from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, ModelReference, Plan, Scheme, SearchRecord, TrafficName
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.band_rows import Propose, up_to
+from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.limit import Limit
+from lfopt.planning.modes import SCHEMES
+from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
+
+MODEL = "simplified.onnx"  # the file beside plan.json
+GIVEN = SearchRecord("given", None, 0, 0.0)  # of a scheme that no search of lfopt has found
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A plan whose steps are still to be made: partition, modes, bytes and proof."""
+
+    graph: Graph
+    costs: GroupCosts
+    plan: Plan  # without places and steps, and not written
+    outlines: tuple[Outline, ...]
+
+    def finished(self, limit: Limit | None = None) -> Plan:
+        """The same with its steps, as far as the limit allows."""
+        return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit()))
+
+
+def plan(
+    graph: Graph,
+    scheme: FusionScheme,
+    hardware: Hardware,
+    *,
+    modes: Scheme = "lbdf",
+    traffic: TrafficName = "tiled",
+    epilogue: bool = True,
+    band_rows: int | Literal["max"] = 1,
+    lower_bound_bytes: int | None = None,
+    search: SearchRecord = GIVEN,
+    limit: Limit | None = None,
+) -> Plan | DoesNotFit:
+    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit the buffer. Writes no file.
+
+    `scheme`: every operator but views in exactly one group, by name; groups may come in any order, and are planned in an executable one, the given
+    one where it is. `modes`: the scheme of modes in which groups may run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators
+    that do not fit are counted. `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows that a group in mode lbdf
+    makes at a time, as many of them as fit. `lower_bound_bytes`: what a search has proven that no scheme of these modes can avoid; None: what follows
+    from the network and the chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left out, and their groups say so.
+
+    Raises InvalidPlan for a scheme that is not legal (see `lfopt.fusion.legal`), InvalidConfig for an option.
+    """
+    for name, value, accepted in (("modes", modes, tuple(SCHEMES)), ("traffic", traffic, get_args(TrafficName))):
+        if value not in accepted:
+            raise InvalidConfig(f"{name}: found {value!r}; accepted: {', '.join(accepted)}")
+    if band_rows != "max" and (type(band_rows) is not int or band_rows < 1):
+        raise InvalidConfig(f"band_rows: found {band_rows!r}; accepted: a whole number of at least 1, or max")
+    verdict = legal(graph, scheme)
+    if not verdict.legal:
+        raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
+    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic(traffic), scheme=modes, epilogue=epilogue)
+    groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
+    bound = costs.least_bytes if lower_bound_bytes is None else lower_bound_bytes
+    made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
+    return made if isinstance(made, DoesNotFit) else made.finished(limit)
+
+
+def draft(
+    graph: Graph, costs: GroupCosts, groups: tuple[int, ...], lower_bound_bytes: int, search: SearchRecord, bands: Propose | None = None
+) -> Draft | DoesNotFit:
+    """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`."""
+    outlines = outline(costs, groups, bands)
+    if isinstance(outlines, DoesNotFit):
+        return outlines
+    planned = tuple(found.group for found in outlines)
+    unfinished = Plan(
+        model=ModelReference(graph.name, "", MODEL),
+        hardware=costs.hardware,
+        scheme=costs.scheme,
+        traffic=costs.traffic.value,
+        epilogue=costs.epilogue,
+        memory=memory_map(costs, planned),
+        groups=planned,
+        totals=totals_of(costs, planned, lower_bound_bytes),
+        search=search,
+    )
+    return Draft(graph, costs, unfinished, outlines)
+
+
+def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Groups given by the names of their operators, as masks."""
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    return tuple(sum(1 << index[name] for name in names) for names in groups)
+
+
+def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:
+    """The groups of a legal scheme, each after those that it reads from; of those that may come next, the one that was given first."""
+    owner = {i: g for g, mask in enumerate(groups) for i in bits(mask)}
+    order = TopologicalSorter({g: {owner[p] for i in bits(mask) for p in bits(flow.preds[i])} - {g} for g, mask in enumerate(groups)})
+    order.prepare()
+    ready, found = list(order.get_ready()), list[int]()
+    heapify(ready)
+    while ready:
+        found.append(g := heappop(ready))
+        order.done(g)
+        for freed in order.get_ready():
+            heappush(ready, freed)
+    return tuple(groups[g] for g in found)
