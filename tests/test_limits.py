@@ -270,7 +270,7 @@ def test_no_size_that_stands_for_something_else_is_printed_as_a_number(tmp_path,
     mask = outcome.costs.dataflow.everything
     never = DoesNotFit(mask, 1 << 62, 8192, ())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lfopt.app.plans.outline", lambda *_: never)
+        patch.setattr("lfopt.app.plans.draft", lambda *_: never)
         with pytest.raises(Exception, match="more than any buffer") as raised:
             find_plan(job("brr"))
         said.append(str(raised.value))
