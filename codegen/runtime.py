@@ -80,6 +80,10 @@ class Compiled:
         self._lock = threading.Lock()
         self._idle = [self._new_context()]  # contexts that nobody runs in; made now, so that wrong weights are found now
 
+    def __repr__(self) -> str:
+        ends = [", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in of) for of in (self.inputs, self.outputs)]
+        return f"Compiled({self.name}: {ends[0]} -> {ends[1]})"
+
     def _tensor(self, found: Any) -> Tensor:
         name, dtype = (self._ffi.string(text).decode() for text in (found.name, found.dtype))
         shape = tuple(int(found.shape[axis]) for axis in range(found.rank))

@@ -12,7 +12,7 @@ class Unsupported(LfoptError):
     """An operator, a mode or a type that the back end does not know; raised before anything is written."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CSource:
     """A network as C: model.h, model.c and its weights, in a file of their own or as C too."""
 
@@ -25,3 +25,7 @@ class CSource:
     loops: Mapping[str, str] = field(default_factory=dict[str, str])  # operators printed as plain loops, and why no faster kernel took them
     arenas: int = 1
     together: Mapping[int, str] = field(default_factory=dict[int, str])  # groups with rings that threads do not cut among them (see codegen.shares)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name} {len(text):,} B" for name, text in self.files.items())
+        return f"CSource({self.name} for {self.target}: {sizes})"

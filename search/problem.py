@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from lfopt.ir import Cost, DoesNotFit
+from lfopt.ir.names import plural
 from lfopt.ops import Dataflow
 
 Floor = Any  # what a cost model knows of the buffer that a group, and whatever it is grown into, takes at the least; a search only passes it on
@@ -94,7 +95,7 @@ class Repairs(NamedTuple):
     screened: int = 0  # of both: taken for illegal, and never checked
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What a search found."""
 
@@ -110,6 +111,12 @@ class Result:
     front: Front = field(default=())  # plans that no other plan found beats in both DRAM and buffer bytes, if the search keeps them
     interrupted: bool = False  # stopped by Ctrl-C: the best plan so far
     repairs: Repairs = field(default_factory=Repairs)
+
+    def __repr__(self) -> str:
+        found = "optimal" if self.proof == "optimal" else f"bound {self.lower_bound_bytes:,} B"
+        return (
+            f"Result({self.method}: {plural(len(self.groups), 'group')}, {self.dram_bytes:,} B of DRAM, {found}{', interrupted' * self.interrupted})"
+        )
 
     @cached_property
     def gap(self) -> float:

@@ -34,6 +34,7 @@ from lfopt.ir import (
     unfold,
     whole,
 )
+from lfopt.ir.names import plural
 from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
@@ -59,7 +60,7 @@ class GroupExecution:
     by_formula: bool  # the group has no steps: its operators ran outside the buffer, and nothing was counted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Execution:
     """What an execution gave, and what it counted."""
 
@@ -67,6 +68,10 @@ class Execution:
     groups: tuple[GroupExecution, ...]
     loaded: Mapping[str, int]  # DRAM bytes read, by tensor
     stored: Mapping[str, int]  # DRAM bytes written, by tensor
+
+    def __repr__(self) -> str:
+        made = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
+        return f"Execution({plural(len(self.groups), 'group')}, {self.dram.total:,} B of DRAM counted; {made})"
 
     @property
     def dram(self) -> DramBytes:

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 
 from lfopt.ir import InvalidConfig
+from lfopt.ir.sizes import UNLIMITED, parse_size
 
-UNLIMITED = 1 << 40  # bytes; larger than anything
 NEVER = 1 << 60  # bytes from which on a size stands for: no buffer is large enough
 LEAST_PLAIN = 4096  # bytes that the command line takes without a unit
 AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}  # seconds
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
-def parse_size(text: str | int, what: str) -> int:
-    """Bytes.
+def looks_like_a_size(text: str) -> bool:
+    """Whether a text is meant for a size, not for a file.
 
-    >>> parse_size("256KiB", "--buffer")
-    262144
+    >>> looks_like_a_size("256KiB"), looks_like_a_size("unlimited"), looks_like_a_size("chip.yaml")
+    (True, True, False)
     """
-    if text == "unlimited":
-        return UNLIMITED
-    if isinstance(text, int) and not isinstance(text, bool) and text > 0:
-        return text
-    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zA-Z]*)", str(text).strip())
-    size = Fraction(found[1]) * UNITS.get(found[2].lower(), -1) if found else Fraction(-1)
-    if size < 1 or size.denominator != 1:
-        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB, or unlimited")
-    return int(size)
+    return text == "unlimited" or re.fullmatch(r"[0-9.]+\s*[a-zA-Z]*", text.strip()) is not None
 
 
 def parse_age(text: str, what: str) -> float:

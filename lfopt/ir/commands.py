@@ -19,7 +19,7 @@ class StoredMap:
     row_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CommandStream:
     """A program, its constants, and its memory map: program, constants, then maps from `maps_address` on."""
 
@@ -35,3 +35,6 @@ class CommandStream:
     inputs: tuple[StoredMap, ...]
     outputs: tuple[StoredMap, ...]
     commands: int  # that run, loops unrolled
+
+    def __repr__(self) -> str:
+        return f"CommandStream({self.name}: {self.commands:,} commands in {len(self.program):,} B, memory {self.memory_bytes:,} B)"

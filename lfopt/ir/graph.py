@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from lfopt.ir.errors import InvalidGraph
-from lfopt.ir.names import is_plain
+from lfopt.ir.names import is_plain, plural
 from lfopt.ir.tensor import Tensor
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+
+
+SHOWN = 4  # inputs and outputs in a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Operator:
     domain: str = ""  # ONNX domain; "" is the standard one
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Graph:
     """Operators in topological order. Every tensor has a static shape; a constant whose values are not at hand maps to None.
 
@@ -69,6 +72,14 @@ class Graph:
         for tensor in self.outputs:
             if tensor not in known:
                 raise InvalidGraph(f"graph output {tensor!r}: nothing makes it")
+
+    def __repr__(self) -> str:
+        weights = sum(self.tensors[name].elements for name in self.constants)
+        ends = [
+            ", ".join(f"{self.label(n)} {list(self.shape(n))}" for n in of[:SHOWN]) + ", ..." * (len(of) > SHOWN)
+            for of in (self.inputs, self.outputs)
+        ]
+        return f"Graph({self.name}: {plural(len(self.operators), 'operator')}, {plural(weights, 'weight')}; {ends[0] or 'nothing'} -> {ends[1]})"
 
     @property
     def has_values(self) -> bool:

@@ -5,10 +5,12 @@ What moves is exact. Cycles and energy are a *model*: they follow from the figur
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from math import prod, sqrt
+from typing import Any
 
 from lfopt.ir.errors import InvalidConfig
+from lfopt.ir.sizes import parse_size
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
@@ -48,9 +50,12 @@ class Energy:
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
-    """A hardware description. Bytes are integers; KiB = 1024 B."""
+    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, sizes may be texts: Hardware("256KiB").
+
+    Raises InvalidConfig for a field that is not accepted.
+    """
 
     buffer_bytes: int  # beta: the on-chip buffer that feature maps and weights share
     element_bytes: int = 2  # one element of a feature map
@@ -85,6 +90,8 @@ class Hardware:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value, least = getattr(self, entry.name), 0 if entry.name in LEAST_0 else 1
+            if isinstance(value, str) and entry.name.endswith("_bytes"):
+                object.__setattr__(self, entry.name, value := parse_size(value, f"hardware.{entry.name}"))
             if entry.name in ("name", "energy") or (entry.name in ("weight_bytes", "bias_bytes") and value is None):
                 continue
             if entry.name == "overlap":
@@ -92,6 +99,11 @@ class Hardware:
                     raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
             elif not (isinstance(value, int) and least <= value <= 1 << 40):
                 raise InvalidConfig(f"hardware.{entry.name}: found {value!r}; accepted: a whole number from {least} to 2**40")
+
+    def __repr__(self) -> str:
+        """What is not as by default."""
+        said = [f.name for f in fields(self) if f.default is MISSING and f.default_factory is MISSING or getattr(self, f.name) != _default(f)]
+        return f"Hardware({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
 
     @property
     def buffer_byte_pj(self) -> float:
@@ -130,3 +142,7 @@ class Hardware:
         """Bytes of one weight (or bias) in its block."""
         per_element = self.bias_bytes if bias else self.weight_bytes
         return self.element_bytes if per_element is None else per_element
+
+
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()

@@ -110,3 +110,12 @@ def one_line(error: object) -> str:
     """A message as one line of printable characters, its middle cut out where it gets long."""
     text = printable(" ".join(str(error).split()) or type(error).__name__)
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:400]} ... {text[-200:]}"
+
+
+def plural(count: int, noun: str) -> str:
+    """So many of them.
+
+    >>> plural(1, "group"), plural(1000, "group")
+    ('1 group', '1,000 groups')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"

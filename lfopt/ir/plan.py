@@ -8,7 +8,7 @@ from typing import Literal
 from lfopt.ir.cost import DramBytes, Mode
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.hardware import Hardware
-from lfopt.ir.names import is_plain
+from lfopt.ir.names import is_plain, plural
 from lfopt.ir.schedule import Node, Place
 
 SCHEMA = "lfopt.plan/1"
@@ -20,11 +20,14 @@ Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
 TrafficName = Literal["tiled", "once", "paper"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class FusionScheme:
     """A partition of all operators but views into groups, given by operator names, in an executable order."""
 
     groups: tuple[tuple[str, ...], ...]
+
+    def __repr__(self) -> str:
+        return f"FusionScheme({plural(len(self.groups), 'group')} of {plural(sum(map(len, self.groups)), 'operator')})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,11 @@ class Verdict:
         """No reason against it."""
         return not self.reasons
 
+    def __bool__(self) -> bool:
+        return self.legal
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class PlannedGroup:
     """One group of a plan."""
 
@@ -55,6 +61,11 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+
+    def __repr__(self) -> str:
+        span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
+        count = plural(len(self.nodes), "operator")
+        return f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, {self.buffer_bytes:,} B of buffer)"
 
     @property
     def unwritten(self) -> bool:
@@ -129,7 +140,7 @@ class SearchRecord:
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """Which operators run together, in which mode, and what that moves."""
 
@@ -142,3 +153,10 @@ class Plan:
     groups: tuple[PlannedGroup, ...]
     totals: Totals
     search: SearchRecord
+
+    def __repr__(self) -> str:
+        totals, groups = self.totals, plural(len(self.groups), "group")
+        proof = "optimal" if totals.proof == "optimal" else f"bound {totals.lower_bound_bytes:,} B" if totals.lower_bound_bytes else "nothing proven"
+        return (
+            f"Plan({self.model.name}: {self.hardware.buffer_bytes:,} B of buffer, {self.scheme}, {groups}, {totals.dram_bytes:,} B of DRAM, {proof})"
+        )

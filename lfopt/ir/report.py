@@ -10,6 +10,7 @@ from typing import Literal
 
 from lfopt.ir.cost import DramBytes, Mode
 from lfopt.ir.hardware import Hardware
+from lfopt.ir.names import plural
 from lfopt.ir.plan import Totals
 
 Role = Literal["input", "output", "map", "weight", "parameter"]
@@ -86,7 +87,7 @@ class TensorTraffic:
         return self.loaded_bytes + self.stored_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """A plan, carried out on paper."""
 
@@ -103,3 +104,7 @@ class Report:
     energy: EnergyUse
     baselines: Totals  # as the plan states them
     disagreements: tuple[str, ...] = ()  # where the plan's figures are not those of its own steps, one line each
+
+    def __repr__(self) -> str:
+        figures = f"{self.dram.total:,} B of DRAM, {self.macs:,} MACs, {self.cycles.total:,} cycles, {self.energy.total_pj / 1e9:,.3f} mJ"
+        return f"Report({self.model}: {plural(len(self.groups), 'group')}, {figures})"

@@ -1,0 +1,28 @@
+"""Sizes as people write them: 256KiB, 4MiB, 1000."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from lfopt.ir.errors import InvalidConfig
+
+UNLIMITED = 1 << 40  # bytes; larger than anything
+UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def parse_size(text: str | int, what: str) -> int:
+    """Bytes.
+
+    >>> parse_size("256KiB", "--buffer")
+    262144
+    """
+    if text == "unlimited":
+        return UNLIMITED
+    if isinstance(text, int) and not isinstance(text, bool) and text > 0:
+        return text
+    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zA-Z]*)", str(text).strip())
+    size = Fraction(found[1]) * UNITS.get(found[2].lower(), -1) if found else Fraction(-1)
+    if size < 1 or size.denominator != 1:
+        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or 4MiB, or unlimited")
+    return int(size)
