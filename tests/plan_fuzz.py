@@ -15,10 +15,10 @@ import numpy as np
 from codegen.accel import encode
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
-from lfopt.app.commands.report import page_of
 from lfopt.app.pipeline import run_search
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.random_values import random_inputs
+from lfopt.app.report.summary import page_of
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
 from lfopt.ops import Dataflow

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lfopt.app.commands.report import page_of
 from lfopt.app.compiled import print_graph
 from lfopt.app.plans import make_draft, write_files
+from lfopt.app.report.summary import page_of
 from lfopt.app.verify import load_planned, verify
 from lfopt.frontend import from_model
 from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, ModelReference, Plan

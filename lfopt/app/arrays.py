@@ -39,18 +39,22 @@ def read_inputs(graph: Graph, file: Path) -> dict[str, np.ndarray]:
         data = read_arrays(file)
     except InvalidConfig as error:
         raise InvalidConfig(f"--input {error}") from None
-    given = data if isinstance(data, dict) else dict.fromkeys(map(graph.label, graph.inputs[:1]), data)
+    return taken(graph, data if isinstance(data, dict) else dict.fromkeys(map(graph.label, graph.inputs[:1]), data), f"--input {file}")
+
+
+def taken(graph: Graph, given: Mapping[str, np.ndarray], where: str) -> dict[str, np.ndarray]:
+    """Graph inputs by name, in the types of the graph, from arrays by label. Raises InvalidConfig, which says `where` they are from."""
     found: dict[str, np.ndarray] = {}
     for name in graph.inputs:
         tensor, label = graph.tensors[name], graph.label(name)
         accepted = f"accepted: {tensor.dtype} {list(tensor.shape)}" + (", or real numbers to be quantised" if tensor.quantization else "")
         if label not in given:
-            raise InvalidConfig(f"--input {file}: input {label!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
+            raise InvalidConfig(f"{where}: input {label!r} is absent; found {', '.join(given) or 'nothing'}; {accepted}")
         value = given[label]
         if tensor.quantization and value.dtype.kind == "f" and value.shape == tensor.shape:
             value = quantized(value, tensor.quantization, tensor.dtype)
         if value.shape != tensor.shape or value.dtype.name != tensor.dtype:
-            raise InvalidConfig(f"--input {file}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
+            raise InvalidConfig(f"{where}: input {label!r}: found {value.dtype.name} {list(value.shape)}; {accepted}")
         found[name] = value
     return found
 

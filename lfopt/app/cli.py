@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 
+from lfopt.app.wings import check_wings
+
 
 def _version() -> str:
     from importlib.metadata import version  # noqa: PLC0415  (slow to import, seldom asked for)
@@ -46,6 +48,7 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be text in UTF-8, nor terminals take it
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        check_wings()
         status = app(exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         sys.exit(2)

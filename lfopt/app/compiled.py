@@ -20,6 +20,7 @@ from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.random_values import random_inputs
+from lfopt.app.sizes import looks_like_a_size, size_option
 from lfopt.frontend import InputShapes
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
@@ -34,7 +35,7 @@ WEIGHTS = "weights.bin"
 
 
 def compile_model(
-    model: Model,
+    model: Model | Graph,
     *,
     threads: int = 1,
     target: Target = "native",
@@ -45,16 +46,23 @@ def compile_model(
 ) -> Compiled:
     """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
 
-    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, or an
-    `onnx.ModelProto`. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw detect` writes. `tune`: see
+    Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
+    `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw
+    detect` writes, or the size of its buffer, such as "1MiB". `tune`: see
     `plan_for_cpu`. `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
     if not isinstance(hardware, Hardware | str | os.PathLike):
         raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
-    chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
+    if isinstance(hardware, str) and looks_like_a_size(hardware):
+        chip = replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
+    else:
+        chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
     check_options(target, threads)
-    graph = load_network(model, input_shapes, "default")
-    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=one_line(label_of(model)), tune=tune, verify=verify)[0]
+    if isinstance(model, Graph) and input_shapes:
+        raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
+    graph = model if isinstance(model, Graph) else load_network(model, input_shapes, "default")
+    label = one_line(graph.name if isinstance(model, Graph) else label_of(model))
+    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=label, tune=tune, verify=verify)[0]
 
 
 def compile_graph(

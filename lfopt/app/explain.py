@@ -11,11 +11,11 @@ import numpy as np
 
 from explainers.graph import links
 from lfopt.app.guidance import explainer, splitter
-from lfopt.ir import Cost, InvalidConfig, LfoptError
+from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Scheme
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import NEVER, GroupCosts
+from lfopt.planning import NEVER, GroupCosts, Traffic
 from search.exact import solve
 from search.partition import Partitions
 from search.problem import Problem
@@ -244,6 +244,12 @@ def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
     """Per link: whether its operators are in different groups."""
     owner = {i: g for g, group in enumerate(groups) for i in bits(group)}
     return [owner[u] != owner[v] for u, v in where.T.tolist()]
+
+
+def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme | None = None) -> GroupCosts:
+    """What groups cost in the space of a plan, on its chip or another. What traffic paper leaves out is counted once, as everything else there."""
+    traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
+    return GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue)
 
 
 # -- as JSON ---------------------------------------------------------------------------------------------------------------------------------

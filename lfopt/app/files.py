@@ -20,6 +20,15 @@ from lfopt.ir.names import one_line
 from lfopt.planning.modes import MODES, SCHEMES
 
 
+def path_of(path: object, what: str) -> Path:
+    """A path that a caller gives. Raises InvalidConfig for what is none."""
+    found = os.fspath(path) if isinstance(path, str | os.PathLike) else path
+    if not isinstance(found, str) or not found or "\0" in found:
+        told = repr(found) if isinstance(found, str) else type(found).__name__
+        raise InvalidConfig(f"{what}: found {told}; accepted: a file name")
+    return Path(found)
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Whatever stops a file from being written becomes CannotWrite, which names it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lfopt.fusion import component, connected, convex_gap
 from lfopt.ir import InvalidConfig
@@ -13,16 +13,16 @@ from lfopt.ops.table import spec
 CLOSE = 3  # names offered for one that is not known
 
 
-def chosen(flow: Dataflow, text: str) -> tuple[int, tuple[str, ...]]:
-    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on paths from A to B), with commas between.
-
+def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, ...]]:
+    """The group that --nodes names, and notes on what was added: names and ranges A..B (all operators on paths from A to B), with commas
+    between, or one by one.
     Whatever lies between its operators is added, and where it falls into parts, the shortest way from part to part. Raises InvalidConfig for names
     that are not those of operators, ranges without a path, and operators that stand alone.
     """
     index = {operator.name: i for i, operator in enumerate(flow.operators)}
     notes: list[str] = []
     named = 0
-    for piece in [text] if text in index else [piece.strip() for piece in text.split(",")]:
+    for piece in _pieces(text, index):
         first, dots, last = piece.partition("..")
         if piece in index or not dots:
             named |= 1 << _operator(flow, index, piece)
@@ -39,6 +39,12 @@ def chosen(flow: Dataflow, text: str) -> tuple[int, tuple[str, ...]]:
     if joined := joined & ~(named | between):
         notes.append(f"--nodes: added, because the operators do not hang together: {_listed(flow, joined)}")
     return mask, tuple(notes)
+
+
+def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str]:
+    if not isinstance(text, str):
+        return text or [""]
+    return [text] if text in index else [piece.strip() for piece in text.split(",")]
 
 
 def _operator(flow: Dataflow, index: Mapping[str, int], name: str) -> int:

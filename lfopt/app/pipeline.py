@@ -30,8 +30,13 @@ Report = Callable[[str, float], None]  # (what is going on, how much of it is do
 
 def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, weights: bool = True) -> Graph:
     """The network of an ONNX file, of the zoo (zoo:NAME) or in memory, simplified."""
+    return simplify(load_model(model, input_shapes, weights=weights), rules)
+
+
+def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool = True) -> Graph:
+    """As `load_network`, as it is."""
     if isinstance(model, ModelProto):
-        return simplify(from_model(model, input_shapes, label=label_of(model)), rules)
+        return from_model(model, input_shapes, label=label_of(model))
     model = label_of(model)
     if model.startswith(ZOO):
         from lfopt import zoo  # noqa: PLC0415  (a quarter of a second that a file does not need)
@@ -41,10 +46,8 @@ def load_network(model: Model, input_shapes: InputShapes | None, rules: str, *, 
             graph = from_model(zoo.build(name, weights=weights), input_shapes, label=model, name=name)
         except zoo.UnknownNetwork as error:
             raise InvalidModel(str(error)) from None
-        graph = replace(graph, notes=())  # that its weights were not made is no news to anybody
-    else:
-        graph = load(model, input_shapes)
-    return simplify(graph, rules)
+        return replace(graph, notes=())  # that its weights were not made is no news to anybody
+    return load(model, input_shapes)
 
 
 def label_of(model: Model) -> str:
@@ -53,7 +56,7 @@ def label_of(model: Model) -> str:
         return one_line(model.graph.name or "model")
     name = os.fspath(model) if isinstance(model, str | os.PathLike) else None
     if not isinstance(name, str):
-        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: a file name, zoo:NAME, or an onnx.ModelProto")
+        raise InvalidConfig(f"model: found {type(model).__name__}; accepted: a file name, zoo:NAME, an onnx.ModelProto, or a lfopt.Graph")
     return name
 
 
@@ -162,15 +165,18 @@ class Outcome:
         return self.draft.plan
 
 
-class Written(NamedTuple):
-    """A plan that is on disk."""
+class Finished(NamedTuple):
+    """A plan with its steps."""
 
     plan: Plan
     interrupted: bool  # by Ctrl-C, now or earlier
 
 
-def find_plan(config: Config, report: Report | None = None) -> Outcome:
-    """The job of a configuration but for the steps of the plan and the files. Ctrl-C leaves the best plan so far."""
+def find_plan(config: Config, report: Report | None = None, *, graph: Graph | None = None) -> Outcome:
+    """The job of a configuration but for the steps of the plan and the files. Ctrl-C leaves the best plan so far.
+
+    `graph`: the network as it is to be planned, where there is no need to load one.
+    """
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
 
@@ -179,7 +185,7 @@ def find_plan(config: Config, report: Report | None = None) -> Outcome:
         now = time.perf_counter()
         seconds[stage], clock = now - clock, now
 
-    graph = load_network(config.model, config.input_shapes, config.rules)
+    graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     lap("load")
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
     problem = Problem.of(costs)
@@ -233,24 +239,29 @@ def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool
         return action(), True
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, option: str = "--out") -> None:
     """Raises InvalidConfig where plan.json and simplified.onnx cannot be in this folder."""
     if folder.exists() and not folder.is_dir():
-        raise InvalidConfig(f"--out {folder}: found a file; accepted: a folder")
+        raise InvalidConfig(f"{option} {folder}: found a file; accepted: a folder")
     if (folder / "plan.json").is_dir() or (folder / MODEL).is_dir():
-        raise InvalidConfig(f"--out {folder}: plan.json or simplified.onnx is a folder")
+        raise InvalidConfig(f"{option} {folder}: plan.json or simplified.onnx is a folder")
 
 
-def write_outcome(outcome: Outcome, folder: Path, time_limit: float | None = None) -> Written:
-    """Make the steps of the plan, for so many seconds at most, and write plan.json and simplified.onnx into `folder`. Raises CannotWrite.
+def steps_of(outcome: Outcome, time_limit: float | None = None) -> Finished:
+    """The plan with its steps, as many as are made in so many seconds.
 
     Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
     """
     deadline = None if time_limit is None else time.perf_counter() + time_limit
     limit = Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=not outcome.interrupted)
     plan = outcome.draft.finished(limit)
-    interrupted = outcome.interrupted or limit.interrupted
-    return Written(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
+    return Finished(plan, outcome.interrupted or limit.interrupted)
+
+
+def write_outcome(outcome: Outcome, folder: Path, time_limit: float | None = None) -> Finished:
+    """`steps_of`, then plan.json and simplified.onnx in `folder`. Raises CannotWrite."""
+    plan, interrupted = steps_of(outcome, time_limit)
+    return Finished(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
 
 
 def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:

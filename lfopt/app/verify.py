@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import get_args
@@ -20,15 +20,25 @@ from search.problem import Problem
 from simulator.recount import Recount, recount
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verified:
-    """A plan, the network beside it, and what a recount of the one on the other found."""
+    """A plan, its network, and what a recount of the one on the other found."""
 
-    file: Path
     plan: Plan
     graph: Graph
     recount: Recount
     wrong: tuple[str, ...]  # one line for each claim that does not hold
+    file: Path | None = None  # of the plan; None: it is in memory
+    bound: str = "not verified"  # what is known of the lower bound that the plan claims
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim does that could be recounted."""
+        return not self.wrong
+
+    def __repr__(self) -> str:
+        found = "every claim holds" if self.holds else f"{len(self.wrong)} claims do not hold: {self.wrong[0]}"
+        return f"Verified({self.plan.model.name}: {found}; lower bound {self.bound})"
 
 
 def verify(path: Path) -> Verified:
@@ -37,12 +47,18 @@ def verify(path: Path) -> Verified:
     plan = read_plan(file)
     model = file.parent / plan.model.onnx
     graph = load(model)
-    counted = recount(graph, plan)
-    wrong = [*counted.discrepancies, *search_problems(plan)]
+    found = verified(plan, graph)
+    wrong = [*found.wrong]
     if (digest := sha256(model)) != plan.model.sha256:
         made = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
         wrong.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {made}")
-    return Verified(file, plan, graph, counted, tuple(wrong))
+    return replace(found, file=file, wrong=tuple(wrong))
+
+
+def verified(plan: Plan, graph: Graph) -> Verified:
+    """Recount a plan in memory."""
+    counted = recount(graph, plan)
+    return Verified(plan, graph, counted, (*counted.discrepancies, *search_problems(plan)))
 
 
 def load_planned(path: Path) -> tuple[Plan, Graph]:

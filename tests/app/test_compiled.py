@@ -145,9 +145,11 @@ def test_a_model_is_a_path_a_name_or_in_memory(printed: list, model: Path, monke
 
 def test_what_is_no_model_is_refused_in_one_line_that_does_not_show_it(printed: list, model: Path) -> None:
     proto = onnx.load(model)
-    wrong = (None, 1, b"m.onnx", proto.graph, proto.SerializeToString(), [model], np.zeros(9), load(model))
+    wrong = (None, 1, b"m.onnx", proto.graph, proto.SerializeToString(), [model], np.zeros(9))
     for given in wrong:
-        with pytest.raises(InvalidConfig, match=f"^model: found {type(given).__name__}; accepted: a file name, zoo:NAME, or an onnx.ModelProto$"):
+        with pytest.raises(
+            InvalidConfig, match=f"^model: found {type(given).__name__}; accepted: a file name, zoo:NAME, an onnx.ModelProto, or a lfopt.Graph$"
+        ):
             lfopt.compile(given)
     proto.graph.node[0].input[0] = "nobody\n"
     for given in (onnx.ModelProto(), proto, str(model.parent), "", "zoo:", "zoo:nobody", "a\0b"):

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explainers.graph import links
-from lfopt.app.commands.report import page_of
 from lfopt.app.config import Config
 from lfopt.app.explain import explainers
 from lfopt.app.files import read_plan
@@ -28,6 +27,7 @@ from lfopt.app.report.content import content
 from lfopt.app.report.cuts import cuts
 from lfopt.app.report.layout import BEND, LANE, WIDTH, draw
 from lfopt.app.report.pictures import pictures
+from lfopt.app.report.summary import page_of
 from lfopt.app.report.sweep import own_stair, sweep
 from lfopt.frontend import load
 from lfopt.ir import Compute, DramBytes, Graph, Hardware, Loop, Operator, Place, PlannedGroup, Tensor, Transfer, step_count, unfold

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lfopt.app.commands.report import page_of
+from lfopt.app.report.summary import page_of
 from tests.app.browser import Browser, chromium
 from tests.app.test_report import hostile_model, made
 

@@ -34,21 +34,20 @@ def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False,
     if time_limit is not None and not 0 < time_limit < MAX_SECONDS:
         raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
     found = verify(plan)
-    bound = "not verified"
     if prove and not found.wrong:  # what else is wrong comes first
         with progress_line() as report:
             bound, wrong = proven_again(found.plan, found.graph, time_limit, report)
-        found = replace(found, wrong=wrong)
-    _print(found, bound)
+        found = replace(found, bound=bound, wrong=wrong)
+    _print(found)
     return 1 if found.wrong else 0
 
 
-def _print(verified: Verified, bound: str) -> None:
+def _print(verified: Verified) -> None:
     claimed, counted, found = verified.plan, verified.recount, verified.wrong
     rows = table("", "plan says", "recounted")
     for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
         rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
-    rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", bound)
+    rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
     out.print(rows)
     for line in found[:SHOWN]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)

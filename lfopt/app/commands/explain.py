@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import MAX_SECONDS, Rules, Scheme
-from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, divided, explained, explainers
+from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
 from lfopt.app.files import write_text
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network
@@ -25,7 +25,7 @@ from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, siz
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GroupCosts, masks_of
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
 NONE = "-"  # where a figure would stand
@@ -144,13 +144,10 @@ def _of_plan(file: Path, nodes: str | None, group: int | None, scheme: Scheme | 
         given = replace(given, buffer_bytes=size_option(options["buffer"], "--buffer"))
     if options["element_bytes"] is not None:
         given = replace(given, element_bytes=options["element_bytes"])
-    # What traffic paper leaves out is counted once, as everything else there.
-    traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
-    costs = GroupCosts(Dataflow.of(graph), given, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue)
+    costs = costs_of_plan(plan, graph, given, scheme)
     if group is None:
         return _Asked(costs, _chosen(costs, nodes or ""), plan.model.name)
-    index = {operator.name: i for i, operator in enumerate(costs.dataflow.operators)}
-    masks = tuple(sum(1 << index[name] for name in planned.nodes) for planned in plan.groups)
+    masks = masks_of(costs.dataflow, [planned.nodes for planned in plan.groups])
     return _Asked(costs, masks[group], plan.model.name, masks, plan.groups, group)
 
 

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.config import MAX_SECONDS, SAMPLING
-from lfopt.app.explain import ExplainerName, explainers
+from lfopt.app.config import MAX_SECONDS
+from lfopt.app.explain import ExplainerName
 from lfopt.app.files import write_text
-from lfopt.app.report.content import content
-from lfopt.app.report.cuts import Cut, cuts
-from lfopt.app.report.page import Figure, Summary, render
-from lfopt.app.report.pictures import PICTURED, pictures
-from lfopt.app.report.sweep import Stair, own_stair, sweep
-from lfopt.app.screen import mib, note, out, shown
-from lfopt.app.sizes import format_size
+from lfopt.app.report.summary import page_of
+from lfopt.app.screen import note, out, shown
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, InvalidConfig, Plan, Report, SearchRecord
-from lfopt.ops import Dataflow
-from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic
-from simulator.simulate import simulate
-
-WARNINGS = 5  # disagreements that are written out
+from lfopt.ir import InvalidConfig
 
 
 def report(
@@ -67,139 +54,3 @@ def report(
     write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
     size, seconds = page.stat().st_size, time.perf_counter() - clock
     out.print(f"[dim]wrote[/] {shown(page)}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
-
-
-def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: float = 3.0, explainer: tuple[ExplainerName, ...] = ()) -> str:
-    """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
-    simulated = simulate(plan, graph)
-    flow = Dataflow.of(graph)
-    costs = GroupCosts(flow, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
-    index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    masks = tuple(sum(1 << index[name] for name in group.nodes) for group in plan.groups)
-    found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
-    drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
-    stairs = sweep(costs, own_stair(plan), sweep_seconds)
-    data = content(plan, costs, masks, simulated, found, stairs, plan.search.front, drawn)
-    return render(_summary(plan, graph, simulated, stairs, found, len(drawn), sweep_seconds), data)
-
-
-def _pictures(
-    plan: Plan, costs: GroupCosts, masks: tuple[int, ...], found: Sequence[Cut], seconds: float, names: tuple[ExplainerName, ...]
-) -> list[dict[str, Any]]:
-    if not seconds or not any(cut.verdict in PICTURED for cut in found):
-        return []
-    by = explainers(costs, names, seed=0)
-    return pictures(costs, masks, found, by, optimal=plan.totals.proof == "optimal", seconds=seconds)
-
-
-def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair], found: Sequence[Cut], drawn: int, sweep_seconds: float) -> Summary:
-    hardware = plan.hardware
-    operators = sum(len(group.nodes) for group in plan.groups)
-    chip = [] if hardware.name in ("unnamed", "command line") else [hardware.name]
-    epilogue = "on" if plan.epilogue else "off"
-    return Summary(
-        name=plan.model.name,
-        facts=(
-            *chip,
-            f"{format_size(hardware.buffer_bytes)} buffer",
-            f"{hardware.element_bytes} B per element",
-            f"scheme {plan.scheme}",
-            f"traffic {plan.traffic}",
-            f"epilogue {epilogue}",
-        ),
-        figures=_figures(plan),
-        accounting=_accounting(plan, simulated),
-        warnings=_warnings(simulated),
-        notes=_notes(plan, graph),
-        counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {len(found):,} cuts between them.",
-        sweep=_sweep_note(plan, stairs, sweep_seconds),
-        grown=_grown_note(found, drawn),
-        colophon=(
-            _origin(plan.search),
-            *([f"{plan.model.onnx}, SHA-256 {plan.model.sha256[:16]}"] if plan.model.written else []),
-            f"lfopt {version('lfopt')}",
-        ),
-        version=version("lfopt"),
-    )
-
-
-def _origin(search: SearchRecord) -> str:
-    """Where the scheme is from."""
-    if search.method == GIVEN.method:
-        return "a scheme that was given, not searched"
-    evaluated = f"{search.evaluations:,} {'plans' if search.method in SAMPLING else 'groups'}"
-    seed = f", seed {search.seed}" if search.seed is not None else ""
-    return f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s"
-
-
-def _grown_note(found: Sequence[Cut], drawn: int) -> str:
-    """Which pictures there are; nothing where there are none."""
-    pairs = sum(cut.verdict in PICTURED for cut in found)
-    if not drawn:
-        return ""
-    which = (
-        f"All {pairs:,} pairs of groups that do not fit as one have a picture."
-        if drawn == pairs
-        else (f"Of {pairs:,} pairs of groups that do not fit as one, the {drawn:,} that would save the most bytes have a picture.")
-    )
-    return f"Each link joins two operators; the redder and thicker, the more this explanation blames it for what does not fit. {which}"
-
-
-def _figures(plan: Plan) -> tuple[Figure, ...]:
-    totals = plan.totals
-    optimal = totals.proof == "optimal"
-    proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
-    star = " *" if plan.traffic == "tiled" else ""
-    ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
-    return (
-        Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),
-        Figure("times the proven lower bound", ratio, "", proof, "good" if optimal else ""),
-        _saving(f"layer by layer{star}", totals.dram_bytes, totals.layer_by_layer_bytes),
-        _saving(f"epilogue fusion{star or ('' if plan.epilogue else ' *')}", totals.dram_bytes, totals.epilogue_fused_bytes),
-    )
-
-
-def _saving(baseline: str, size: int, against: int) -> Figure:
-    share = 100 * (against - size) / max(against, 1)
-    less = "less" if size <= against else "more"
-    return Figure(f"{less} than {baseline}", f"{abs(share):.1f}", "%", f"{abs(against - size):,} B {less}", "bad" if size > against else "")
-
-
-def _accounting(plan: Plan, simulated: Report) -> str:
-    """How the bytes were counted, and what the model makes of them."""
-    formula = Counter(group.by_formula for group in simulated.groups if group.by_formula and MODES[group.mode].counted)
-    stepped, total = sum(not group.by_formula for group in simulated.groups), len(simulated.groups)
-    said = "Every group has executable steps, and its bytes are the sum over them."
-    if formula:
-        why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
-        said = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
-    cycles, clock = simulated.cycles, plan.hardware.clock_hz
-    model = f"By the model of this chip: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
-    model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
-    star = " * every tensor once, whatever fits: outside the space of this plan." if plan.traffic == "tiled" or not plan.epilogue else ""
-    return f"{said} {model}{star}"
-
-
-def _warnings(simulated: Report) -> tuple[str, ...]:
-    lines = list(simulated.disagreements[:WARNINGS])
-    if len(simulated.disagreements) > WARNINGS:
-        lines.append(f"... and {len(simulated.disagreements) - WARNINGS} more figures that disagree")
-    return tuple(lines)
-
-
-def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
-    if not plan.totals.excluded_bytes:
-        return graph.notes
-    count = sum(not MODES[group.mode].counted for group in plan.groups)
-    return (f"Left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone).", *graph.notes)
-
-
-def _sweep_note(plan: Plan, stairs: Sequence[Stair], seconds: float) -> str:
-    proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
-    if len(stairs) == 1:
-        return "The plan's own buffer alone: " + (f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes.")
-    note = f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of them proven optimal."
-    front = (
-        f" Of the plans that the {plan.search.method} search found, those that no other beats in both bytes and buffer." if plan.search.front else ""
-    )
-    return note + front

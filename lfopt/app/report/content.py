@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from lfopt.app.report.colours import colours
 from lfopt.app.report.cuts import Cut
 from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.sweep import Stair
 from lfopt.ir import Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
-from lfopt.ops import bits
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
@@ -83,9 +83,22 @@ def _compulsory(costs: GroupCosts) -> list[int]:
 # -- the network ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
-    """Nodes: graph inputs, operators, graph outputs. Edges: (node, node, map)."""
-    flow = costs.dataflow
+class Wiring(NamedTuple):
+    """What is drawn of a network. Nodes: graph inputs, operators, graph outputs."""
+
+    first: int  # node of the first operator: that many graph inputs
+    ends: Mapping[int, int]  # graph inputs and outputs: node -> map
+    edges: list[tuple[int, int, int]]  # (node, node, map)
+    group: list[int]  # per node; -1: none
+
+    def near(self, drawing: Drawing) -> set[tuple[int, int]]:
+        """Pairs of groups that are joined, or stand one above the other with nothing between them: they should differ in colour."""
+        pairs = [(source, target) for source, target, _ in self.edges] + _stacked(drawing)
+        return {(a, b) for source, target in pairs if (a := self.group[source]) != (b := self.group[target]) and min(a, b) >= 0}
+
+
+def wiring(flow: Dataflow, masks: Sequence[int]) -> Wiring:
+    """Nodes and edges of a network in these groups."""
     sources = [m for m, producer in enumerate(flow.producer) if producer < 0]
     results = [m for m, output in enumerate(flow.is_output) if output]
     first, last = len(sources), len(sources) + len(flow)
@@ -94,9 +107,15 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
     edges += [(made_by[m], last + k, m) for k, m in enumerate(results)]
     owner = {i: g for g, mask in enumerate(masks) for i in bits(mask)}
     group = [-1] * first + [owner.get(i, -1) for i in range(len(flow))] + [-1] * len(results)
-    drawings = draw([(a, b) for a, b, _ in edges], group, ASPECTS.values())
-    pairs = [(source, target) for source, target, _ in edges] + _stacked(drawings[0])
-    near = {(a, b) for source, target in pairs if (a := group[source]) != (b := group[target]) and min(a, b) >= 0}
+    return Wiring(first, {**dict(enumerate(sources)), **{last + k: m for k, m in enumerate(results)}}, edges, group)
+
+
+def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
+    """The network, and where it is drawn."""
+    flow = costs.dataflow
+    wires = wiring(flow, masks)
+    first, last = wires.first, wires.first + len(flow)
+    drawings = draw([(a, b) for a, b, _ in wires.edges], wires.group, ASPECTS.values())
     return {
         "inputs": first,
         "operators": len(flow),
@@ -108,16 +127,16 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
         "ops": {
             "name": [operator.name for operator in flow.operators],
             "kind": [operator.kind for operator in flow.operators],
-            "group": [owner.get(i, -1) for i in range(len(flow))],
+            "group": wires.group[first:last],
             "results": [list(found) for found in flow.results],
             "weights": [costs.groups.weight_bytes(1 << i)[0] for i in range(len(flow))],
             "macs": list(flow.macs),
         },
-        "sources": sources,
-        "sinks": results,
-        "edges": [list(edge) for edge in edges],
+        "sources": [m for node, m in wires.ends.items() if node < first],
+        "sinks": [m for node, m in wires.ends.items() if node >= last],
+        "edges": [list(edge) for edge in wires.edges],
         "drawings": {name: _drawing(drawing) for name, drawing in zip(ASPECTS, drawings, strict=True)},
-        "colours": colours(len(masks), near, COLOURS),
+        "colours": colours(len(masks), wires.near(drawings[0]), COLOURS),
     }
 
 

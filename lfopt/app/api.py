@@ -1,0 +1,382 @@
+"""The functions of `import lfopt`, one for each arrow from a network to what runs. `lfopt/__init__.py` only names them.
+
+Wherever a network is taken, so is an ONNX file, zoo:NAME, an `onnx.ModelProto`, or a `Graph` (which is taken as it is). Wherever a plan is taken, so
+is what `search` gives, or the file or folder of a plan, whose every claim is checked first; a bare `Plan` says its network in `model`. Wherever a
+buffer's size is taken, it is a whole number of bytes or a text such as "256KiB". Wrong input raises a `LfoptError` of one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from codegen.accel import encode as encode_plan
+from codegen.emit import emit_c as print_c
+from codegen.runtime import Inputs, array, by_name
+from codegen.source import CSource
+from lfopt.app.arrays import taken
+from lfopt.app.compiled import Target, check_options
+from lfopt.app.config import INSTALLED, MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_config, load_hardware, validate
+from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
+from lfopt.app.files import path_of, write_text
+from lfopt.app.nodes import chosen
+from lfopt.app.pipeline import Model, Report, find_plan, load_model, steps_of
+from lfopt.app.random_values import drawn, random_inputs
+from lfopt.app.report.summary import page_of
+from lfopt.app.results import Explained, Planned
+from lfopt.app.sizes import looks_like_a_size, parse_size, size_option
+from lfopt.app.verify import Verified, load_planned, proven_again, verified, verify
+from lfopt.frontend import InputShapes
+from lfopt.fusion import legal as legality
+from lfopt.ir import CommandStream, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, Plan, Scheme, TrafficName, Verdict
+from lfopt.ir import Report as Simulation
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Limit
+from lfopt.planning import plan as plan_scheme
+from lfopt.rewrite import simplify as simplified
+from simulator.execute import Execution
+from simulator.execute import execute as run_steps
+from simulator.simulate import simulate as carried_out
+
+Network = Model | Graph
+File = str | os.PathLike[str]
+PlanLike = Planned | Plan | File
+Chip = Hardware | File  # a description, its file, or the size of its buffer such as "256KiB"
+Size = int | str  # bytes, "256KiB", "unlimited"
+Groups = FusionScheme | Sequence[Sequence[str]]
+DEFAULT_BUFFER = "256KiB"  # as on the command line
+
+# -- networks --------------------------------------------------------------------------------------------------------------------------------
+
+
+def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bool = True) -> Graph:
+    """A network as it is in its file, every shape known, nothing dead left; not simplified yet.
+
+    `input_shapes`: of inputs by name, where the file leaves them open or others are wanted. `weights`: whether zoo:NAME gets values, which takes
+    time, or shapes alone, which suffice to plan. Raises InvalidModel, UnsupportedModel.
+    """
+    if not isinstance(model, Graph):
+        return load_model(model, input_shapes, weights=weights)
+    if input_shapes:
+        raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
+    return model
+
+
+def simplify(model: Network, rules: Rules = "default") -> Graph:
+    """The same network with fewer operators.
+
+    `rules`: default folds BatchNormalization; all also rewrites (algebra, parts of GELU, Softmax and the like, noise of
+    exporters); none does nothing.
+    """
+    return simplified(load(model), rules)
+
+
+def legal(model: Network, scheme: Groups) -> Verdict:
+    """Whether a fusion scheme is a partition into connected, convex groups without a cycle among them; if not, `reasons` says why not."""
+    return legality(_network(model), _scheme(scheme))
+
+
+# -- plans -----------------------------------------------------------------------------------------------------------------------------------
+
+
+def search(
+    model: Network,
+    buffer: Size | None = None,
+    *,
+    hardware: Chip | None = None,
+    element_bytes: int | None = None,
+    scheme: Scheme = "lbdf",
+    method: Method = "exact",
+    traffic: TrafficName = "tiled",
+    epilogue: bool = True,
+    band_rows: int | Literal["max"] = 1,
+    rules: Rules | None = None,
+    input_shapes: InputShapes | None = None,
+    seed: int = 0,
+    budget: int = 5000,
+    time_limit: float | None = None,
+    guidance: GuidanceName = "none",
+    screen: bool = False,
+    propose: Proposal = "none",
+    profile: bool = False,
+    weights: bool = True,
+    progress: Report | None = None,
+) -> Planned:
+    """The fusion plan of least DRAM traffic, with a proof of how good it is. Writes no file; `save` of what it gives does.
+
+    >>> search("zoo:squeezenet1_1", buffer="256KiB", weights=False)
+    Planned(Plan(squeezenet1_1: 262,144 B of buffer, lbdf, 12 groups, 4,769,888 B of DRAM, optimal))
+
+    `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file, or one of those installed, by name.
+    `element_bytes`: of a feature map's element. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME
+    gets values, without which a plan cannot be executed or compiled. `progress(what, share)` is called now and then. All others are those of
+    `lfopt search`. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
+    """
+    graph = load(model, input_shapes, weights=weights)
+    if rules is not None or not isinstance(model, Graph):
+        graph = simplified(graph, rules or "default")
+    chip = _chip(hardware, buffer, element_bytes)
+    searching = {
+        "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "screen": screen, "propose": propose,
+        "profile": profile,
+    }  # fmt: skip
+    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "search": searching}
+    config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
+    outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
+    return Planned(steps_of(outcome, time_limit)[0], graph, outcome.best.result)
+
+
+def plan(
+    model: Network,
+    scheme: Groups,
+    hardware: Chip,
+    *,
+    modes: Scheme = "lbdf",
+    traffic: TrafficName = "tiled",
+    epilogue: bool = True,
+    band_rows: int | Literal["max"] = 1,
+    lower_bound_bytes: int | None = None,
+    limit: Limit | None = None,
+) -> Plan | DoesNotFit:
+    """The plan that carries out a fusion scheme, with all its steps; or the first group that does not fit. See `lfopt.planning.plan`.
+
+    `scheme`: groups of operator names. `modes`: how groups may run: lbdf, resident, brr, or auto. Raises InvalidPlan for a scheme that is not legal.
+    """
+    options: dict[str, Any] = {"modes": modes, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "limit": limit}
+    return plan_scheme(_network(model), _scheme(scheme), _chip(hardware, None, None), lower_bound_bytes=lower_bound_bytes, **options)
+
+
+def load_plan(path: File) -> Planned:
+    """A plan and the network beside it, from plan.json or its folder. Raises InvalidPlan where any claim of the plan does not hold."""
+    return Planned(*load_planned(path_of(path, "plan")))
+
+
+def check(plan: PlanLike, *, model: Network | None = None, prove: bool = False, time_limit: float | None = None) -> Verified:
+    """A recount of everything that a plan claims, which shares nothing with the planner; `wrong` has a line for each claim that does not hold.
+
+    `prove`: verify the lower bound too, by the exact search, for at most `time_limit` seconds; `bound` says what came of it.
+    """
+    if time_limit is not None:
+        _check_seconds("time_limit", time_limit, positive=True)
+    found = verify(path_of(plan, "plan")) if isinstance(plan, str | os.PathLike) else verified(*_bound(plan, model))
+    if prove and not found.wrong:
+        bound, wrong = proven_again(found.plan, found.graph, time_limit, lambda what, done: None)
+        found = replace(found, bound=bound, wrong=wrong)
+    return found
+
+
+# -- what plans are for ----------------------------------------------------------------------------------------------------------------------
+
+
+def simulate(plan: PlanLike, *, model: Network | None = None) -> Simulation:
+    """What running a plan moves, by group and by tensor, and what it costs in cycles and energy by the model of its hardware."""
+    return carried_out(*_planned(plan, model))
+
+
+def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | None = None, fill: bool = False, seed: int = 0) -> Execution:
+    """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory port.
+
+    `inputs`: arrays by name, or a list of them in the model's order; float arrays are quantised where the model takes integers; None: drawn at
+    random from `seed`. `fill`: draw weights that are absent too. `outputs` of what it gives are by the model's names. Raises MissingValues for a
+    network without weights, InvalidPlan for a plan that cannot be carried out.
+    """
+    found, graph = _planned(plan, model)
+    rng = _dice(seed)
+    if fill and not graph.has_values:
+        graph = drawn(graph, rng)
+    if inputs is None:
+        values = random_inputs(graph, rng)
+    else:
+        wanted = {graph.label(name): f"{graph.tensors[name].dtype} {list(graph.shape(name))}" for name in graph.inputs}
+        values = taken(graph, {name: array(value, name) for name, value in by_name(inputs, wanted, "inputs").items()}, "inputs")
+    done = run_steps(found, graph, values)
+    return replace(done, outputs={graph.label(name): value for name, value in done.outputs.items()})
+
+
+def explain(
+    what: PlanLike | Network,
+    nodes: str | Sequence[str] | None = None,
+    *,
+    group: int | None = None,
+    model: Network | None = None,
+    buffer: Size | None = None,
+    hardware: Chip | None = None,
+    element_bytes: int | None = None,
+    scheme: Scheme | None = None,
+    explainer: ExplainerName | Sequence[ExplainerName] = (),
+    seconds: float = 5.0,
+    seed: int = 0,
+) -> Explained:
+    """Why operators do not fit the buffer as one group, by how much, what takes it, and the cheapest cut that repairs it.
+
+    `what`: a network, with `nodes`; or a plan, with `group` (its number) or `nodes`. `nodes`: names of operators and ranges A..B, as one text with
+    commas between or as a list; whatever lies between is added. `explainer`: whose scores of links are wanted, see
+    `lfopt explain`. `seconds`: for the exact search for the best cut.
+    """
+    if (nodes is None) == (group is None):
+        raise InvalidConfig(f"explain: found {'neither nodes nor' if nodes is None else 'both nodes and'} group; accepted: one of them")
+    if not isinstance(nodes, str | Sequence | None):
+        raise InvalidConfig(f"nodes: found {type(nodes).__name__}; accepted: a text such as 'conv1..relu2', or a list of names")
+    if scheme not in (None, *get_args(Scheme)):
+        raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(get_args(Scheme))}")
+    _check_seconds("seconds", seconds, positive=True)
+    if _is_plan(what):
+        found, graph = _planned(what, model)
+        chip = _chip(found.hardware if hardware is None else hardware, buffer, element_bytes)
+        costs = costs_of_plan(found, graph, chip, scheme)
+        masks = [sum(1 << i for i, operator in enumerate(costs.dataflow.operators) if operator.name in set(g.nodes)) for g in found.groups]
+    else:
+        costs = GroupCosts(Dataflow.of(_network(what)), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
+        masks = []
+    if group is not None and not (type(group) is int and 0 <= group < len(masks)):
+        accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"
+        raise InvalidConfig(f"group: found {group!r}; accepted: {accepted}")
+    mask = masks[group] if group is not None else chosen(costs.dataflow, nodes or "")[0]
+    names: Sequence[Any] = (explainer,) if isinstance(explainer, str) else tuple(dict.fromkeys(explainer))
+    return Explained(explained(costs, mask, explainers(costs, names, seed), seconds), costs.dataflow)
+
+
+def report(
+    plan: PlanLike,
+    file: File | None = None,
+    *,
+    model: Network | None = None,
+    sweep_seconds: float = 4.0,
+    explainer: Sequence[ExplainerName] = (),
+    explain_seconds: float = 3.0,
+) -> str:
+    """A plan as one HTML page that asks for nothing from anywhere; written to `file` too, if it is given. Options: see `lfopt report`."""
+    _check_seconds("sweep_seconds", sweep_seconds)
+    _check_seconds("explain_seconds", explain_seconds)
+    page = page_of(*_planned(plan, model), sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer)))
+    if file is not None:
+        write_text(path_of(file, "file"), page)
+    return page
+
+
+def emit_c(
+    plan: PlanLike,
+    target: Target = "native",
+    *,
+    model: Network | None = None,
+    threads: int = 1,
+    embed: bool = False,
+    count: bool = False,
+    winograd: Literal[0, 2, 4] = 4,
+) -> CSource:
+    """A plan as C: `files` by name. For elements of 4 bytes, or 1 where the network is quantised; options: see `lfopt codegen`.
+
+    Raises MissingValues for a network without weights, and names what it cannot print.
+    """
+    check_options(target, threads)
+    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd)
+
+
+def encode(plan: PlanLike, *, model: Network | None = None) -> CommandStream:
+    """A plan as a program of the accelerator, with its constants and memory map. See configs/hardware/accelerator_256k.yaml for its hardware."""
+    return encode_plan(*_planned(plan, model))
+
+
+# -- arguments -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _network(model: Network) -> Graph:
+    """A Graph as it is; anything else simplified by the default rules, without the weights of zoo:NAME."""
+    return model if isinstance(model, Graph) else simplified(load_model(model, None, weights=False))
+
+
+def _is_plan(what: object) -> bool:
+    return isinstance(what, Planned | Plan) or (isinstance(what, str | os.PathLike) and (Path(what).is_dir() or str(what).endswith(".json")))
+
+
+def _planned(plan: object, model: Network | None) -> tuple[Plan, Graph]:
+    """A plan that is not at odds with its network, and that network."""
+    if isinstance(plan, str | os.PathLike):
+        return load_planned(path_of(plan, "plan"))
+    found, graph = _bound(plan, model)
+    if not isinstance(plan, Planned) and not (verdict := legality(graph, FusionScheme(tuple(g.nodes for g in found.groups)))).legal:
+        raise InvalidPlan(f"plan: not of network {graph.name!r}: {verdict.reasons[0]}")
+    return found, graph
+
+
+def _bound(plan: object, model: Network | None) -> tuple[Plan, Graph]:
+    if isinstance(plan, Planned):
+        return plan.plan, plan.graph if model is None else _with_values(model)
+    if not isinstance(plan, Plan):
+        raise InvalidConfig(
+            f"plan: found {type(plan).__name__}; accepted: what lfopt.search gives, a plan.json or its folder, or a Plan with `model`"
+        )
+    if model is None:
+        raise InvalidConfig("model: absent; accepted: the network that the Plan is for, or give what lfopt.search gives in place of the Plan")
+    return plan, _with_values(model)
+
+
+def _with_values(model: Network) -> Graph:
+    return model if isinstance(model, Graph) else simplified(load_model(model, None))
+
+
+def _scheme(scheme: object) -> FusionScheme:
+    if isinstance(scheme, FusionScheme):
+        return scheme
+    groups = scheme if isinstance(scheme, Sequence) and not isinstance(scheme, str) else None
+    if groups is None or not all(isinstance(g, Sequence) and not isinstance(g, str) and all(isinstance(n, str) for n in g) for g in groups):
+        raise InvalidConfig(
+            f"scheme: found {type(scheme).__name__}; accepted: a lfopt.FusionScheme, or a list of groups, each a list of operator names"
+        )
+    return FusionScheme(tuple(tuple(group) for group in groups))
+
+
+def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> Hardware:
+    """A chip from its description, or from its buffer alone (2 bytes per element); a given option wins over the description."""
+    if hardware is None:
+        found = Hardware(_size(DEFAULT_BUFFER if buffer is None else buffer))
+    elif isinstance(hardware, Hardware):
+        found = hardware
+    elif isinstance(hardware, str) and looks_like_a_size(hardware):
+        found = Hardware(_size(hardware))
+    elif isinstance(hardware, str | os.PathLike):
+        found = load_hardware(find_config(str(path_of(hardware, "hardware")), "hardware", INSTALLED / "hardware"))
+    else:
+        raise InvalidConfig(
+            f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, a file, or the size of its buffer such as '256KiB'"
+        )
+    if buffer is not None:
+        found = replace(found, buffer_bytes=_size(buffer))
+    return found if element_bytes is None else replace(found, element_bytes=element_bytes)
+
+
+def _size(size: object) -> int:
+    if isinstance(size, str):
+        return size_option(size, "buffer")
+    if isinstance(size, int):
+        return parse_size(size, "buffer")
+    raise InvalidConfig(f"buffer: found {type(size).__name__}; accepted: bytes, or a size such as '256KiB'")
+
+
+def _check_seconds(name: str, seconds: object, *, positive: bool = False) -> None:
+    if not isinstance(seconds, int | float) or not 0 <= seconds < MAX_SECONDS or (positive and not seconds):
+        raise InvalidConfig(f"{name}: found {seconds!r}; accepted: seconds {'above' if positive else 'from'} 0")
+
+
+def _dice(seed: int) -> np.random.Generator:
+    if type(seed) is not int or seed < 0:
+        raise InvalidConfig(f"seed: found {seed!r}; accepted: a whole number of at least 0")
+    return np.random.default_rng(seed)
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a configuration file would hold them. Raises InvalidConfig for what none can."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, dict):
+            found[name] = _plain(value)
+        elif value is None or isinstance(value, str | int | float):
+            found[name] = value
+        else:
+            raise InvalidConfig(f"{name}: found {type(value).__name__}; accepted: what `lfopt search` takes")
+    return found

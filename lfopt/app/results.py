@@ -1,0 +1,85 @@
+"""What the functions of `lfopt` give back, where that is more than the data of `lfopt.ir`: each says in a line what it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from lfopt.app.explain import Explanation, as_data
+from lfopt.app.files import path_of
+from lfopt.app.pipeline import check_folder
+from lfopt.app.plans import write_files
+from lfopt.ir import FusionScheme, Graph, Plan
+from lfopt.ir.names import plural
+from lfopt.ops import Dataflow
+from search.problem import Result
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Planned:
+    """A plan and the network that it is for. In a notebook it shows the network, with the groups of the plan in colours."""
+
+    plan: Plan
+    graph: Graph
+    result: Result | None = None  # of the search that found the plan; None: it was read or given
+
+    @property
+    def scheme(self) -> FusionScheme:
+        """Which operators run together, in an executable order."""
+        return FusionScheme(tuple(group.nodes for group in self.plan.groups))
+
+    def save(self, folder: str | os.PathLike[str]) -> Planned:
+        """Write plan.json and simplified.onnx into a folder, which is made where it is missing; gives the plan that refers to them.
+
+        Raises InvalidConfig for a folder that cannot be one, CannotWrite.
+        """
+        path = path_of(folder, "folder")
+        check_folder(path, "folder")
+        return Planned(write_files(self.plan, self.graph, path), self.graph, self.result)
+
+    def __repr__(self) -> str:
+        return f"Planned({self.plan!r})"
+
+    def _repr_html_(self) -> str:
+        from lfopt.app.report.picture import summary  # noqa: PLC0415  (only notebooks draw)
+
+        return summary(self.plan, self.graph)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Explained:
+    """Why operators do or do not fit the buffer as one group, what takes how much, and the cheapest cut that repairs it."""
+
+    explanation: Explanation  # by number: groups are masks of the operators of `flow`
+    flow: Dataflow
+
+    @property
+    def fits(self) -> bool:
+        """Whether the group runs whole from the buffer."""
+        return self.explanation.need.fits
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The group, what was added to hold it together included."""
+        return self.flow.names(self.explanation.group)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of the cheapest cut; the group itself where it fits."""
+        best = self.explanation.repair
+        return tuple(map(self.flow.names, best.groups)) if best else (self.operators,)
+
+    @cached_property
+    def data(self) -> Mapping[str, Any]:
+        """All of it by name, as `lfopt explain --json` writes it."""
+        return as_data(self.explanation, self.flow)
+
+    def __repr__(self) -> str:
+        need, what = self.explanation.need, plural(len(self.operators), "operator")
+        if need.never:
+            return f"Explained({what}: {need.never})"
+        taken = f"{need.bytes:,} of {need.available:,} B of buffer in mode {need.mode}"
+        return f"Explained({what}: {taken}" + (")" if need.fits else f"; the cheapest cut makes {plural(len(self.groups), 'group')})")

@@ -1,0 +1,33 @@
+"""The packages beside `lfopt` have plain names, which a module of the user's own may have too: whoever comes first on Python's path hides the other.
+
+Nothing but the standard library is imported here: it runs before everything else.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+WINGS = ("search", "simulator", "codegen", "explainers", "hw_rtl")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def check_wings() -> None:
+    """Raises InvalidConfig where Python would import something else under the name of one of lfopt's packages."""
+    for name in WINGS:
+        ours = ROOT / name / "__init__.py"
+        found = _origin(name)
+        if found is not None and found.resolve() != ours:
+            from lfopt.ir import InvalidConfig  # noqa: PLC0415  (it brings NumPy, which nobody needs so far)
+
+            raise InvalidConfig(f"{found}: it hides {ours}, a part of lfopt that has the same name; rename it, or run lfopt from another folder")
+
+
+def _origin(name: str) -> Path | None:
+    """The file that a package of this name is, or would be, imported from."""
+    module = sys.modules.get(name)
+    file = module.__file__ if module is not None else (spec := find_spec(name)) and spec.origin
+    return Path(file) if file else None
