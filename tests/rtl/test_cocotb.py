@@ -10,14 +10,13 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import sys
 from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from hw_rtl.build import available, sources
+from hw_rtl.build import available, sources, tool
 from lfopt.isa.systemverilog import generate
 
 if available() or importlib.util.find_spec("cocotbext") is None:
@@ -47,7 +46,7 @@ def built(request: pytest.FixtureRequest) -> Path:
     """The folder of the model; from pytest's cache if nothing has changed."""
     assert request.config.cache is not None
     path = os.environ.get("PATH", "")
-    os.environ["PATH"] = os.pathsep.join((path, str(Path(sys.executable).parent)))
+    os.environ["PATH"] = os.pathsep.join((str(Path(tool("verilator")).parent), path))  # cocotb looks there alone
     files = [path for path in (*sources(), HERE / f"{TOP}.sv") if path.parent.name != "sim"]
     digest = hashlib.sha256(repr((VERILATE, MAKE)).encode())
     for content in (*(text.encode() for _, text in generate()), *(path.read_bytes() for path in files)):

