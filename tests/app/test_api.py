@@ -252,6 +252,17 @@ def test_a_graph_is_compiled_for_a_buffer_given_as_a_size(found: lfopt.Planned, 
     assert repr(made) == "Compiled(block: x [1, 4, 8, 8] -> y [1, 4, 8, 8])"
 
 
+def test_the_examples_of_the_documentation_run(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx.save(model, "model.onnx")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    assert (tmp_path / "runs" / "model" / "plan.json").exists()
+    assert isinstance(names["plan"], lfopt.Plan)
+
+
 # -- what one sees ---------------------------------------------------------------------------------------------------------------------------
 
 
