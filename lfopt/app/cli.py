@@ -32,6 +32,7 @@ COMMANDS = {
     "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",
+    "schema": "Print the JSON Schema of plan.json, of a hardware description or of a configuration.",
     "zoo": "List and export the networks that lfopt builds itself.",
     "cache": "List and remove what is kept between runs: compiled models, simulated accelerators, times.",
     "hw": "Describe this machine, to plan and compile for it.",

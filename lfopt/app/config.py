@@ -42,9 +42,9 @@ INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packag
 class SearchConfig:
     """How to search."""
 
-    method: Method = "exact"
+    method: Method = "exact"  # exact proves; nsga2, local, random sample; dnnfusion, tvm, dp fuse by rules
     compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan; without guidance and screening
-    seed: int = 0
+    seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
     time_limit: float | None = None  # seconds for each method, and as many again for the steps of the plan; None: until done
     guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
@@ -80,14 +80,14 @@ class Config:
     """One job: a network, a chip, and what to do with them."""
 
     model: str  # an ONNX file, or zoo:NAME
-    hardware: Hardware
-    scheme: Scheme = "lbdf"
-    traffic: TrafficName = "tiled"
-    epilogue: bool = True
+    hardware: Hardware  # the chip
+    scheme: Scheme = "lbdf"  # how groups may run; auto: whichever mode moves the fewest bytes
+    traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
+    epilogue: bool = True  # whether elementwise operators may always join their producer
     band_rows: Annotated[int | Literal["max"], BeforeValidator(_rows_or_max)] = 1  # made at a time by groups in mode lbdf, as many of them as fit
-    rules: Rules = "default"
-    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    search: SearchConfig = field(default_factory=SearchConfig)
+    rules: Rules = "default"  # of rewriting before the search
+    input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open
+    search: SearchConfig = field(default_factory=SearchConfig)  # how to search
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
 
     def __post_init__(self) -> None:

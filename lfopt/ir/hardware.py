@@ -82,10 +82,10 @@ class Hardware:
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
     queue_depth: int = 8  # commands of a queue (loads, stores, computations) that wait or run, before the program waits
     dispatch_cycles: int = 4  # between two commands of the program
-    clock_hz: int = 1_000_000_000
+    clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time
-    energy: Energy = field(default_factory=Energy)
-    name: str = "unnamed"
+    energy: Energy = field(default_factory=Energy)  # pJ of single events
+    name: str = "unnamed"  # of the chip, in reports
 
     def __post_init__(self) -> None:
         for entry in fields(self):

@@ -51,11 +51,11 @@ class PlannedGroup:
 
     id: int  # position in the executable order
     nodes: tuple[str, ...]  # operator names in topological order
-    mode: Mode
+    mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
     buffer_bytes: int  # on chip
-    dram: DramBytes
+    dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
@@ -78,9 +78,9 @@ class DramTensor:
     """Where a map or constant lies in DRAM. Rows are stored one after the other; within a row, the other axes in order."""
 
     name: str  # of parameters: see `parameters_of`
-    role: Literal["input", "output", "map", "weight", "parameter"]
+    role: Literal["input", "output", "map", "weight", "parameter"]  # map: between groups; parameter: factors, tables
     address: int  # bytes from the start of the plan's memory
-    rows: int
+    rows: int  # 1 for constants; all images of a batch lie inside a row
     row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`
 
 
@@ -96,7 +96,7 @@ class ModelReference:
     A plan that is in memory alone refers to a model by name; once both are written, by the content of the file too.
     """
 
-    name: str
+    name: str  # of the network
     sha256: str  # of the file beside the plan, in hexadecimal; "" where neither is written: see `written`
     onnx: str  # that file's name, or what it will be
 
@@ -118,24 +118,24 @@ class ModelReference:
 class Totals:
     """Bytes of the whole plan beside its baselines. `excluded_bytes` (traffic paper) are in none of the others."""
 
-    dram_bytes: int
+    dram_bytes: int  # of the groups together
     layer_by_layer_bytes: int  # every operator alone, every tensor once
     epilogue_fused_bytes: int  # today's compilers: elementwise operators join their producer; every tensor once
     compulsory_bytes: int  # weights, parameters, graph inputs and graph outputs once
     lower_bound_bytes: int  # proven: no scheme of this space moves less
     gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
-    proof: Proof
-    excluded_bytes: int = 0
+    proof: Proof  # optimal: dram_bytes is the bound; bound: it may be above; none: nothing is proven
+    excluded_bytes: int = 0  # of groups in mode excluded
 
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
     """How the plan was found."""
 
-    method: str
-    seed: int | None
-    evaluations: int
-    seconds: float
+    method: str  # see search.method of a configuration
+    seed: int | None  # None: the method draws no numbers
+    evaluations: int  # plans, or groups of the exact search, that were priced
+    seconds: float  # of the search alone
     front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, buffer bytes) of plans that no other plan found beats in both, if the search keeps them
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
 
@@ -144,15 +144,15 @@ class SearchRecord:
 class Plan:
     """Which operators run together, in which mode, and what that moves."""
 
-    model: ModelReference
-    hardware: Hardware
-    scheme: Scheme
-    traffic: TrafficName
-    epilogue: bool
+    model: ModelReference  # the network
+    hardware: Hardware  # the chip
+    scheme: Scheme  # the modes that groups may run in
+    traffic: TrafficName  # how operators that do not fit the buffer are counted
+    epilogue: bool  # whether elementwise operators may always join their producer
     memory: tuple[DramTensor, ...]  # the DRAM map
-    groups: tuple[PlannedGroup, ...]
-    totals: Totals
-    search: SearchRecord
+    groups: tuple[PlannedGroup, ...]  # in an executable order
+    totals: Totals  # beside baselines and bound
+    search: SearchRecord  # how the plan was found
 
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")

@@ -29,10 +29,10 @@ class Place:
     """Space in the buffer, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows, or of weight blocks."""
 
     name: str  # the map, or what the place is for; unique in its group
-    purpose: Purpose
+    purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
     address: int  # bytes from the start of the buffer
-    slots: int
-    slot_bytes: int
+    slots: int  # equal parts
+    slot_bytes: int  # of each
 
     @property
     def bytes(self) -> int:
@@ -52,7 +52,7 @@ class Transfer:
     store: bool  # False: from DRAM to the buffer
     tensor: str  # a map, a view of one, or a constant, as DRAM holds it; of kind parameter: the operator that needs them
     box: Box  # in the tensor's own axes; of parameters: bytes
-    kind: ByteClass
+    kind: ByteClass  # how its bytes are counted
     rows: int  # pieces in DRAM
     row_bytes: int  # that each piece moves, padding of rows in DRAM included
     place: int  # index into the group's places; -1: the store for parameters, beside the buffer
@@ -81,7 +81,7 @@ class Transfer:
 class Compute:
     """One operator on one box of each of its results. Where it reads its operands from follows from what is on chip."""
 
-    operator: str
+    operator: str  # by name
     boxes: tuple[Box, ...]  # per result
     places: tuple[int, ...]  # per result: index into the group's places; -1 for a result that takes no space here
     inputs: Span | None = None  # of the axis that is folded: input channels of a contraction, rows of a reduction; None: all of it
@@ -110,8 +110,8 @@ class Compute:
 class Loop:
     """Steps that run several times, moving on with every turn."""
 
-    count: int
-    body: tuple[Node, ...]
+    count: int  # turns
+    body: tuple[Node, ...]  # of the first turn
 
 
 Step = Transfer | Compute

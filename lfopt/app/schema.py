@@ -1,0 +1,220 @@
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, derived from the types that they are validated with.
+
+Fields are described by the comments beside them in the source. What a schema cannot say (sums that must agree,
+places that must not overlap) is left to `lfopt check`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any, Literal, get_args, get_type_hints
+
+from pydantic import TypeAdapter
+
+from lfopt.app.config import Config, SearchConfig
+from lfopt.ir import (
+    SCHEMA,
+    Compute,
+    DramBytes,
+    DramTensor,
+    Energy,
+    Hardware,
+    Loop,
+    ModelReference,
+    Place,
+    Plan,
+    PlannedGroup,
+    SearchRecord,
+    Totals,
+    Transfer,
+)
+from lfopt.ir.hardware import LEAST_0, MAX_PJ
+from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
+from lfopt.ir.names import PLAIN
+
+Document = Literal["plan", "hardware", "config"]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SIZE = r"^(unlimited|[0-9]{1,20}(\.[0-9]{1,20})?\s*([bB]|[kKmMgG]([iI][bB])?)?)$"  # see lfopt.app.sizes.parse_size
+LARGEST = 1 << 40  # of the whole numbers of a hardware description
+IN_JSON = {"None": "null", "True": "true", "False": "false"}
+TITLES: dict[Document, str] = {"plan": "plan.json", "hardware": "Hardware description", "config": "Configuration of lfopt search"}
+TYPES: dict[Document, type] = {"plan": Plan, "hardware": Hardware, "config": Config}
+KINDS = (
+    *(Plan, ModelReference, DramTensor, PlannedGroup, DramBytes, Place, Totals, SearchRecord, Hardware, Energy),
+    *(Config, SearchConfig, Transfer, Compute, Loop),
+)
+_OF_KIND = {kind.__name__: kind for kind in KINDS}
+Schema = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FieldText:
+    """A field of a file as documentation names it."""
+
+    name: str
+    type: str
+    default: str  # as YAML writes it; empty where a value is required
+    text: str  # the comment beside the field
+
+
+def schema(document: Document) -> Schema:
+    """The JSON Schema of plan.json, of a hardware description or of a configuration."""
+    found = TypeAdapter(TYPES[document]).json_schema()
+    definitions: dict[str, Schema] = found.pop("$defs", {})
+    definitions[TYPES[document].__name__] = found
+    for name, definition in definitions.items():
+        if name in _OF_KIND:
+            _describe(definition, _OF_KIND[name])
+    _bounded(definitions["Hardware"], definitions["Energy"])
+    if document == "plan":
+        _as_written(found, definitions["PlannedGroup"])
+    else:
+        for definition in definitions.values():
+            _with_sizes(definition)
+    if document == "config":
+        beside = {"type": "string", "description": "a file that holds the description, relative to the folder of the configuration"}
+        found["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
+    del definitions[TYPES[document].__name__]
+    reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
+    head = {"$schema": DIALECT, "title": TITLES[document]}
+    return head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": reached} if reached else {})
+
+
+def described(kind: type) -> Iterator[FieldText]:
+    """Name, type, default and description of every field of a dataclass, in order."""
+    comments, types = _comments(kind), _annotations(kind)
+    for entry in fields(kind):
+        if entry.default is not MISSING:
+            default = _yaml(entry.default)
+        else:
+            default = "" if entry.default_factory is MISSING else "see below" if is_dataclass(entry.default_factory) else "none given"
+        yield FieldText(entry.name, types[entry.name], default, comments.get(entry.name, ""))
+
+
+def _yaml(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return IN_JSON[str(value)]
+    if value == () or value == "":
+        return "empty"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _describe(definition: Schema, kind: type) -> None:
+    """Descriptions of an object and its fields; no other fields are accepted."""
+    definition["additionalProperties"] = False
+    if text := inspect.getdoc(kind):
+        definition["description"] = " ".join(text.split("\n\n")[0].split())
+    for name, comment in _comments(kind).items():
+        if comment and name in definition["properties"]:
+            definition["properties"][name]["description"] = comment
+    for entry in definition["properties"].values():
+        entry.pop("title", None)
+    definition.pop("title", None)
+
+
+def _as_written(plan: Schema, group: Schema) -> None:
+    """What differs between the type of a plan and its file: the name of the schema, and steps that are lines of text."""
+    named = {"schema": {"const": SCHEMA, "description": "the schema of this file, and its version"}}
+    plan["properties"] = named | plan["properties"]
+    plan["required"] = ["schema", *plan["required"]]
+    lines = "|".join(_portable(pattern.pattern) for pattern in (TRANSFER, COMPUTE, LOOP))
+    group["properties"]["steps"] = {
+        "type": "array",
+        "items": {"type": "string", "pattern": rf"^\s*({lines}|\}})\s*$"},
+        "description": group["properties"]["steps"]["description"],
+    }
+    group["properties"]["nodes"]["items"]["pattern"] = f"^{PLAIN.pattern}$"
+
+
+def _portable(pattern: str) -> str:
+    """A pattern as ECMA-262 has it: its groups have no names."""
+    return re.sub(r"\?P<\w+>", "", pattern)
+
+
+def _bounded(hardware: Schema, energy: Schema) -> None:
+    """The ranges of numbers, which the types check themselves."""
+    for name, entry in hardware["properties"].items():
+        for option in (entry, *entry.get("anyOf", ())):
+            if option.get("type") == "integer":
+                option |= {"minimum": int(name not in LEAST_0), "maximum": LARGEST}
+    for entry in energy["properties"].values():
+        for option in (entry, *entry.get("anyOf", ())):
+            if option.get("type") == "number":
+                option |= {"minimum": 0, "maximum": MAX_PJ}
+
+
+def _with_sizes(definition: Schema) -> None:
+    """Fields that count bytes are read from text such as 256KiB, too."""
+    size = {"type": "string", "pattern": SIZE, "description": "a size such as 262144, 256KiB or 4MiB, or unlimited"}
+    for name, entry in definition.get("properties", {}).items():
+        if not name.endswith("_bytes"):
+            continue
+        if "anyOf" in entry:
+            entry["anyOf"].append(size)
+        else:
+            number = {key: entry.pop(key) for key in ("type", "minimum", "maximum") if key in entry}
+            entry["anyOf"] = [number, size]
+
+
+def _reached(part: object, definitions: dict[str, Schema]) -> set[str]:
+    """Definitions that a schema refers to, directly or through others."""
+    found: set[str] = set()
+    open_parts = [part]
+    while open_parts:
+        part = open_parts.pop()
+        if isinstance(part, dict):
+            name = str(part.get("$ref", "")).rpartition("/")[2]
+            if name and name not in found:
+                found.add(name)
+                open_parts.append(definitions[name])
+            open_parts += part.values()
+        elif isinstance(part, list):
+            open_parts += part
+    return found
+
+
+@functools.cache
+def _declarations(kind: type) -> tuple[tuple[ast.AnnAssign, ...], tuple[str, ...]]:
+    """The fields of a dataclass as its source declares them, and the lines of that source."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    (declared,) = ast.parse(source).body
+    assert isinstance(declared, ast.ClassDef)
+    return tuple(node for node in declared.body if isinstance(node, ast.AnnAssign)), tuple(source.splitlines())
+
+
+def _comments(kind: type) -> dict[str, str]:
+    """The comment behind each field of a dataclass."""
+    declared, lines = _declarations(kind)
+    found: dict[str, str] = {}
+    for node in declared:
+        rest = lines[(node.end_lineno or 0) - 1].encode()[node.end_col_offset or 0 :].decode()
+        comment = rest.strip().removeprefix("#").strip()
+        found[ast.unparse(node.target)] = re.sub(r"\b(None|True|False)\b", lambda word: IN_JSON[word[0]], comment)
+    return found
+
+
+def _annotations(kind: type) -> dict[str, str]:
+    """The type of each field in words of JSON."""
+    declared, _ = _declarations(kind)
+    hints = get_type_hints(kind)
+    return {(name := ast.unparse(node.target)): _in_words(hints[name], ast.unparse(node.annotation)) for node in declared}
+
+
+def _in_words(hint: Any, text: str) -> str:
+    plain = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    if hint in plain:
+        return plain[hint]
+    if isinstance(hint, type) and is_dataclass(hint):
+        return "object"
+    options = get_args(hint)
+    if options and all(isinstance(option, str) for option in options):
+        return ", ".join(options)
+    if type(None) in options:
+        return f"{plain.get(options[0], text)} or null"
+    return {"dict": "mapping", "tuple": "list"}.get(text.partition("[")[0], plain.get(options[0], text) if options else text)

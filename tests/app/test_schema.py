@@ -1,0 +1,137 @@
+"""`lfopt schema`: what lfopt writes is valid by its schemas, and what a schema refuses, lfopt refuses to read."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from lfopt.app.config import load_config, load_hardware, validate
+from lfopt.app.files import read_plan
+from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.plans import write_result
+from lfopt.app.schema import KINDS, TYPES, described, schema
+from lfopt.ir import Hardware, InvalidConfig, LfoptError, Scheme
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from search.problem import Problem
+from tests.plan_fuzz import mutated
+from tests.strategies import random_graph
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+PLANS: tuple[tuple[str, int, Scheme, Traffic], ...] = (  # network, KiB, scheme, traffic
+    ("mobilenet_v2", 128, "lbdf", Traffic.TILED),
+    ("mobilenet_v3_small", 64, "auto", Traffic.TILED),
+    ("squeezenet1_1", 64, "brr", Traffic.TILED),
+    ("resnet18", 256, "resident", Traffic.ONCE),
+    ("vgg16", 128, "lbdf", Traffic.PAPER),
+)
+
+
+def valid(document: str, data: Any) -> str:
+    """What the first fault is by the schema; nothing where there is none."""
+    jsonschema = pytest.importorskip("jsonschema")
+    fault = jsonschema.exceptions.best_match(checker(document, jsonschema).iter_errors(data))
+    return "" if fault is None else f"{fault.json_path}: {fault.message[:200]}"
+
+
+def checker(document: str, jsonschema: Any, made: dict[str, Any] = {}) -> Any:  # noqa: B006
+    """Made once for each kind of file."""
+    if document not in made:
+        found = schema(document)  # type: ignore[arg-type]
+        jsonschema.Draft202012Validator.check_schema(found)
+        made[document] = jsonschema.Draft202012Validator(found)
+    return made[document]
+
+
+def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traffic) -> dict[str, Any]:
+    """plan.json of a network of the zoo."""
+    graph = load_network(f"zoo:{network}", {}, "default", weights=False)
+    return planned(folder, GroupCosts(Dataflow.of(graph), Hardware(kib * 1024), traffic, scheme=scheme))
+
+
+def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
+    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    write_result(costs.dataflow.graph, costs, found, found.lower_bound_bytes, folder)
+    return json.loads((folder / "plan.json").read_text())
+
+
+@pytest.mark.parametrize(("network", "kib", "scheme", "traffic"), PLANS)
+def test_plans_of_the_zoo_are_valid(tmp_path: Path, network: str, kib: int, scheme: Scheme, traffic: Traffic) -> None:
+    assert not valid("plan", written(tmp_path, network, kib, scheme, traffic))
+
+
+def test_a_plan_that_is_read_is_valid(tmp_path: Path) -> None:
+    """A plan that was changed at random: where the schema refuses it, so does lfopt."""
+    refused = 0
+    for seed in range(4):
+        rng = np.random.default_rng((3, seed))
+        flow = Dataflow.of(random_graph(rng, 8))
+        size = 4 * sum(tensor.elements for tensor in flow.graph.tensors.values())
+        scheme: Scheme = ("lbdf", "brr", "resident", "auto")[seed]
+        document = planned(tmp_path / str(seed), GroupCosts(flow, Hardware(64 + int(0.2 * size), element_bytes=4), scheme=scheme))
+        assert not valid("plan", document)
+        for _ in range(50):
+            what, changed = mutated(document, rng)
+            if fault := valid("plan", changed):
+                refused += 1
+                (tmp_path / "plan.json").write_text(json.dumps(changed))
+                with pytest.raises(LfoptError):
+                    raise AssertionError(f"{what}: {fault}: {read_plan(tmp_path).model}")
+    assert refused > 10
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
+def test_installed_configurations_are_valid(path: Path) -> None:
+    kind = "hardware" if path.parent.name == "hardware" else "config"
+    (load_hardware if kind == "hardware" else load_config)(path)
+    assert not valid(kind, yaml.safe_load(path.read_text()))
+
+
+HARDWARE = (
+    {"buffer_bytes": 1024, "element_bytes": 0},
+    {"buffer_bytes": "64 KB"},
+    {"buffer_bytes": 1024, "start_cycles": -1},
+    {"buffer_bytes": 1024, "overlap": 1},
+    {"buffer_bytes": 1024, "energy": {"mac_pj": -1}},
+    {"buffer_bytes": 1024, "colour": "red"},
+    {"element_bytes": 2},
+)
+
+
+@pytest.mark.parametrize("data", HARDWARE, ids=str)
+def test_a_hardware_description_that_lfopt_refuses_is_not_valid(data: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig):
+        validate(Hardware, data, "here")
+    assert valid("hardware", data)
+
+
+def test_every_line_of_a_plan_is_one_of_the_schema(tmp_path: Path) -> None:
+    document = written(tmp_path, *PLANS[1])
+    line = re.compile(schema("plan")["$defs"]["PlannedGroup"]["properties"]["steps"]["items"]["pattern"])
+    lines = [line for group in document["groups"] for line in group["steps"]]
+    assert len(lines) > 100
+    assert [text for text in lines if not line.search(text)] == []
+    assert [text for text in lines if line.search(text + " more")] == []
+
+
+@pytest.mark.parametrize("document", TYPES)
+def test_the_command_prints_a_schema_of_every_field(here: Any, document: str) -> None:
+    printed = json.loads(here("schema", document).stdout)
+    assert printed["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    objects = {TYPES[document].__name__: printed} | printed["$defs"]
+    for kind in KINDS:
+        if kind.__name__ in objects:
+            missing = {field.name for field in described(kind)} ^ {*objects[kind.__name__]["properties"]} - {"schema"}
+            assert not missing
+            assert objects[kind.__name__]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_fields_that_people_write_or_read_are_described(kind: type) -> None:
+    assert [field.name for field in described(kind) if not field.text] == []
