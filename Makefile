@@ -48,31 +48,31 @@ format: $(VENV)/.dev  ## Format the code
 	$(BIN)/ruff check --fix .
 
 bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every network
-	$(BIN)/python benchmarks/bench_search.py
+	$(BIN)/python benchmarks/bench_search.py --results docs/results
 
 bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, with the distance to the optimum; --full: its budgets
-	$(BIN)/python benchmarks/bench_paper.py
+	$(BIN)/python benchmarks/bench_paper.py --results docs/results
 
 bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
-	$(BIN)/python benchmarks/bench_rectify.py
+	$(BIN)/python benchmarks/bench_rectify.py --results docs/results
 
 bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and planner; what screening brings to a search
-	$(BIN)/python benchmarks/bench_validity.py
+	$(BIN)/python benchmarks/bench_validity.py --results docs/results
 
 bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime (OpenVINO, TVM), and with less fusion
-	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2
+	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
 
 bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
-	$(BIN)/python benchmarks/bench_cpu_memory.py
+	$(BIN)/python benchmarks/bench_cpu_memory.py --results docs/results
 
 bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic that plans predict; needs valgrind
-	$(BIN)/python benchmarks/bench_traffic.py
+	$(BIN)/python benchmarks/bench_traffic.py --results docs/results
 
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
-	$(BIN)/python benchmarks/bench_rtl.py
+	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
 
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
-	$(BIN)/python benchmarks/bench_fusion.py
+	$(BIN)/python benchmarks/bench_fusion.py --results docs/results
 
 rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues, by bounded model checking
 	$(INSTALL) --editable '.[formal]'
@@ -80,10 +80,10 @@ rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues,
 
 rtl-area: $(VENV)/.dev  ## Cells of the accelerator's modules by Yosys, and bytes of its memories
 	$(INSTALL) --editable '.[area]'
-	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py
+	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py --results docs/results
 
 rtl-coverage: $(VENV)/.dev  ## Lines of the SystemVerilog that tests and random plans reach
-	PYTHONPATH=. $(BIN)/python benchmarks/rtl_coverage.py
+	PYTHONPATH=. $(BIN)/python benchmarks/rtl_coverage.py --results docs/results
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -40,7 +40,6 @@ from benchmarks.cpu import (
     Run,
     add_options,
     compiled,
-    console,
     family,
     feeds,
     geometric_mean,
@@ -51,6 +50,7 @@ from benchmarks.cpu import (
     say,
     timed,
 )
+from benchmarks.results import Sheet
 from lfopt.app.sizes import size_option
 from lfopt.ir import Graph, LfoptError
 
@@ -69,6 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     wanted = ["exact", *(name for name in (*PLANS, *PEERS) if name in {*options.engines, "onnxruntime"} and name != "exact")]
     rows: list[Row] = []
+    sheet = Sheet("cpu", options.results)
     for graph in graphs(options):
         try:
             rows += _network(graph, wanted, options.threads, options.runs, size_option(options.buffer, "--buffer"))
@@ -76,10 +77,12 @@ def main() -> None:
             say(f"{graph.name}: skipped: {error}")
     for threads in options.threads:
         if members := [row for row in rows if row["threads"] == threads]:
-            console().print(_table(members, threads))
+            sheet.show(_table(members, threads))
+    peers = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tvm": "apache-tvm"}
+    versions = {name: version(peers[name]) for name in wanted if name in PEERS and peer(name)}
+    sheet.keep(", ".join(f"{PEERS[name]} {number}" for name, number in versions.items()))
+    sheet.write()
     if options.json:
-        peers = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tvm": "apache-tvm"}
-        versions = {name: version(peers[name]) for name in wanted if name in PEERS and peer(name)}
         options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 

@@ -28,7 +28,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu import add_options, compiled, console, feeds, geometric_mean, graphs, planned, say
+from benchmarks.cpu import add_options, compiled, feeds, geometric_mean, graphs, planned, say
+from benchmarks.results import Sheet
 from lfopt.app.sizes import size_option
 from lfopt.ir import Graph, LfoptError
 
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of either (default %(default)s)")
     parser.add_argument("--runs", type=int, default=10, help="of each process (default %(default)s)")
     options = parser.parse_args()
+    sheet = Sheet("memory", options.results)
     imports = {"ours": _python(OURS), "onnxruntime": _python(ONNXRUNTIME)}
     rows: list[Row] = []
     for graph in graphs(options):
@@ -83,9 +85,9 @@ def main() -> None:
             rows.append(_network(graph, options.threads, options.runs, size_option(options.buffer, "--buffer")))
         except LfoptError as error:
             say(f"{graph.name}: skipped: {error}")
-    screen = console()
-    screen.print(_table(rows, options.threads))
-    screen.print(f"imports alone: ours {imports['ours'] / MB:.1f} MB, numpy and onnxruntime {imports['onnxruntime'] / MB:.1f} MB")
+    sheet.show(_table(rows, options.threads))
+    sheet.show(f"imports alone: ours {imports['ours'] / MB:.1f} MB, numpy and onnxruntime {imports['onnxruntime'] / MB:.1f} MB")
+    sheet.write()
     if options.json:
         options.json.write_text(json.dumps({"threads": options.threads, "imports": imports, "rows": rows}, indent=1) + "\n")
 

@@ -31,12 +31,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.cpu import compiled, feeds, geometric_mean, ours, peer, planned, say, timed
+from benchmarks.results import Sheet, add_option
 from lfopt import zoo
 from lfopt.app.sizes import size_option
 from lfopt.frontend import from_model, load
@@ -104,9 +104,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=11, help="of the C of each plan; 0: no second table (default %(default)s)")
     parser.add_argument("--buffer", default="1MiB", help="of the second table (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_option(parser)
     options = parser.parse_args()
     rows: list[Row] = []
     times: dict[str, Times] = {}
+    sheet = Sheet("fusion", options.results, width=150)
     for name, file in sources(options.networks, options.models):
         try:
             model = zoo.build(name) if file is None else None
@@ -119,9 +121,10 @@ def main() -> None:
             say(f"{name}: skipped: {error}")
             continue
         say(f"{name}: done")
-    Console(width=150).print(table(rows))
+    sheet.show(table(rows))
     if times:
-        Console(width=150).print(latency_table(times))
+        sheet.show(latency_table(times))
+    sheet.write()
     if options.json:
         found = {"groups": [asdict(row) for row in rows], "latency": times}
         options.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

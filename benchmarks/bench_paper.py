@@ -27,11 +27,11 @@ from statistics import fmean, median
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.results import Sheet, add_option
 from explainers.controls import by_need
 from explainers.split import Explain
 from lfopt import zoo
@@ -169,6 +169,7 @@ def main() -> None:
     parser.add_argument("--screen", action="store_true", help="let the predictor say which groups are worth checking")
     parser.add_argument("--jobs", type=int, default=1, help="networks at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
+    add_option(parser)
     options = parser.parse_args()
     settings = Settings(
         tuple(options.guidance or [name for name in GUIDANCE if options.full or name != "gnne"]),
@@ -184,21 +185,22 @@ def main() -> None:
         and options.scheme in (None, case.scheme)
         and (options.networks is None or case.zoo in options.networks)
     ]
-    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
+    sheet = Sheet("paper", options.results)
     start = time.perf_counter()
     runs: list[Run] = []
     for case, found in zip(cases, _all(cases, settings, options.jobs), strict=True):
         runs += found
-        console.print(_table(case, found, settings))
+        sheet.show(_table(case, found, settings))
         if options.json:
             options.json.write_text(json.dumps(runs, indent=1) + "\n")
     if "V" in options.tables and any("V" in run["tables"] for run in runs):
-        console.print(_rectified([run for run in runs if "V" in run["tables"]]))
-    console.print(
+        sheet.show(_rectified([run for run in runs if "V" in run["tables"]]))
+    sheet.show(
         "gap: to the proven optimum. at N: gap after N plans. to 1%: plans until within 1 % of it (median), and in how many runs. KB: the largest "
         "group. Guidance random and analytic are not in the paper."
     )
-    console.print(f"{time.perf_counter() - start:.0f} s")
+    sheet.show(f"{time.perf_counter() - start:.0f} s")
+    sheet.write()
 
 
 def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[Run]]:

@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 import numpy as np
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.results import Sheet, add_option
 from explainers.controls import brute
 from explainers.split import LINKS, Explain, Splitter, without
 from lfopt import zoo
@@ -76,21 +76,22 @@ def main() -> None:
     parser.add_argument("--links", type=int, nargs="+", default=[1, LINKS], help="links of an explanation that are tried (default %(default)s)")
     parser.add_argument("--explainers", nargs="+", choices=EXPLAINERS, default=list(EXPLAINERS), help="default: all that are there")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_option(parser)
     options = parser.parse_args()
-    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
+    sheet = Sheet("rectify", options.results)
     flow = Dataflow.of(simplify(from_model(zoo.build(options.network, weights=False))))
     rows: list[dict[str, object]] = []
     for kib in options.kib:
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
         unfit = sum(1 << i for i in range(len(flow)) if costs.groups.line_need(1 << i) >= kib * 1024)
-        console.print(f"{options.network}, LBDF, {kib} KiB: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
+        sheet.show(f"{options.network}, LBDF, {kib} KiB: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
         groups = {(name, seed): collect(costs, unfit, name, seed, options.groups) for name in SEARCHES for seed in range(options.seeds)}
         best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
         table = _table(f"{options.network}, {kib} KiB: up to {options.groups} groups of each search, {options.seeds} seeds")
         for search in SEARCHES:
             for links in options.links:
                 for name in options.explainers:
-                    with console.status(f"{search}, {name}, {links} links"):
+                    with sheet.console.status(f"{search}, {name}, {links} links"):
                         found = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
                     if found and not (name == "every link" and links != options.links[-1]):
                         rows += [
@@ -99,7 +100,8 @@ def main() -> None:
                         ]
                         table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(found), _paper(search, name, links))
             table.add_section()
-        console.print(table)
+        sheet.show(table)
+    sheet.write()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 

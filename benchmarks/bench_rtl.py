@@ -6,13 +6,19 @@ with the reference bit by bit, and counted bytes with planned ones: a run that d
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.results import Sheet, add_option
 from codegen.accel import encode
 from lfopt.app import screen
 from lfopt.app.commands.quantize import quantize
@@ -30,15 +36,24 @@ from search.problem import Problem, Result
 from simulator.simulate import simulate
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "resnet18", "efficientnet_b0", "efficientnet_b3")
+HEADS = {  # columns, and how wide they are on the screen
+    "network": 16, "plan": 15, "DRAM bytes": 12, "instructions": 12, "cycles": 12, "predicted": 10, "of peak": 8, "s": 6, "Vela": 12,
+}  # fmt: skip
 VELA_BYTES = {"mobilenet_v2": 9_111_120, "resnet18": 41_838_992}
 
 
 def main() -> None:
-    names = sys.argv[1:] or NETWORKS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", help=f"of the zoo (default: {', '.join(NETWORKS)})")
+    add_option(parser)
+    options = parser.parse_args()
+    sheet, table = Sheet("rtl", options.results), Table(box=box.SIMPLE_HEAD)
     screen.out.quiet = screen.err.quiet = True  # what quantize says
     hardware = load_hardware(Path(__file__).resolve().parents[1] / "configs" / "hardware" / "accelerator_256k.yaml")
-    print(f"{'network':16} {'plan':15} {'DRAM bytes':>12} {'instructions':>12} {'cycles':>12} {'predicted':>10} {'of peak':>8} {'s':>6} {'Vela':>12}")
-    for name in names:
+    for head in HEADS:
+        table.add_column(head, justify="left" if head in ("network", "plan") else "right")
+    print(_line(list(HEADS)))
+    for name in options.networks or NETWORKS:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{name}.onnx"
             quantize(f"zoo:{name}", out_file=path, samples=2)
@@ -46,7 +61,16 @@ def main() -> None:
             for scheme in ("auto", "lbdf", "layer by layer"):
                 costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf" if scheme == "lbdf" else "auto")
                 found = _alone(costs) if scheme == "layer by layer" else solve(Problem.of(costs), time_limit=60)
-                _report(name, scheme, make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
+                cells = _measured(name, scheme, make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
+                print(_line(cells), flush=True)
+                table.add_row(*cells)
+    sheet.keep(table)
+    sheet.write()
+
+
+def _line(cells: list[str]) -> str:
+    """A row of the screen's table: the first two columns to the left, figures to the right."""
+    return " ".join(f"{cell:{'<' if k < 2 else '>'}{width}}" for k, (cell, width) in enumerate(zip(cells, HEADS.values(), strict=True)))
 
 
 def _alone(costs: GroupCosts) -> Result:
@@ -54,7 +78,7 @@ def _alone(costs: GroupCosts) -> Result:
     return Result(tuple(1 << i for i in range(len(costs.dataflow))), 0, 0, "none", "layer by layer", None, 0, 0.0)
 
 
-def _report(name: str, scheme: str, plan: Plan, graph: Graph) -> None:
+def _measured(name: str, scheme: str, plan: Plan, graph: Graph) -> list[str]:
     stream = encode(plan, graph)
     rng = np.random.default_rng(0)
     inputs = {stored.name: rng.integers(-128, 128, stored.shape).astype(stored.dtype) for stored in stream.inputs}
@@ -70,7 +94,7 @@ def _report(name: str, scheme: str, plan: Plan, graph: Graph) -> None:
     peak = (predicted.macs - predicted.recomputed_macs) / cycles / (plan.hardware.mac_rows * plan.hardware.mac_columns)
     vela = f"{VELA_BYTES[name]:,}" if name in VELA_BYTES and scheme == "auto" else ""
     instructions, error = done.counters[Counter.READ_INSTRUCTION], predicted.cycles.total / cycles - 1
-    print(f"{name:16} {scheme:15} {moved.total:12,} {instructions:12,} {cycles:12,} {error:+10.1%} {peak:8.1%} {seconds:6.1f} {vela:>12}", flush=True)
+    return [name, scheme, f"{moved.total:,}", f"{instructions:,}", f"{cycles:,}", f"{error:+.1%}", f"{peak:.1%}", f"{seconds:.1f}", vela]
 
 
 if __name__ == "__main__":

@@ -8,11 +8,17 @@ A group's cycles on the RTL are those of a run of that group alone: groups of a 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.results import Sheet, add_option
 from codegen.accel import encode
 from lfopt.app.streams import accelerator, run
 from lfopt.app.verify import load_planned
@@ -27,7 +33,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plans", nargs="+", type=Path)
     parser.add_argument("--groups", action="store_true", help="run every group by itself too")
+    add_option(parser)
     asked = parser.parse_args()
+    sheet, table = Sheet("rtl-cycles", asked.results), Table(box=box.SIMPLE_HEAD)
+    for head in ("plan or group", "RTL cycles", "predicted", "error", "array", "compute-bound groups"):
+        table.add_column(head, justify="left" if head.startswith("plan") else "right")
     print(f"{'':34} {'RTL cycles':>12} {'predicted':>12} {'error':>8} {'array':>7} {'compute-bound groups':>21}")
     for path in asked.plans:
         plan, graph = load_planned(path)
@@ -35,16 +45,20 @@ def main() -> None:
         lanes = plan.hardware.mac_rows * plan.hardware.mac_columns
         bound = [group for group in report.groups if group.cycles.compute > group.cycles.dma]
         share = sum(group.macs for group in bound) / max(lanes * sum(group.cycles.total for group in bound), 1)
-        line(path.parent.name, measured(plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
+        line(table, path.parent.name, measured(plan, graph), report.cycles.total, report.macs / lanes, f"{100 * share:14.1f} % pred.")
         if asked.groups:
             for group, found in zip(plan.groups, report.groups, strict=True):
                 alone = measured(*only(plan, graph, group))
-                line(f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, found.cycles.total, found.macs / lanes)
+                line(table, f"  {group.id} {group.mode} {group.nodes[0][:24]}", alone, found.cycles.total, found.macs / lanes)
+    sheet.keep(table)
+    sheet.write()
 
 
-def line(name: str, cycles: int, predicted: int, ideal: float, remark: str = "") -> None:
-    """One row of the table; `ideal`: cycles of the array if nothing held it up."""
-    print(f"{name:34.34} {cycles:12,} {predicted:12,} {100 * (predicted / cycles - 1):+7.2f}% {100 * ideal / cycles:6.1f}% {remark}", flush=True)
+def line(table: Table, name: str, cycles: int, predicted: int, ideal: float, remark: str = "") -> None:
+    """One row; `ideal`: cycles of the array if nothing held it up."""
+    cells = (f"{cycles:,}", f"{predicted:,}", f"{100 * (predicted / cycles - 1):+.2f}%", f"{100 * ideal / cycles:.1f}%")
+    table.add_row(name, *cells, remark.strip())
+    print(f"{name:34.34} {cells[0]:>12} {cells[1]:>12} {cells[2]:>8} {cells[3]:>7} {remark}", flush=True)
 
 
 def only(plan: Plan, graph: Graph, group: PlannedGroup) -> tuple[Plan, Graph]:

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.results import Sheet, add_option
 from lfopt import zoo
 from lfopt.frontend import from_model, load
 from lfopt.ir import Hardware
@@ -51,9 +51,10 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=10.0, help="seconds for each exact search; 0: none (default %(default)s)")
     parser.add_argument("--models", type=Path, help="folder of ONNX files to run the exact search on, in place of the zoo's networks")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_option(parser)
     parser.add_argument("--check", action="store_true", help=f"fail below {COLD:,} plans a second cold or {WARM:,} warm")
     options = parser.parse_args()
-
+    sheet = Sheet("search", options.results)
     flow = Dataflow.of(from_model(zoo.build("mobilenet_v2", weights=False), name="mobilenet_v2"))
     rows: list[dict[str, str | int | float]] = []
     for name, search in SEARCHES.items():
@@ -73,19 +74,22 @@ def main() -> int:
     for row in rows:
         cold, warm = int(row["cold"]), int(row["warm"])
         table.add_row(str(row["search"]), f"{cold:,}", _verdict(cold, COLD), f"{warm:,}", _verdict(warm, WARM), f"{row['dram_bytes']:,}")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table)
-    proofs = _exact(console, options.limit, options.models) if options.limit else []
+    sheet.show(table)
+    proofs = _exact(sheet, options.limit, options.models) if options.limit else []
+    sheet.write()
     if options.json:
         options.json.write_text(json.dumps({"searches": rows, "exact": proofs}, indent=1) + "\n")
     missed = [row for row in rows if int(row["cold"]) < COLD or int(row["warm"]) < WARM]
     return 1 if options.check and missed else 0
 
 
-def _exact(console: Console, limit: float, folder: Path | None) -> list[dict[str, str | int | float]]:
+def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, str | int | float]]:
     """The exact search on one network after the other, a line each as it ends."""
-    console.print(f"Exact search, traffic tiled, epilogue on, at most {limit:g} s each", justify="center", style="italic")
-    console.print(f"{'network':34}{'operators':>10}{'KiB':>6}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'seconds':>9}", highlight=False)
+    table = Table(title=f"Exact search, traffic tiled, epilogue on, at most {limit:g} s each", title_justify="left")
+    for column in ("network", "operators", "KiB", "DRAM bytes", "gap", "proof", "seconds"):
+        table.add_column(column, justify="left" if column in ("network", "proof") else "right")
+    sheet.console.print(str(table.title), justify="center", style="italic")
+    sheet.console.print(f"{'network':34}{'operators':>10}{'KiB':>6}{'DRAM bytes':>15}{'gap':>9}{'proof':>9}{'seconds':>9}", highlight=False)
     rows: list[dict[str, str | int | float]] = []
     files = {path.stem: path for path in sorted(folder.glob("*.onnx"))} if folder else {}
     for name in files or ZOO:
@@ -96,8 +100,11 @@ def _exact(console: Console, limit: float, folder: Path | None) -> list[dict[str
                 "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": found.dram_bytes,
                 "lower_bound_bytes": found.lower_bound_bytes, "gap": found.gap, "proof": found.proof, "seconds": found.seconds,
             })  # fmt: skip
-            counts = f"{len(flow):>10,}{kib:>6}{found.dram_bytes:>15,}{found.gap:>9.2%}{found.proof:>9}{found.seconds:>9.2f}"
-            console.print(f"{name:34}{counts}", highlight=False)
+            cells = (f"{len(flow):,}", str(kib), f"{found.dram_bytes:,}", f"{found.gap:.2%}", found.proof, f"{found.seconds:.2f}")
+            table.add_row(name, *cells)
+            widths = (10, 6, 15, 9, 9, 9)
+            sheet.console.print(f"{name:34}{''.join(f'{cell:>{width}}' for cell, width in zip(cells, widths, strict=True))}", highlight=False)
+    sheet.keep(table)
     return rows
 
 

@@ -40,7 +40,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu import Code, add_options, compiled, console, graphs, planned, say
+from benchmarks.cpu import Code, add_options, compiled, graphs, planned, say
+from benchmarks.results import Sheet
 from codegen.build import find_compiler
 from lfopt.app.sizes import format_size, size_option
 from lfopt.frontend import from_model
@@ -110,6 +111,7 @@ def main() -> None:
     for times in options.caches:
         if buffer_bytes & (buffer_bytes - 1) or times < 1 or times & (times - 1):
             raise SystemExit(f"--buffer {options.buffer} --caches {times}: accepted: powers of two, which cachegrind simulates")
+    sheet = Sheet("traffic", options.results)
     blocks = () if options.no_blocks else BLOCKS
     rows: list[dict[str, Any]] = []
     for name, graph in chain(((block.name, block.graph()) for block in blocks), ((graph.name, graph) for graph in graphs(options))):
@@ -117,7 +119,8 @@ def main() -> None:
             rows += _rows(name, graph, buffer_bytes, options.caches)
         except LfoptError as error:
             say(f"{name}: skipped: {error}")
-    console().print(_table(rows, buffer_bytes))
+    sheet.show(_table(rows, buffer_bytes))
+    sheet.write()
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -24,11 +24,11 @@ from statistics import fmean
 from typing import Any, get_args
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.results import Sheet, add_option
 from explainers.dataset import LabelScheme, costs_of
 from explainers.graph import Groups
 from explainers.predictor import Predictor
@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_option(parser)
     options = parser.parse_args()
+    sheet = Sheet("validity", options.results)
     verdicts: list[Row] = []
     searches: list[Row] = []
     for name in options.networks:
@@ -71,9 +73,9 @@ def main() -> None:
                 continue
             verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})
             searches += [{"network": name, "scheme": scheme, **row} for row in _searches(flow, scheme, options.budget, options.seeds)]
-    console = Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
-    console.print(_table("groups a second, nothing known before", verdicts))
-    console.print(_table(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
+    sheet.show(_table("groups a second, nothing known before", verdicts))
+    sheet.show(_table(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
+    sheet.write()
     if options.json:
         options.json.write_text(json.dumps({"verdicts": verdicts, "searches": searches}, indent=1) + "\n")
 

@@ -15,8 +15,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
+from benchmarks.results import add_option
 from codegen.build import Built, build, find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
@@ -75,6 +75,7 @@ def add_options(parser: argparse.ArgumentParser, networks: Sequence[str] = NETWO
     parser.add_argument("--shapes", nargs="+", default=[], metavar="INPUT=1,128", help="of inputs of the files, where they are symbolic")
     parser.add_argument("--buffer", default="1MiB", help="that fusion groups may fill (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    add_option(parser)
 
 
 def subjects(options: argparse.Namespace) -> list[Subject]:
@@ -96,11 +97,6 @@ def graphs(options: argparse.Namespace) -> Iterator[Graph]:
 def say(line: str) -> None:
     """One line to stderr: what is skipped, and why."""
     sys.stderr.write(line.replace("\n", " ") + "\n")
-
-
-def console() -> Console:
-    """120 columns, or what the terminal has."""
-    return Console(width=min(Console().width, 120) if sys.stdout.isatty() else 120)
 
 
 def family(graph: Graph) -> str:

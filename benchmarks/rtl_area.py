@@ -18,6 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from rich.table import Table
+
+from benchmarks.results import Sheet, add_option
 from lfopt.isa.systemverilog import generate
 from lfopt.isa.tables import ACCUMULATORS, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, LOOP_WORDS, PAYLOAD_BITS, TABLE_BYTES, TABLES, TRANSFER, WORD_BYTES
 
@@ -41,10 +44,15 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=120, help="seconds for one module")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     parser.add_argument("modules", nargs="*", help="only these")
+    add_option(parser)
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(cells(arguments.one, arguments.lanes, fpga=arguments.fpga)))
         return
+    sheet, table, sizes = Sheet("rtl-area", arguments.results), Table("module"), Table("memory")
+    for head in ("cells", *KINDS, "s"):
+        table.add_column(head, justify="right")
+    sizes.add_column("bytes", justify="right")
     print(f"{'module':<14}{'cells':>8}{'LUT':>8}{'FF':>8}{'DSP/mul':>8}{'RAM':>6}{'s':>6}")
     for module, _ in MODULES:
         if arguments.modules and module not in arguments.modules:
@@ -62,10 +70,15 @@ def main() -> None:
         found = json.loads(done.stdout.strip().splitlines()[-1])
         sums = [sum(number for cell, number in found.items() if re.fullmatch(pattern, cell)) for pattern in KINDS.values()]
         counts = "".join(f"{number:>{width}}" for number, width in zip(sums, (8, 8, 8, 6), strict=True))
+        table.add_row(module, str(sum(found.values())), *map(str, sums), f"{time.monotonic() - start:.0f}")
         print(f"{module:<14}{sum(found.values()):>8}{counts}{time.monotonic() - start:>6.0f}", flush=True)
     print()
     for name, size in memories(arguments.lanes, arguments.buffer_bytes).items():
+        sizes.add_row(name, f"{size:,}")
         print(f"{name:<40}{size:>10} bytes")
+    sheet.keep(table)
+    sheet.keep(sizes)
+    sheet.write()
 
 
 def cells(module: str, lanes: int, *, fpga: bool) -> dict[str, int]:

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from rich import box
+from rich.table import Table
 
+from benchmarks.results import Sheet, add_option
 from codegen.accel import encode
 from codegen.source import Unsupported
 from hw_rtl.build import Model, Parameters, compiled, design
@@ -35,11 +38,14 @@ def main() -> None:
     parser.add_argument("--functional", type=int, default=200, help="random plans whose commands are counted")
     parser.add_argument("--toggle", action="store_true", help="bits that change, too; a larger simulation")
     parser.add_argument("--misses", action="store_true", help="list the lines that nothing reached")
+    add_option(parser)
     arguments = parser.parse_args()
+    sheet = Sheet("rtl-coverage", arguments.results)
     with tempfile.TemporaryDirectory() as folder:
         model = instrumented(Path(folder), toggle=arguments.toggle)
-        report(gathered(model, arguments.plans), misses=arguments.misses)
-    functional(arguments.functional)
+        report(sheet, gathered(model, arguments.plans), misses=arguments.misses)
+    functional(sheet, arguments.functional)
+    sheet.write()
 
 
 def instrumented(folder: Path, *, toggle: bool) -> Model:
@@ -93,7 +99,7 @@ def streams(number: int) -> Iterator[tuple]:
         number -= 1
 
 
-def report(found: Counter[str], *, misses: bool) -> None:
+def report(sheet: Sheet, found: Counter[str], *, misses: bool) -> None:
     """Points reached, per module."""
     points: dict[tuple[str, str], dict[tuple[str, int, str], int]] = defaultdict(lambda: defaultdict(int))
     for key, count in found.items():
@@ -105,11 +111,14 @@ def report(found: Counter[str], *, misses: bool) -> None:
         rows = {module: list(of.values()) for (module, of_kind), of in sorted(points.items()) if of_kind == kind}
         if not rows:
             continue
-        print(f"{kind:<20}{'reached':>9}{'of':>7}{'%':>8}")
+        table = Table(kind, box=box.SIMPLE_HEAD)
+        for head in ("reached", "of", "%"):
+            table.add_column(head, justify="right")
         everything = [count for of in rows.values() for count in of]
         for module, counts in (*rows.items(), ("all", everything)):
             reached = sum(count > 0 for count in counts)
-            print(f"{module:<20}{reached:>9}{len(counts):>7}{100 * reached / len(counts):>8.1f}")
+            table.add_row(module, str(reached), str(len(counts)), f"{100 * reached / len(counts):.1f}")
+        sheet.show(table)
     if misses:
         for (_, kind), of in sorted(points.items()):
             for (file, line, what), count in sorted(of.items()):
@@ -117,7 +126,7 @@ def report(found: Counter[str], *, misses: bool) -> None:
                     print(f"not reached: {Path(file).name}:{line} {what}")
 
 
-def functional(number: int) -> None:
+def functional(sheet: Sheet, number: int) -> None:
     """Kinds of computation in random plans, as they run (loops unrolled)."""
     kinds = defaultdict(Counter)
     crossed = Counter[tuple]()
@@ -137,12 +146,12 @@ def functional(number: int) -> None:
                     kinds[name][value] += 1
                 kinds["kernel"][f"{d['kernel_rows']}x{d['kernel_columns']}"] += 1
                 kinds["table, bias"][f"{d['has_table']}, {d['has_bias']}"] += 1
-    print(f"\n{number} random plans: {sum(crossed.values())} computations of {len(crossed)} kinds")
-    print("  (a kind: operation x strides x dilation x narrow x first x last x scale)")
+    sheet.show(f"{number} random plans: {sum(crossed.values())} computations of {len(crossed)} kinds")
+    sheet.show("(a kind: operation x strides x dilation x narrow x first x last x scale)")
     for name, counts in kinds.items():
-        print(f"  {name}: " + ", ".join(f"{value} {count}" for value, count in sorted(counts.items(), key=str)))
+        sheet.show(f"{name}: " + ", ".join(f"{value} {count}" for value, count in sorted(counts.items(), key=str)))
     missing = [operation.name for operation in Operation if not kinds["operation"][operation.name]]
-    print(f"  operations that never occur: {', '.join(missing) or 'none'}")
+    sheet.show(f"operations that never occur: {', '.join(missing) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Pages of results: what a benchmark measured is replaced, what people wrote is kept."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from rich.table import Table
+
+from benchmarks.results import BEGIN, END, Sheet, markdown
+
+
+def table(title: str) -> Table:
+    found = Table("network", title=title)
+    found.add_column("x\nslower", justify="right")
+    found.add_row("[bold]vgg|16[/]", "2.5\n1.5")
+    return found
+
+
+def test_a_table_is_markdown_with_the_same_cells() -> None:
+    assert markdown(table("ms")) == "ms\n\n| network | x slower |\n|---|---:|\n| vgg\\|16 | 2.5, 1.5 |"
+
+
+def test_measuring_again_replaces_only_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks/bench_x.py", "--results", str(tmp_path), "--runs", "3"])
+    for title in ("first", "second"):
+        sheet = Sheet("some-page", tmp_path)
+        sheet.show(table(title))
+        sheet.write()
+        if title == "first":
+            page = (tmp_path / "some-page.md").read_text()
+            (tmp_path / "some-page.md").write_text(page.replace("# Some page\n", "# Better title\n\nProse.\n") + "\nMore prose.\n")
+    page = (tmp_path / "some-page.md").read_text()
+    assert page.startswith("# Better title\n\nProse.\n")
+    assert page.endswith(f"{END}\n\nMore prose.\n")
+    assert "second" in page
+    assert "first" not in page
+    assert "`python benchmarks/bench_x.py --runs 3`" in page
+    assert str(tmp_path) not in page
+
+
+def test_nothing_is_written_unless_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sheet = Sheet("page", None)
+    sheet.show(table("ms"))
+    sheet.write()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# By hand\n")
+    with pytest.raises(SystemExit, match="found no measured part"):
+        Sheet("page", tmp_path).write()
+    assert (tmp_path / "page.md").read_text() == "# By hand\n"
+
+
+@pytest.mark.parametrize("page", sorted((Path(__file__).resolve().parents[1] / "docs" / "results").glob("*.md")), ids=lambda path: path.stem)
+def test_pages_of_results_can_be_measured_again(page: Path) -> None:
+    text = page.read_text()
+    assert text.count(BEGIN) == text.count(END) == (page.stem != "index")
