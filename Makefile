@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -42,6 +42,10 @@ test-sanitize: $(VENV)/.dev  ## Generated C under sanitizers, 5,000 random netwo
 
 test-rtl-slow: $(VENV)/.dev  ## Whole networks and hundreds of random plans on the accelerator in RTL, thousands of corrupted programs
 	$(BIN)/pytest -n 2 -m slow tests/rtl
+
+docs: $(VENV)/.dev  ## The documentation: tables from the code, then HTML in build/docs
+	PYTHONPATH=. $(BIN)/python docs/reference.py
+	$(BIN)/sphinx-build -W --keep-going -q docs build/docs
 
 format: $(VENV)/.dev  ## Format the code
 	$(BIN)/ruff format .

@@ -1,0 +1,124 @@
+"""Tables of the documentation that are made from the code: `python docs/reference.py` writes them anew; a test says when that is due.
+
+A page holds each between `<!-- from the code: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from lfopt.app.cli import COMMANDS
+from lfopt.app.config import INSTALLED, Config, SearchConfig, load_hardware
+from lfopt.app.schema import LARGEST, described
+from lfopt.ir import DramBytes, DramTensor, Energy, Hardware, ModelReference, Place, Plan, PlannedGroup, SearchRecord, Totals
+from lfopt.ir.hardware import LEAST_0
+
+PAGES = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+UNITS = {  # of a field of Hardware, where its name does not end with it
+    "dram_row_align": "bytes",
+    "channel_align": "elements",
+    "constant_align": "bytes",
+    "parameter_channels": "channels",
+    "mac_rows": "input channels",
+    "mac_columns": "output channels",
+    "weight_port_bytes": "bytes per cycle",
+    "accumulator_banks": "banks",
+    "accumulator_columns": "pixels",
+    "window_columns": "pixels per cycle",
+    "vector_lanes": "elements per cycle",
+    "weight_latency": "cycles",
+    "port_bytes": "bytes per cycle",
+    "port_latency": "cycles",
+    "transfers_in_flight": "transfers",
+    "queue_depth": "commands",
+    "overlap": "-",
+    "energy": "see below",
+    "name": "-",
+}
+ENDINGS = {"_bytes": "bytes", "_cycles": "cycles", "_hz": "Hz", "_pj": "pJ"}
+PAPERS = "the figures of arXiv 2501.00636 imply 2 bytes"
+SOURCES = {  # of a default of Hardware; all others describe the accelerator of hw_rtl, or are assumed
+    "buffer_bytes": "-",
+    "element_bytes": PAPERS,
+    "weight_bytes": "as `element_bytes`",
+    "bias_bytes": "as `element_bytes`",
+    "accumulator_bytes": "int32 sums",
+    **dict.fromkeys(("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"),
+    "parameter_store_bytes": "chips of the papers have none",
+    "clock_hz": "assumed",
+    "energy": "see below",
+    "name": "-",
+}
+
+
+def unit(name: str) -> str:
+    """Unit of a field of Hardware or Energy."""
+    return UNITS.get(name) or next(unit for ending, unit in ENDINGS.items() if name.endswith(ending))
+
+
+def _hardware() -> Iterator[str]:
+    built = load_hardware(INSTALLED / "hardware" / "accelerator_256k.yaml")
+    yield "| field | default | unit | accepted | default from | meaning |"
+    yield "|---|---:|---|---|---|---|"
+    for field in described(Hardware):
+        accepted = {"true or false": "true, false", "text": "text", "object": "an object"}.get(
+            field.type, f"{int(field.name not in LEAST_0)} to 2^40"
+        )
+        accepted += ", null" if field.default == "null" else ""
+        default = f"`{field.default}`" if field.default else "required"
+        there = getattr(built, field.name)
+        source = SOURCES.get(field.name) or ("as in `hw_rtl`" if there == getattr(Hardware(1), field.name) else f"assumed; `hw_rtl` has {there}")
+        yield f"| `{field.name}` | {default} | {unit(field.name)} | {accepted} | {source} | {_cell(field.text)} |"
+
+
+def _energy() -> Iterator[str]:
+    yield "| field | default | unit | meaning |"
+    yield "|---|---:|---|---|"
+    for field in described(Energy):
+        yield f"| `{field.name}` | `{field.default}` | {unit(field.name)} | {_cell(field.text)} |"
+
+
+def _fields(kind: type) -> Iterator[str]:
+    yield "| field | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for field in described(kind):
+        default = f"`{field.default}`" if field.default else ""
+        yield f"| `{field.name}` | {_cell(field.type)} | {default} | {_cell(field.text)} |"
+
+
+def _commands() -> Iterator[str]:
+    yield "| command | |"
+    yield "|---|---|"
+    for name, text in COMMANDS.items():
+        yield f"| [`lfopt {name}`](#{name}) | {text} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+
+
+assert LARGEST == 1 << 40  # as _hardware says
+KINDS: tuple[type, ...] = (Plan, ModelReference, DramTensor, PlannedGroup, DramBytes, Place, Totals, SearchRecord, Config, SearchConfig)
+TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
+
+
+def renewed(page: str) -> str:
+    """A page with its tables as the code has them now."""
+    return BLOCK.sub(lambda found: found[1] + "\n".join(TABLES[found[2]]()) + "\n" + found[3], page)
+
+
+def main() -> None:
+    """Write what has changed."""
+    for path in sorted(PAGES.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        if (after := renewed(before)) != before:
+            path.write_text(after, encoding="utf-8")
+            sys.stdout.write(f"wrote {path.name}\n")
+
+
+if __name__ == "__main__":
+    main()
