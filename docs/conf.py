@@ -8,7 +8,9 @@ myst_enable_extensions = ["colon_fence"]
 html_theme = "alabaster"
 html_theme_options = {
     "description": "Layer-fusion optimizer for accelerators",
-    "page_width": "1200px",
+    "page_width": "1240px",
+    "font_size": "16px",
+    "code_font_size": "0.8em",
     "body_max_width": "none",
     "fixed_sidebar": True,
 }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lfopt.app.cli import COMMANDS
 from lfopt.app.config import INSTALLED, Config, SearchConfig, load_hardware
-from lfopt.app.schema import LARGEST, described
+from lfopt.app.schema import described
 from lfopt.ir import DramBytes, DramTensor, Energy, Hardware, ModelReference, Place, Plan, PlannedGroup, SearchRecord, Totals
 from lfopt.ir.hardware import LEAST_0
 
@@ -62,17 +62,14 @@ def unit(name: str) -> str:
 
 def _hardware() -> Iterator[str]:
     built = load_hardware(INSTALLED / "hardware" / "accelerator_256k.yaml")
-    yield "| field | default | unit | accepted | default from | meaning |"
-    yield "|---|---:|---|---|---|---|"
+    yield "| field | default | least | unit | default from | meaning |"
+    yield "|---|---:|---:|---|---|---|"
     for field in described(Hardware):
-        accepted = {"true or false": "true, false", "text": "text", "object": "an object"}.get(
-            field.type, f"{int(field.name not in LEAST_0)} to 2^40"
-        )
-        accepted += ", null" if field.default == "null" else ""
+        least = "" if field.type in ("true or false", "text", "object") else int(field.name not in LEAST_0)
         default = f"`{field.default}`" if field.default else "required"
         there = getattr(built, field.name)
         source = SOURCES.get(field.name) or ("as in `hw_rtl`" if there == getattr(Hardware(1), field.name) else f"assumed; `hw_rtl` has {there}")
-        yield f"| `{field.name}` | {default} | {unit(field.name)} | {accepted} | {source} | {_cell(field.text)} |"
+        yield f"| `{field.name}` | {default} | {least} | {unit(field.name)} | {source} | {_cell(field.text)} |"
 
 
 def _energy() -> Iterator[str]:
@@ -101,7 +98,6 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
-assert LARGEST == 1 << 40  # as _hardware says
 KINDS: tuple[type, ...] = (Plan, ModelReference, DramTensor, PlannedGroup, DramBytes, Place, Totals, SearchRecord, Config, SearchConfig)
 TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
 
