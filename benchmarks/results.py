@@ -1,4 +1,4 @@
-"""Where benchmarks leave their figures: one page each in docs/results, with the commit, the machine and the command that measured them.
+"""Where benchmarks leave their figures: one page each in docs/results, with commit, machine and command.
 
 What people wrote on a page stays: only what lies between the two markers is replaced.
 """
@@ -28,7 +28,12 @@ WIDTH = 120  # columns, where no terminal says otherwise
 
 def add_option(parser: argparse.ArgumentParser) -> None:
     """`--results FOLDER`, as `make` gives it: a page is written only where somebody asks for it."""
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="also write the tables to this folder's page of the benchmark")
+    parser.add_argument(
+        "--results",
+        type=Path,
+        metavar="FOLDER",
+        help="also write the tables to this folder's page of the benchmark",
+    )
 
 
 class Sheet:
@@ -37,7 +42,7 @@ class Sheet:
     def __init__(self, name: str, folder: Path | None, width: int = WIDTH) -> None:
         """`name`: of the page; `folder`: where it is, if it is to be written."""
         self._page = None if folder is None else folder / f"{name}.md"
-        self._measured = "" if folder is None else circumstances()  # before anything is measured: files may change meanwhile
+        self._measured = "" if folder is None else circumstances()  # files may change meanwhile
         self._parts: list[str] = []
         self.console = Console(width=min(Console().width, width) if sys.stdout.isatty() else width)
 
@@ -105,7 +110,7 @@ def _without_results(arguments: list[str]) -> list[str]:
 
 
 def _relative(argument: str) -> str:
-    """A path as it is named from the root of the repository, or by its last part alone: where it lies concerns nobody."""
+    """A path as it is named from the root of the repository, or by its last part alone."""
     path = Path(argument)
     if not path.is_absolute():
         return argument

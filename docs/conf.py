@@ -1,4 +1,4 @@
-"""Sphinx settings: the pages are Markdown, and readable as such; `make docs` builds them and refuses links that lead nowhere."""
+"""Sphinx settings. The pages are Markdown, and readable as such; `make docs` builds them."""
 
 project = "lfopt"
 copyright = "the authors of lfopt"  # noqa: A001

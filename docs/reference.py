@@ -1,6 +1,6 @@
-"""Tables of the documentation that are made from the code: `python docs/reference.py` writes them anew; a test says when that is due.
+"""Tables of the documentation that come from the code: `python docs/reference.py` writes them anew.
 
-A page holds each between `<!-- from the code: NAME -->` and `<!-- end -->`.
+A page holds each between `<!-- from the code: NAME -->` and `<!-- end -->`. A test says when one is out of date.
 """
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from pathlib import Path
 from lfopt.app.cli import COMMANDS
 from lfopt.app.config import INSTALLED, Config, SearchConfig, load_hardware
 from lfopt.app.schema import described
-from lfopt.ir import DramBytes, DramTensor, Energy, Hardware, ModelReference, Place, Plan, PlannedGroup, SearchRecord, Totals
+from lfopt.ir import (
+    DramBytes,
+    DramTensor,
+    Energy,
+    Hardware,
+    ModelReference,
+    Place,
+    Plan,
+    PlannedGroup,
+    SearchRecord,
+    Totals,
+)
 from lfopt.ir.hardware import LEAST_0
 
 PAGES = Path(__file__).parent
@@ -98,7 +109,18 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
 
-KINDS: tuple[type, ...] = (Plan, ModelReference, DramTensor, PlannedGroup, DramBytes, Place, Totals, SearchRecord, Config, SearchConfig)
+KINDS: tuple[type, ...] = (
+    Plan,
+    ModelReference,
+    DramTensor,
+    PlannedGroup,
+    DramBytes,
+    Place,
+    Totals,
+    SearchRecord,
+    Config,
+    SearchConfig,
+)
 TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
 
 

@@ -1,7 +1,7 @@
-"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, derived from the types that they are validated with.
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, derived from the types that validate them.
 
-Fields are described by the comments beside them in the source. What a schema cannot say (sums that must agree,
-places that must not overlap) is left to `lfopt check`.
+Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
+agree, places that must not overlap) is left to `lfopt check`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,29 @@ from lfopt.ir.names import PLAIN
 
 Document = Literal["plan", "hardware", "config"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-SIZE = r"^(unlimited|[0-9]{1,20}(\.[0-9]{1,20})?\s*([bB]|[kKmMgG]([iI][bB])?)?)$"  # see lfopt.app.sizes.parse_size
+# As lfopt.app.sizes.parse_size reads them.
+SIZE = r"^(unlimited|[0-9]{1,20}(\.[0-9]{1,20})?\s*([bB]|[kKmMgG]([iI][bB])?)?)$"
 LARGEST = 1 << 40  # of the whole numbers of a hardware description
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
-TITLES: dict[Document, str] = {"plan": "plan.json", "hardware": "Hardware description", "config": "Configuration of lfopt search"}
+TITLES: dict[Document, str] = {
+    "plan": "plan.json",
+    "hardware": "Hardware description",
+    "config": "Configuration of lfopt search",
+}
 TYPES: dict[Document, type] = {"plan": Plan, "hardware": Hardware, "config": Config}
 KINDS = (
-    *(Plan, ModelReference, DramTensor, PlannedGroup, DramBytes, Place, Totals, SearchRecord, Hardware, Energy),
+    *(
+        Plan,
+        ModelReference,
+        DramTensor,
+        PlannedGroup,
+        DramBytes,
+        Place,
+        Totals,
+        SearchRecord,
+        Hardware,
+        Energy,
+    ),
     *(Config, SearchConfig, Transfer, Compute, Loop),
 )
 _OF_KIND = {kind.__name__: kind for kind in KINDS}
@@ -78,7 +94,10 @@ def schema(document: Document) -> Schema:
         for definition in definitions.values():
             _with_sizes(definition)
     if document == "config":
-        beside = {"type": "string", "description": "a file that holds the description, relative to the folder of the configuration"}
+        beside = {
+            "type": "string",
+            "description": "a file, relative to the folder of the configuration",
+        }
         found["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
     del definitions[TYPES[document].__name__]
     reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
@@ -119,7 +138,7 @@ def _describe(definition: Schema, kind: type) -> None:
 
 
 def _as_written(plan: Schema, group: Schema) -> None:
-    """What differs between the type of a plan and its file: the name of the schema, and steps that are lines of text."""
+    """What differs between a Plan and its file: the name of the schema, and steps that are lines of text."""
     named = {"schema": {"const": SCHEMA, "description": "the schema of this file, and its version"}}
     plan["properties"] = named | plan["properties"]
     plan["required"] = ["schema", *plan["required"]]
@@ -151,7 +170,11 @@ def _bounded(hardware: Schema, energy: Schema) -> None:
 
 def _with_sizes(definition: Schema) -> None:
     """Fields that count bytes are read from text such as 256KiB, too."""
-    size = {"type": "string", "pattern": SIZE, "description": "a size such as 262144, 256KiB or 4MiB, or unlimited"}
+    size = {
+        "type": "string",
+        "pattern": SIZE,
+        "description": "a size such as 262144, 256KiB or 4MiB, or unlimited",
+    }
     for name, entry in definition.get("properties", {}).items():
         if not name.endswith("_bytes"):
             continue

@@ -1,4 +1,4 @@
-"""The documentation says what the code does: tables made from it, commands and their output, one network traced through every stage."""
+"""The documentation says what the code does: its tables, its commands, and one network at every stage."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_traced_network_is_what_the_page_says(here: Any, tmp_path: Path, mon
             elif line != "...":
                 expected.append(line.strip())
         printed = iter(line.strip() for line in output.splitlines())
-        missing = next((line for line in expected if line not in printed), None)  # in order: the iterator goes on where it was
+        missing = next((line for line in expected if line not in printed), None)  # in order
         assert missing is None, f"{text.splitlines()[0]}: {missing!r} is not in\n{output}"
     steps = next(text for _, text in found if text.startswith("load image"))
     assert steps.split("\n") == here("simulate", "plan", "--group", "0").stdout.partition("-> 5.0\n")[2].split("\n")

@@ -1,4 +1,4 @@
-"""`lfopt schema`: what lfopt writes is valid by its schemas, and what a schema refuses, lfopt refuses to read."""
+"""`lfopt schema`: what lfopt writes is valid, and what a schema refuses, lfopt refuses to read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ PLANS: tuple[tuple[str, int, Scheme, Traffic], ...] = (  # network, KiB, scheme,
     ("mobilenet_v2", 128, "lbdf", Traffic.TILED),
     ("mobilenet_v3_small", 64, "auto", Traffic.TILED),
     ("squeezenet1_1", 64, "brr", Traffic.TILED),
-    ("resnet18", 256, "resident", Traffic.ONCE),
     ("vgg16", 128, "lbdf", Traffic.PAPER),
 )
 
@@ -74,7 +73,10 @@ def test_a_plan_that_is_read_is_valid(tmp_path: Path) -> None:
         flow = Dataflow.of(random_graph(rng, 8))
         size = 4 * sum(tensor.elements for tensor in flow.graph.tensors.values())
         scheme: Scheme = ("lbdf", "brr", "resident", "auto")[seed]
-        document = planned(tmp_path / str(seed), GroupCosts(flow, Hardware(64 + int(0.2 * size), element_bytes=4), scheme=scheme))
+        document = planned(
+            tmp_path / str(seed),
+            GroupCosts(flow, Hardware(64 + int(0.2 * size), element_bytes=4), scheme=scheme),
+        )
         assert not valid("plan", document)
         for _ in range(50):
             what, changed = mutated(document, rng)
@@ -112,7 +114,7 @@ def test_a_hardware_description_that_lfopt_refuses_is_not_valid(data: dict[str, 
 
 
 def test_every_line_of_a_plan_is_one_of_the_schema(tmp_path: Path) -> None:
-    document = written(tmp_path, *PLANS[1])
+    document = written(tmp_path, "squeezenet1_1", 128, "lbdf", Traffic.TILED)
     line = re.compile(schema("plan")["$defs"]["PlannedGroup"]["properties"]["steps"]["items"]["pattern"])
     lines = [line for group in document["groups"] for line in group["steps"]]
     assert len(lines) > 100

@@ -10,7 +10,7 @@ from lfopt.app.schema import schema as schema_of
 
 
 def schema(document: Document) -> None:
-    """Print the JSON Schema (Draft 2020-12) of a file, for editors and for programs that write or check such files.
+    """Print the JSON Schema (Draft 2020-12) of a file, for editors and programs that write or check such files.
 
     Parameters
     ----------
