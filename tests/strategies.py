@@ -70,6 +70,83 @@ def random_reduction(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
+def one_contraction(
+    kind: str, inputs: dict[str, list[int]], weights: dict[str, list[int]], operands: str, result: list[int], **attributes: object
+) -> Graph:
+    """y = the operator, of these operands; y + x if x is as large."""
+    rng = np.random.default_rng(0)
+    nodes = [helper.make_node(kind, operands.split(), ["sums"], "head", **attributes), helper.make_node("Add", ["sums", "x"], ["y"], "add")]
+    if result != inputs["x"]:
+        nodes = [helper.make_node(kind, operands.split(), ["y"], "head", **attributes)]
+    maps = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in {**inputs, "y": result}.items()]
+    constants = [onnx.numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), name) for name, shape in weights.items()]
+    graph = helper.make_graph(nodes, "contraction", maps[:-1], maps[-1:], constants)
+    return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+
+
+def random_contraction(rng: np.random.Generator) -> Graph:
+    """A Conv or ConvTranspose in groups, a MatMul of batches that are broadcast, or a Gemm; its operands may be one map. Then up to two epilogues."""
+    net = _Net(rng)
+    net.inputs, net.shapes = [], {}
+    y = net.one_of(_grouped, _batched, _summed)(net)
+    shape = net.shapes[y]
+    for _ in range(net.upto(0, 2)):
+        known = [x for x in net.inputs if net.shapes[x] == shape]
+        other = tuple(extent if net.chance(0.7) else 1 for extent in shape)
+        if net.chance(0.3):
+            y = net.add("Relu", [y], shape)
+        elif known and net.chance(0.6):
+            y = net.add("Add", [y, known[0]], shape)
+        else:
+            y = net.add("Mul", [y, net.weight(*other) if net.chance(0.5) else net.new_input(other)], shape)
+    return net.finish()
+
+
+def _grouped(net: _Net) -> str:
+    """A convolution of up to 7 groups along one to three axes."""
+    groups, sizes = net.upto(1, 7), [net.upto(1, 6) for _ in range(net.upto(1, 3))]
+    kernel, strides = [min(net.upto(1, 3), size) for size in sizes], [net.upto(1, 3) for _ in sizes]
+    deep, made = groups * net.upto(1, 3), groups * net.upto(1, 3)
+    x = net.new_input((net.upto(1, 2), deep, *sizes))
+    if kind := net.one_of("", "Transpose"):
+        weights = net.weight(deep, made // groups, *kernel)
+        out = [(size - 1) * stride + k for size, stride, k in zip(sizes, strides, kernel, strict=True)]
+    else:
+        weights = net.weight(made, deep // groups, *kernel)
+        out = [(size - k) // stride + 1 for size, stride, k in zip(sizes, strides, kernel, strict=True)]
+    inputs = [x, weights, *([net.weight(made)] if net.chance(0.5) else [])]
+    return net.add(f"Conv{kind}", inputs, (net.shapes[x][0], made, *out), group=groups, kernel_shape=kernel, strides=strides)
+
+
+def _batched(net: _Net) -> str:
+    """Matrices whose batch axes may be 1, or missing, on either side."""
+    rows, depth, columns = (net.upto(1, 6) for _ in range(3))
+    batch = [net.upto(1, 4) for _ in range(net.upto(0, 2))]
+    whole_side = net.one_of(0, 1, 2)
+    left, right = (
+        tuple(extent if side == whole_side or net.chance(0.6) else 1 for extent in batch)[0 if side == whole_side else net.upto(0, len(batch)) :]
+        for side in (0, 1)
+    )
+    x = net.new_input((*left, rows, depth))
+    if rows == depth == columns and left == right:
+        return net.add("MatMul", [x, x], net.shapes[x])
+    other = (*right, depth, columns)
+    y = net.new_input(other) if net.chance(0.5) else net.weight(*other)
+    return net.add("MatMul", [x, y], (*np.broadcast_shapes(left, right), rows, columns))
+
+
+def _summed(net: _Net) -> str:
+    """A Gemm that adds a constant or a map of any shape that may be broadcast, or its own operand; or nothing."""
+    rows, depth, columns = (net.upto(1, 6) for _ in range(3))
+    turned = net.upto(0, 1), net.upto(0, 1)
+    x = net.new_input((depth, rows) if turned[0] else (rows, depth))
+    inputs = [x, net.weight(*((columns, depth) if turned[1] else (depth, columns)))]
+    added = net.one_of((), (columns,), (1, columns), (rows, 1), (rows, columns))
+    if net.chance(0.8):
+        inputs.append(x if added == net.shapes[x] else net.new_input(added) if added and net.chance(0.5) else net.weight(*added))
+    return net.add("Gemm", inputs, (rows, columns), transA=turned[0], transB=turned[1])
+
+
 def random_joins(rng: np.random.Generator) -> Graph:
     """Up to six of Concat, Where, Add and the like, one after the other, with constants as operands in any position."""
     net = _Net(rng)
@@ -186,12 +263,16 @@ class _Net:
     # -- parts ---------------------------------------------------------------------------------------------------------------------------
 
     def add_input(self) -> None:
-        name = f"in{len(self.inputs)}"
         rank3 = self.chance(0.12)
-        self.shapes[name] = (
+        self.new_input(
             (1, self.upto(1, 8), self.upto(1, 5)) if rank3 else (self.one_of(1, 1, 1, 2), self.upto(1, 4), self.upto(1, 12), self.upto(1, 4))
         )
+
+    def new_input(self, shape: Shape) -> str:
+        name = f"in{len(self.inputs)}"
         self.inputs.append(name)
+        self.shapes[name] = shape
+        return name
 
     def constant(self, value: np.ndarray) -> str:
         name = f"c{len(self.initializers)}"

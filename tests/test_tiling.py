@@ -30,7 +30,7 @@ from simulator.execute import Machine
 from simulator.occupancy import occupancy
 from simulator.recount import Network, count
 from simulator.timing import Accelerator
-from tests.strategies import random_graph, random_reduction
+from tests.strategies import one_contraction, random_contraction, random_graph, random_reduction
 from tests.test_one_truth import Values, computable, differing, random_inputs
 
 MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
@@ -163,6 +163,7 @@ def test_every_tiling_moves_and_takes_what_it_says(chip: Hardware) -> None:
     assert kinds["frames"] > 500
     assert min(kinds["bands"], kinds["slices"]) > 50
     assert check_random(range(40), chip, random_reduction)["folds"] > 120
+    assert check_random(range(40), chip, random_contraction)["slices"] > 80
 
 
 @pytest.mark.slow
@@ -170,23 +171,38 @@ def test_every_tiling_moves_and_takes_what_it_says(chip: Hardware) -> None:
 def test_every_tiling_of_many_more_operators_moves_and_takes_what_it_says(chip: Hardware) -> None:
     assert check_random(range(1000, 1500), chip)["bands"] > 500
     assert check_random(range(1000, 1500), chip, random_reduction)["folds"] > 1500
+    assert check_random(range(1000, 1500), chip, random_contraction)["slices"] > 1000
 
 
-@pytest.mark.parametrize("align", [1, 2])
-def test_an_epilogue_may_read_what_its_head_reads(align: int) -> None:
-    """y = conv(x) + x: x is on chip twice, as input channels of the head and as an operand of the addition."""
-    rng = np.random.default_rng(0)
-    nodes = [helper.make_node("Conv", ["x", "weights"], ["sums"], "conv"), helper.make_node("Add", ["sums", "x"], ["y"], "add")]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, 4, 4]) for name in ("x", "y")]
-    weights = onnx.numpy_helper.from_array(rng.standard_normal((4, 4, 1, 1)).astype(np.float32), "weights")
-    model = helper.make_model(helper.make_graph(nodes, "residual", ends[:1], ends[1:], [weights]), opset_imports=[helper.make_opsetid("", 18)])
-    graph = from_model(model)
-    flow, inputs = Dataflow.of(graph), random_inputs(graph, rng)
-    tiles = tilings(flow, Hardware(1, channel_align=align))
-    slices = Slices(tiles.work(3))
+@pytest.mark.parametrize("align", [1, 4])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        pytest.param(
+            one_contraction("Conv", {"x": [1, 4, 4, 4]}, {"w": [4, 4, 1, 1]}, "x w", [1, 4, 4, 4]), id="an epilogue reads what the head reads"
+        ),
+        pytest.param(one_contraction("Conv", {"x": [1, 3, 5, 5]}, {"w": [6, 1, 2, 2]}, "x w", [1, 6, 4, 4], group=3), id="3 groups, 2 in a tile"),
+        pytest.param(one_contraction("MatMul", {"x": [1, 5, 3]}, {"w": [4, 3, 6]}, "x w", [4, 5, 6]), id="the same rows for every matrix"),
+        pytest.param(one_contraction("MatMul", {"x": [2, 1, 5, 3]}, {"w": [3, 3, 6]}, "x w", [2, 3, 5, 6]), id="for every matrix of an image"),
+        pytest.param(one_contraction("MatMul", {"x": [2, 4, 4]}, {}, "x x", [2, 4, 4]), id="a matrix by itself"),
+        pytest.param(one_contraction("Gemm", {"x": [6, 5]}, {"w": [5, 8], "c": [6, 1]}, "x w c", [6, 8]), id="one bias for all tiles"),
+        pytest.param(one_contraction("Gemm", {"x": [6, 5], "c": [6, 8]}, {"w": [5, 8]}, "x w c", [6, 8]), id="a map as the bias"),
+        pytest.param(one_contraction("Gemm", {"x": [6, 6]}, {"w": [6, 6]}, "x w x", [6, 6]), id="its operand as the bias"),
+        pytest.param(one_contraction("Gemm", {"x": [6, 6]}, {"w": [6, 6]}, "x w w", [6, 6]), id="its weights as the bias"),
+        pytest.param(one_contraction("Conv", {"x": [1, 2, 4, 6, 4]}, {"w": [3, 2, 1, 1, 1]}, "x w", [1, 3, 4, 3, 4], strides=[1, 2, 1]), id="gaps"),
+    ],
+)
+def test_tiles_of_a_contraction_move_each_part_when_it_is_not_on_chip_already(graph: Graph, align: int) -> None:
+    """A part that the tile before has left on chip is not moved again, and no part is left out, even if nobody reads it."""
+    flow, inputs = Dataflow.of(graph), random_inputs(graph, np.random.default_rng(0))
+    tiles, mask = tilings(flow, Hardware(1, channel_align=align)), (1 << len(flow)) - 1
     values = {**inputs, **reference(graph, inputs, everything=True)}
+    work = tiles.work(mask)
+    slices = Slices(work)
     for grid in slices.grids():
-        check(graph, tiles, 3, _sliced(slices, grid), values)
+        tile = _sliced(slices, grid)
+        check(graph, tiles, mask, tile, values)
+        assert tile.dram.total >= work.once.total
 
 
 @every_chip

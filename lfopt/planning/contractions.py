@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from math import ceil
 from typing import Any, TypeVar
 
@@ -209,7 +209,7 @@ class Slices(_Contraction):
         self.reads = self.flow.specs[self.head].reads(self.call, 0)  # in the axes that the head sees
         self.rowwise = row_axis(self.call.shape(0)) is not None
         self.columns_out = work.columns.rows_out if work.columns else 1
-        self._on_chip: dict[str, Box] = {}
+        self._on_chip: dict[int, Box] = {}  # per operand: the part of it that was loaded last
         self._memo: dict[object, Any] = {}
 
     def grids(self) -> Iterator[Grid]:
@@ -255,6 +255,11 @@ class Slices(_Contraction):
         """Blocks of the result, whole in rows and columns."""
         return self._once(("blocks", channels), lambda: channel_blocks(self.call, channels))
 
+    def _part(self, block: Box, inputs: Span | None = None) -> Box:
+        """The part of operand 0 that a block reads; of an axis that is not cut, all."""
+        box = footprint(self.call, 0, block, inputs=inputs)
+        return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.work.columns else box
+
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
         """A part of operand 0, cut to rows and columns."""
         box = with_rows(box, rows) if self.rowwise else box
@@ -280,7 +285,7 @@ class Slices(_Contraction):
         tile = self._tile(block, (0, grid.rows), (0, grid.columns))
         tall = max(stop - start for start, stop in self._rows(grid.rows).values())
         wide = max(stop - start for start, stop in self._columns(grid.columns).values())
-        patch = self._once(("patch", grid.channels, grid.inputs), lambda: footprint(self.call, 0, block, inputs=span))
+        patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
         found = [(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
@@ -315,7 +320,7 @@ class Slices(_Contraction):
     def dram(self, grid: Grid) -> DramBytes:
         """Bytes that the schedule moves."""
         rows, columns = self._rows(grid.rows), self._columns(grid.columns)
-        passes, count = self.passes(grid), len(self._blocks(grid.channels))
+        passes = self.passes(grid)
         extents = self._once(("extents", grid.channels), lambda: Counter(extents_of(block) for block in self._blocks(grid.channels)))
         heights, widths = (Counter(stop - start for start, stop in along) for along in (rows, columns))
         tiles = {(height, width): m * n for height, m in heights.items() for width, n in widths.items()}
@@ -328,7 +333,8 @@ class Slices(_Contraction):
                 read += times * blocks * end.input
                 weight += times * blocks * end.weight
         weight += passes * self._once(("all weights", grid.channels, grid.inputs), lambda: self._all_weights(extents, grid.inputs))
-        weight += (passes if count > 1 else 1) * sum(times * self._bias_bytes(block) for block, times in extents.items())
+        once, each = self._once(("all biases", grid.channels), lambda: self._all_biases(self._blocks(grid.channels)))
+        weight += once + passes * each
         return DramBytes(input=read, output=written, weight=weight)
 
     def _all_weights(self, blocks: Counter[Box], inputs: int) -> int:
@@ -336,28 +342,47 @@ class Slices(_Contraction):
         slices = Counter(stop - start for start, stop in spans(self.depth, inputs))
         return sum(m * n * self._weight_bytes(block, (0, depth)) for (block, m), (depth, n) in product(blocks.items(), slices.items()))
 
+    def _all_biases(self, blocks: Sequence[Box]) -> tuple[int, int]:
+        """DRAM bytes of the bias: (once, in every pass). One that all blocks share, as that of a Gemm may be, stays on chip."""
+        once = each = 0
+        for i, name in self.bias:
+            first, last = (footprint(self.call, i, block) for block in (blocks[0], blocks[-1]))
+            if first == last:
+                once += self.layout.constant_bytes(name, first)
+            else:
+                alike = Counter(map(extents_of, blocks))
+                each += sum(times * self.layout.constant_bytes(name, footprint(self.call, i, block)) for block, times in alike.items())
+        return once, each
+
     def _input_bytes(self, grid: Grid) -> int:
         """DRAM bytes of operand 0."""
-        slices = spans(self.depth, grid.inputs)
-        blocks = self._blocks(grid.channels)
-        whole_groups = grid.channels > self.per_group
-        per_group = 1 if whole_groups or len(slices) == 1 else len(blocks) // self.groups  # times that a tile loads the patch of a group
-        groups = len(blocks) if whole_groups else self.groups
-        box = self._once(("patch", grid.channels, grid.inputs), lambda: footprint(self.call, 0, blocks[0], inputs=(0, grid.inputs)))
-        patches = [(box, len(slices) - 1), (footprint(self.call, 0, blocks[0], inputs=slices[-1]), 1)]
+        every, staying = self._once(("parts", grid.channels, grid.inputs), lambda: self._parts(grid))
         rows, columns = list(self._rows(grid.rows).values()), list(self._columns(grid.columns).values())
         if not self.rowwise:
             rows = [(0, 1)] * len(rows)
-        loads = [(rows, columns)]
-        if len(slices) == groups == 1:  # what stays from one tile to the next is not loaded again
+        loads = [(every, rows, columns)]
+        if staying:  # it is there already where the tile before read the same rows and columns
             turned = [span for k, span in enumerate(rows) if k == 0 or columns[0] != columns[-1] or span != rows[k - 1]]
-            loads = [(turned, columns[:1]), (rows, [span for before, span in pairwise(columns) if span != before])]
+            moved = [span for before, span in pairwise(columns) if span != before]
+            loads += [(staying, turned, columns[:1]), (staying, rows, moved)]
         total = 0
-        for along in loads:
-            heights, widths = (Counter(stop - start for start, stop in spans_) for spans_ in along)
+        for boxes, *along in loads:
+            heights, widths = (Counter(stop - start for start, stop in found) for found in along)
             for (height, m), (width, n) in product(heights.items(), widths.items()):
-                total += m * n * sum(times * self.layout.map_bytes(self._patch(patch, (0, height), (0, width))) for patch, times in patches)
-        return total * per_group * groups
+                total += m * n * sum(times * self.layout.map_bytes(self._patch(box, (0, height), (0, width))) for box, times in boxes.items())
+        return total
+
+    def _parts(self, grid: Grid) -> tuple[Counter[Box], Counter[Box]]:
+        """Operand 0, whole in rows and columns: what every tile loads, by extents; and what it finds first, if the tile before ended with it."""
+        blocks, slices = self._blocks(grid.channels), spans(self.depth, grid.inputs)
+        if len(slices) > 1:  # of blocks inside groups, and groups are alike
+            depths = Counter(stop - start for start, stop in slices)
+            boxes = {depth: extents_of(self._part(blocks[0], inputs=(0, depth))) for depth in depths}
+            return Counter({boxes[depth]: times * len(blocks) for depth, times in depths.items()}), Counter()
+        alike = len(blocks) // self.groups if grid.channels < self.per_group else 1  # blocks of a group read the same
+        parts = [part for part, _ in groupby(self._part(block) for block in blocks[::alike])]
+        first = parts[:1] if parts[0] == parts[-1] else []
+        return Counter(map(extents_of, parts[len(first) :])), Counter(map(extents_of, first))
 
     def _second_bytes(self, grid: Grid) -> int:
         """DRAM bytes of operand 1, a map, in one pass."""
@@ -386,7 +411,7 @@ class Slices(_Contraction):
                 tiles: list[tuple[Node, ...]] = []
                 for block in self._blocks(grid.channels):
                     out = self._tile(block, rows, columns)
-                    parts = [(span, self._patch(footprint(self.call, 0, block, inputs=span), read_rows, read_columns)) for span in slices]
+                    parts = [(span, self._patch(self._part(block, inputs=span), read_rows, read_columns)) for span in slices]
                     tiles.append((*fold([*limit.made(self._sums(grid, out, parts, at))]), *self.finish.steps(out, at)))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
@@ -398,27 +423,26 @@ class Slices(_Contraction):
         for k, (span, patch) in enumerate(parts):
             steps: list[Step] = []
             name = self.data.source.name
-            if self._changed(name, patch) and box_elements(patch):
+            if self._changed(0, patch) and box_elements(patch):
                 steps.append(self.layout.load(name, patch, at[name]))
-            if self.second is not None:
-                name, box = self.second.source.name, footprint(self.call, 1, out, inputs=span)
-                if self._changed(self.second_place, box):
-                    steps.append(self.layout.load(name, box, at[self.second_place]))
+            if self.second is not None and self._changed(1, box := footprint(self.call, 1, out, inputs=span)):
+                steps.append(self.layout.load(self.second.source.name, box, at[self.second_place]))
             last = k == len(parts) - 1
-            pairs = [(name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
-            pairs += [(name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
+            blocks = [(i, name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
+            blocks += [(i, name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
             steps += [
-                self.layout.load_constant(name, box, at[self.passing], offset=offset) for name, box, offset in pairs if self._changed(name, box)
+                self.layout.load_constant(name, box, at[self.passing], offset=offset) for i, name, box, offset in blocks if self._changed(i, box)
             ]
+            steps += self.finish.before(out, at) if last else []
             single = len(parts) == 1
             sums = -1 if single else at[self.sums_place]
             steps.append(Compute(self.name, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
             yield steps
 
-    def _changed(self, name: str, box: Box) -> bool:
-        """Whether something else than this is on chip; notes that it will be."""
-        changed = self._on_chip.get(name) != box
-        self._on_chip[name] = box
+    def _changed(self, index: int, box: Box) -> bool:
+        """Whether something else than this part of an operand is on chip; notes that it will be."""
+        changed = self._on_chip.get(index) != box
+        self._on_chip[index] = box
         return changed
 
 

@@ -1,4 +1,4 @@
-"""What follows once a block of an operator's result is there: other operands of its epilogue are loaded, the epilogue runs, results are stored."""
+"""What goes with a block of an operator's result: its other operands and those of its epilogue are loaded, the epilogue runs, results are stored."""
 
 from __future__ import annotations
 
@@ -51,11 +51,20 @@ class Finish:
             weight=sum(layout.constant_bytes(name, self._constant(readers, out)) for name, readers in self.constants.items()),
         )
 
+    def before(self, out: Box, at: dict[str, int]) -> list[Step]:
+        """Loads that the head waits for: of a Gemm that adds a map. `at`: places by name."""
+        return self._loads(out, at, early=True)
+
     def steps(self, out: Box, at: dict[str, int]) -> list[Step]:
-        """Loads, the epilogue, stores; `at`: places by name."""
-        steps: list[Step] = [self.layout.load(name, self._operand(readers, out), at[self.places[name]]) for name, readers in self.others.items()]
+        """The other loads, the epilogue, stores."""
+        steps = self._loads(out, at, early=False)
         steps += [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in self.constants.items()]
         return steps + self.epilogue(out, at)
+
+    def _loads(self, out: Box, at: dict[str, int], *, early: bool) -> list[Step]:
+        """Of the maps that the head reads itself, or of the others."""
+        found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
+        return [self.layout.load(name, self._operand(readers, out), at[self.places[name]]) for name, readers in found]
 
     def epilogue(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other operators on a box that the head has finished, and the stores."""
