@@ -258,8 +258,9 @@ def scan(flow: Dataflow, mask: int, chip: Hardware, sizes: Iterable[int]) -> tup
 @every_chip
 def test_more_buffer_never_costs_a_random_group_more_bytes(chip: Hardware) -> None:
     kinds, falls = Counter[str](), 0
-    for seed in range(40):
-        flow = Dataflow.of(random_graph(np.random.default_rng(seed), 3))
+    draws = [partial(random_graph, operators=3)] * 40 + [random_contraction] * 20
+    for seed, draw in enumerate(draws):
+        flow = Dataflow.of(draw(np.random.default_rng(seed)))
         for mask in groups_to_tile(flow):
             found = scan(flow, mask, chip, sizes_up_to(GroupCosts(flow, chip).groups.line_need(mask) + 1, 14))
             kinds, falls = kinds + found[0], falls + found[1]

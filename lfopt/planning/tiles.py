@@ -24,7 +24,7 @@ from math import ceil
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
-from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.contractions import Bands, Grid, Slices, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Layout
@@ -182,16 +182,14 @@ def _finest(work: Work) -> tuple[tuple[int, int], ...]:
 def _on_strips(work: Work, beta: int, best: Tile | None, *, least: int, most: int) -> Iterator[Tile]:
     """A contraction in blocks of output channels or in bands of rows, on column strips."""
     width = work.columns.rows_out if work.columns else 1
-    strips = least
-    while strips < 2 * width and strips <= most:
-        extent = ceil(width / min(strips, width))
+    for strips in (count for count in powers(width) if least <= count <= most):
+        extent = ceil(width / strips)
         if best is not None and work.once.total + work.halo_bytes(extent) >= best.dram.total:
-            return  # narrower strips share even more
+            continue  # narrower strips may yet share less: those of a ConvTranspose, or of a stride, that begin where its windows do
         columns = () if strips == 1 else ((len(work.shape) - 1, extent),)
         for found in (*_largest(work, beta, columns, CHANNELS, work.channel_sizes(), best), *_bands(work, beta, columns, best)):
             best = found if best is None or _order(found) < _order(best) else best
             yield found
-        strips *= 2
 
 
 def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: int, sizes: Sequence[int], best: Tile | None = None) -> Iterator[Tile]:
