@@ -52,7 +52,7 @@ from simulator.execute import execute
 from simulator.recount import progressions, recount
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
-from tests.strategies import OPSET, random_bands, random_graph, random_hardware, random_reduction
+from tests.strategies import OPSET, one_contraction, random_bands, random_contraction, random_graph, random_hardware, random_reduction
 from tests.test_exact import network
 
 SCHEMES = tuple(SCHEME_ROWS)
@@ -100,6 +100,15 @@ def reduction_plan(seed: int) -> tuple[Graph, Plan]:
     return graph, planned(graph, hardware, "lbdf", epilogue=bool(rng.random() < 0.7))
 
 
+@cache
+def contraction_plan(seed: int) -> tuple[Graph, Plan]:
+    """A plan of a contraction with its epilogue, for a chip that has little room for it."""
+    rng = np.random.default_rng(seed)
+    graph = random_contraction(rng)
+    hardware = replace(random_hardware(rng, graph), buffer_bytes=int(2 ** rng.uniform(4, 8)))
+    return graph, planned(graph, hardware, "lbdf", epilogue=bool(rng.random() < 0.7))
+
+
 def folds(plan: Plan) -> bool:
     """Whether rows are folded band by band."""
     return any(isinstance(step, Compute) and step.sums >= 0 for group in plan.groups for step in unfold(group.steps))
@@ -128,6 +137,31 @@ def test_a_recount_agrees_with_every_plan_that_folds_rows_band_by_band() -> None
         assert found.agrees, f"seed {seed}: {found.discrepancies}"
         folded += folds(plan)
     assert folded > 40
+
+
+def test_a_recount_agrees_with_every_plan_of_a_contraction_in_tiles() -> None:
+    modes = Counter[str]()
+    for seed in range(200):
+        graph, plan = contraction_plan(seed)
+        found = recount(graph, plan)
+        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        modes.update(group.mode for group in plan.groups if group.steps)
+    assert modes["tiled"] > 60
+
+
+@pytest.mark.parametrize(
+    ("graph", "second"),
+    [
+        (one_contraction("Conv", {"x": [1, 8, 16, 16]}, {"w": [8, 8, 3, 3]}, "x w", [1, 8, 16, 16], pads=[1] * 4), "x beside"),
+        (one_contraction("MatMul", {"x": [1, 4, 8, 8]}, {}, "x x", [1, 4, 8, 8]), "x in blocks"),
+    ],
+    ids=["residual", "square"],
+)
+def test_a_recount_agrees_with_plans_in_which_a_map_has_two_places(graph: Graph, second: str) -> None:
+    """As an operand of the epilogue beside the part that the head reads; and as operand 1 of the head beside operand 0."""
+    plans = [planned(graph, Hardware(size)) for size in (70, 80, 100, 200)]
+    assert any(place.name == second for plan in plans for group in plan.groups for place in group.places)
+    assert [found for plan in plans for found in recount(graph, plan).discrepancies] == []
 
 
 @pytest.mark.parametrize(
