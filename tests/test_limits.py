@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,14 +14,18 @@ from pathlib import Path
 import pytest
 from cyclopts import App
 
+from codegen.accel import check as check_plan
 from codegen.emit import emit_c
 from codegen.source import Unsupported
 from lfopt.app import pipeline
+from lfopt.app.commands.options import chip
+from lfopt.app.commands.report import report
 from lfopt.app.commands.search import search
+from lfopt.app.commands.simulate import simulate as simulate_command
 from lfopt.app.commands.sweep import sweep
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import Outcome, find_plan, write_outcome
-from lfopt.app.sizes import bytes_text, format_size, size_option
+from lfopt.app.sizes import bytes_text, format_size, parse_size, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, line_count, step_count
 from lfopt.planning import GroupCosts, Limit
@@ -275,9 +280,40 @@ def test_no_size_that_stands_for_something_else_is_printed_as_a_number(tmp_path,
             find_plan(job("brr"))
         said.append(str(raised.value))
     find_plan(job("brr"), lambda what, done: said.append(what))
+    with pytest.raises(Unsupported, match="unlimited") as refused:
+        check_plan(replace(outcome.plan, hardware=chip("accelerator_256k.yaml", "unlimited", None)), outcome.graph)
+    said.append(str(refused.value))
     captured = capsys.readouterr()
-    text = "".join([*said, captured.out, captured.err]).replace(",", "")
-    assert not any(number in text for number in ("4611686", "1099511", "1152921"))
+    assert written_as_a_number("".join([*said, captured.out, captured.err])) == []
+
+
+def written_as_a_number(text: str) -> list[str]:
+    """Sizes that stand for something else, in bytes or in any unit."""
+    return re.findall("4611686|1099511|1152921|1073741824|1048576 MiB|1024 GiB|1.04858e", text.replace(",", ""))
+
+
+def test_a_sweep_up_to_a_buffer_without_a_limit_says_so_in_table_csv_and_picture(tmp_path, capsys) -> None:
+    for buffers, rows in (("6000:unlimited", None), ("unlimited", ["unlimited"]), ("8KiB,unlimited", ["8192", "unlimited"])):
+        folder = tmp_path / buffers
+        sweep("zoo:fsrcnn", buffers=buffers, input_shape=("image=1,1,20,24",), out_dir=folder)
+        table = (folder / "staircase.csv").read_text()
+        picture = re.findall(r"<text[^>]*>([^<]*)", (folder / "staircase.svg").read_text())
+        assert rows is None or [line.split(",")[0] for line in table.splitlines()[1:]] == rows
+        assert "unlimited" in picture
+        assert written_as_a_number("\n".join([capsys.readouterr().out, table, *picture])) == []
+    assert [parse_size(size, "the CSV") for size in rows or ()] == [8192, 1 << 40]
+    assert [text for text in picture if text.endswith("KiB")] == ["8 KiB"]
+
+
+def test_a_plan_without_a_limit_of_its_buffer_is_shown_without_a_share_of_it(tmp_path, capsys) -> None:
+    write_outcome(outcome_of("brr", 1 << 40), tmp_path)
+    simulate_command(tmp_path, group=0)
+    report(tmp_path, sweep_seconds=0.2, explain_seconds=0)
+    page = (tmp_path / "report.html").read_text()
+    assert "of an unlimited buffer" in capsys.readouterr().out
+    assert "unlimited buffer" in page
+    assert '"buffer": null' in page or '"buffer":null' in page
+    assert written_as_a_number(page) == []
 
 
 def test_an_interrupted_search_without_a_plan_gives_every_operator_alone() -> None:

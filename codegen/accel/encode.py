@@ -14,7 +14,7 @@ from codegen.accel.maps import ALIGN, blocks, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
-from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, round_up, unfold
+from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, round_up, unfold
 from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, MOVING, TABLE_BYTES, TABLES, Class, Kind, Opcode, Space
@@ -53,7 +53,8 @@ def check(plan: Plan, graph: Graph) -> None:
     if lanes not in LANES:
         raise Unsupported(f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}")
     if (found := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):
-        raise Unsupported(f"hardware.buffer_bytes: found {found}; the accelerator addresses {most}")
+        said = "unlimited" if found == UNLIMITED else f"{found}"
+        raise Unsupported(f"hardware.buffer_bytes: found {said}; the accelerator addresses {most}")
     if not hardware.parameter_store_bytes:
         raise Unsupported("hardware.parameter_store_bytes: found 0; the accelerator loads factors and tables: plan with the size of its stores")
     if not graph.quantized:

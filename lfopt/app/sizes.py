@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lfopt.ir import InvalidConfig
-from lfopt.ir.sizes import UNLIMITED, parse_size
+from lfopt.ir import UNLIMITED, InvalidConfig
+from lfopt.ir.sizes import parse_size
 
 NEVER = 1 << 60  # bytes from which on a size stands for: no buffer is large enough
 LEAST_PLAIN = 4096  # bytes that the command line takes without a unit
@@ -68,6 +68,15 @@ def bytes_text(size: int) -> str:
     return f"{size:,} B" if size < NEVER else "more than any buffer"
 
 
+def plain_size(size: int) -> str:
+    """A buffer size for other programs: bytes without commas, as `parse_size` reads it again.
+
+    >>> plain_size(262144), plain_size(UNLIMITED)
+    ('262144', 'unlimited')
+    """
+    return "unlimited" if size == UNLIMITED else str(size)
+
+
 def of_buffer(used: int, size: int) -> str:
     """How much of a buffer is used.
 
@@ -75,6 +84,15 @@ def of_buffer(used: int, size: int) -> str:
     ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited buffer')
     """
     return f"{used:,} B of an unlimited buffer" if size == UNLIMITED else f"{used:,} of {size:,} B of buffer"
+
+
+def share_of(used: int, size: int) -> str:
+    """How much of a buffer is used, in percent; empty where it has no limit.
+
+    >>> share_of(1000, 4000), share_of(1000, UNLIMITED)
+    ('25.0 %', '')
+    """
+    return "" if size == UNLIMITED else f"{100 * used / size:.1f} %"
 
 
 def format_size(size: int) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from lfopt.app.files import write_bytes
+from lfopt.ir import UNLIMITED
 from search.staircase import Stair
 
 INK, BLUE, GREY = "#1b1f24", "#0b62a4", "#8a9199"
@@ -19,7 +20,7 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
     """Write staircase.svg and staircase.png: buffer size (log) against DRAM MiB, with the given levels as dashed lines."""
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.add_subplot()
-    buffers = [s.buffer_bytes for s in stairs] + [sizes[-1]]
+    buffers, names = _places([s.buffer_bytes for s in stairs] + [sizes[-1]])
     traffic = [s.dram_bytes / (1 << 20) for s in stairs]
     axes.step(buffers, [*traffic, traffic[-1]], where="post", color=BLUE, linewidth=2, label="optimal plan")
     if any(s.lower_bound_bytes < s.dram_bytes for s in stairs):
@@ -36,8 +37,8 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
     axes.set_xscale("log", base=2)
     axes.set_xlim(buffers[0], max(buffers[-1], buffers[0] * 2))
     axes.set_ylim(bottom=0)
-    axes.xaxis.set_major_locator(LogLocator(base=2))
-    axes.xaxis.set_major_formatter(FuncFormatter(_size))
+    axes.xaxis.set_major_locator(FixedLocator(list(names)) if names else LogLocator(base=2))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: names.get(size, _size(size))))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel("on-chip buffer")
     axes.set_ylabel("DRAM traffic, MiB per inference")
@@ -53,5 +54,17 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
             write_bytes(folder / f"staircase.{kind}", picture.getvalue())
 
 
-def _size(size: float, _: object = None) -> str:
-    return f"{size / (1 << 20):g} MiB" if size >= 1 << 20 else f"{size / (1 << 10):g} KiB"
+def _places(sizes: list[int]) -> tuple[list[int], dict[float, str]]:
+    """Where sizes stand on the axis. One without a limit stands behind the others, and then names stand at places along the axis."""
+    limited = [size for size in sizes if size < UNLIMITED]
+    if limited == sizes:
+        return sizes, {}
+    low, high = ((limited[0] - 1).bit_length(), limited[-1].bit_length() - 1) if limited else (1, 0)  # powers of two
+    end = 1 << (high + 3)
+    ticks = [1 << k for k in range(low, high + 1, max(1, (high - low + 8) // 8))]
+    return [*(min(size, end) for size in sizes[:-1]), 2 * end], {**{tick: _size(tick) for tick in ticks}, end: "unlimited"}
+
+
+def _size(size: float) -> str:
+    unit, name = next(((unit, name) for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB")) if size >= unit), (1 << 10, "KiB"))
+    return f"{size / unit:g} {name}"

@@ -33,12 +33,14 @@ from lfopt.ir.plan import (
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
 from lfopt.ir.schedule import MOST_LINES, MOST_STEPS, Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, line_count, step_count, unfold
+from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
 __all__ = [
     "MOST_LINES",
     "MOST_STEPS",
     "SCHEMA",
+    "UNLIMITED",
     "UNWRITTEN",
     "Attribute",
     "Box",

@@ -10,7 +10,7 @@ from math import prod, sqrt
 from typing import Any
 
 from lfopt.ir.errors import InvalidConfig
-from lfopt.ir.sizes import parse_size
+from lfopt.ir.sizes import UNLIMITED, parse_size
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
@@ -97,7 +97,7 @@ class Hardware:
             if entry.name == "overlap":
                 if not isinstance(value, bool):
                     raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
-            elif not (isinstance(value, int) and least <= value <= 1 << 40):
+            elif not (isinstance(value, int) and least <= value <= UNLIMITED):
                 raise InvalidConfig(f"hardware.{entry.name}: found {value!r}; accepted: a whole number from {least} to 2**40")
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from lfopt.ir.errors import InvalidConfig
 
-UNLIMITED = 1 << 40  # bytes; larger than anything
+UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no figure may be larger
 UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 

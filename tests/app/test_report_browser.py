@@ -278,3 +278,16 @@ def test_hovering_over_a_link_says_its_score(opened):
     text = opened.run("document.getElementById('tip').textContent")
     assert "rank" in text
     assert "cheapest cut" in text or "SPLIT" in text
+
+
+def test_a_buffer_without_a_limit_is_called_so_and_nothing_is_a_share_of_it(browser, tmp_path):
+    plan = made("zoo:squeezenet1_1", 1 << 40, tmp_path)
+    (tmp_path / "report.html").write_text(page_of(plan.plan, plan.graph, 0.5, explain_seconds=0))
+    browser.open(tmp_path / "report.html")
+    assert browser.complaints() == []
+    said = browser.run("document.body.textContent.replace(document.getElementById('data').textContent, '')")
+    shown = browser.run("document.body.innerText + [...document.querySelectorAll('svg text')].map((text) => text.textContent).join(' ')")
+    assert "unlimited" in browser.run("document.getElementById('stairs').textContent")
+    assert "buffer unlimited" in browser.run("document.getElementById('fill').textContent")
+    assert not any(word in shown for word in ("NaN", "Infinity", "∞", "undefined", "null", "1,099,511"))
+    assert "1099511" not in said

@@ -20,6 +20,7 @@ from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options
 from lfopt.app.files import write_bytes
 from lfopt.app.screen import note, out, progress_line, shown, table
+from lfopt.app.sizes import of_buffer
 from lfopt.app.streams import write_stream
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, Plan
@@ -123,5 +124,8 @@ def _print(plan: Plan, source: CSource) -> None:
         out.print(f"{len(source.loops)} operators as plain loops, which are slow: {escape(', '.join(dict.fromkeys(reasons)))}")
     if source.together:
         out.print(f"{len(source.together)} groups in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}")
-    beta, many = plan.hardware.buffer_bytes, f", {source.arenas} of them" if source.arenas > 1 else ""
-    out.print(f"arena {source.arena_bytes // source.arenas:,} of {beta:,} B of buffer{many}; memory of one caller {source.context_bytes:,} B")
+    arena, many = (
+        of_buffer(source.arena_bytes // source.arenas, plan.hardware.buffer_bytes),
+        f", {source.arenas} of them" if source.arenas > 1 else "",
+    )
+    out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B")

@@ -16,7 +16,7 @@ from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, 
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, validate
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown, table
-from lfopt.app.sizes import format_size, parse_shapes, size_option
+from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
 from lfopt.planning import MODES
@@ -220,9 +220,10 @@ def _groups(outcome: Outcome) -> Table:
     beta, width = outcome.plan.hardware.buffer_bytes, max(out.width - 48, 16)
 
     def add(group: PlannedGroup) -> None:
-        share = f"{100 * group.buffer_bytes / beta:.1f} %"
         name = shorten(f"{group.id} {_span(group)}", width)
-        rows.add_row(escape(name), str(len(group.nodes)), group.mode, f"{group.dram.total:,}", f"{group.buffer_bytes:,}", share)
+        rows.add_row(
+            escape(name), str(len(group.nodes)), group.mode, f"{group.dram.total:,}", f"{group.buffer_bytes:,}", share_of(group.buffer_bytes, beta)
+        )
 
     rows.add_row("[bold]moving the most[/]")
     for group in sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]:

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.screen import mib, out, shorten, shown, table
-from lfopt.app.sizes import format_size, of_buffer
+from lfopt.app.sizes import format_size, of_buffer, share_of
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
@@ -229,7 +229,8 @@ def _few(groups: tuple[int, ...]) -> str:
 
 def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -> None:
     beta = hardware.buffer_bytes
-    full = f"{of_buffer(group.buffer_bytes, beta)} ({100 * group.buffer_bytes / beta:.1f} %)"
+    share = share_of(group.buffer_bytes, beta)
+    full = of_buffer(group.buffer_bytes, beta) + (f" ({share})" if share else "")
     out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")
     out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)

@@ -13,7 +13,7 @@ from lfopt.app.config import MAX_SECONDS, Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
-from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, size_option
+from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, size_option
 from lfopt.app.staircase import draw
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
@@ -42,6 +42,7 @@ def sweep(
 ) -> int:
     """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and PNG).
 
+    Sizes in the CSV are bytes; one without a limit is `unlimited`, as --buffers takes it.
     Ctrl-C ends the search: what was found is printed and written, and the exit code is 130.
 
     Parameters
@@ -49,7 +50,7 @@ def sweep(
     model
         ONNX file, or zoo:NAME.
     buffers
-        A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB gives those sizes.
+        A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those sizes.
     scheme
         How a group runs; a range of buffers is for schemes whose bytes change only where a group no longer fits: lbdf and resident.
     traffic
@@ -88,7 +89,7 @@ def sweep(
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"{s.buffer_bytes},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
+    lines = [f"{plain_size(s.buffer_bytes)},{s.dram_bytes},{s.lower_bound_bytes},{s.groups}" for s in stairs]
     write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
     draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
     out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)

@@ -11,7 +11,7 @@ from lfopt.app.report.colours import colours
 from lfopt.app.report.cuts import Cut
 from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.sweep import Stair
-from lfopt.ir import Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
+from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
@@ -32,9 +32,9 @@ def content(
     front: Sequence[tuple[int, int]],
     pictures: Sequence[Data] = (),
 ) -> Data:
-    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes)."""
+    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a buffer: None."""
     return {
-        "buffer": plan.hardware.buffer_bytes,
+        "buffer": _limit(plan.hardware.buffer_bytes),
         "scheme": plan.scheme,
         "totals": asdict(plan.totals),
         "classes": list(asdict(DramBytes())),
@@ -43,10 +43,14 @@ def content(
         "groups": _groups(plan, masks, report),
         "fills": _fills(plan, costs, masks),
         "cuts": [_cut(cut, costs) for cut in cuts],
-        "stairs": [list(stair) for stair in stairs],
+        "stairs": [[_limit(s.buffer_bytes), _limit(s.since_bytes), s.dram_bytes, s.lower_bound_bytes, s.groups] for s in stairs],
         "front": [list(point) for point in front],
         "pictures": list(pictures),
     }
+
+
+def _limit(size: int) -> int | None:
+    return None if size == UNLIMITED else size
 
 
 def _classes(dram: DramBytes) -> list[int]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lfopt.ir import Cost, Plan
+from lfopt.ir import UNLIMITED, Cost, Plan
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.problem import Problem
@@ -37,10 +37,10 @@ def own_stair(plan: Plan) -> Stair:
 
 
 def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
-    """Stairs in order of buffer size, the plan's own among them."""
+    """Stairs in order of buffer size, the plan's own among them; around that, or around what the plan needs of a buffer without a limit."""
     deadline = time.perf_counter() + seconds
     found = {own.buffer_bytes: own}
-    for size in _sizes(own.buffer_bytes):
+    for size in _sizes(own.since_bytes if own.buffer_bytes == UNLIMITED else own.buffer_bytes):
         left = deadline - time.perf_counter()
         if left <= 0:
             break
@@ -74,14 +74,14 @@ def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
 
 
 def _sizes(own: int) -> Iterator[int]:
-    """Sizes around the plan's own: powers of two of it, the nearest first, then what lies between them, finer and finer.
+    """Sizes around one: powers of two of it, the nearest first, then what lies between them, finer and finer.
 
     Of a larger and a smaller size, the larger comes first: it says more, and takes less time, because less is tiled.
     """
     powers: list[float] = [k for k in range(-DOWN, UP + 1) if k]
     for parts in (1, 2, 4, 8, 16, 32):
         for power in sorted(powers, key=lambda power: (abs(power), -power)):
-            if (size := round(own * 2**power)) >= LEAST_BYTES:
+            if LEAST_BYTES <= (size := round(own * 2**power)) <= UNLIMITED:
                 yield size
         powers = [k / (2 * parts) for k in range(-DOWN * 2 * parts, UP * 2 * parts) if k % 2]
 

@@ -25,6 +25,11 @@ const svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG,
 
 const count = (value) => Math.round(value).toLocaleString("en-US");
 const bytes = (value) => `${count(value)}\u00a0B`;
+const BUFFER = D.buffer ?? Infinity; // null in the data: no limit
+const capacity = (value) => (value === Infinity ? "unlimited" : bytes(value));
+const ofBuffer = (value) => (BUFFER === Infinity ? `${bytes(value)} of an unlimited buffer` : `${bytes(value)} of ${bytes(BUFFER)}`);
+const filled = (value) => (BUFFER === Infinity ? "" : percent(value, BUFFER));
+const andFilled = (value) => [bytes(value), filled(value)].filter(Boolean).join(", ");
 const fixed = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const percent = (part, whole, digits = 1) => (whole ? `${fixed((100 * part) / whole, digits)} %` : "–");
 

@@ -120,11 +120,11 @@ function fillChart(g) {
   const width = Math.max(holder.clientWidth, 320), height = 270, left = 66, right = 14, bottom = 30, topPad = 20;
   const samples = filling.shown.length;
   const tops = layers.map((layer) => Array.from({ length: samples }, (_, s) => layer.at(s)));
-  const small = filling.peak[0] < 0.4 * D.buffer; // then the buffer's own line is out of the picture
-  const top = small ? 1.2 * filling.peak[0] : 1.04 * Math.max(D.buffer, filling.peak[0]);
+  const small = filling.peak[0] < 0.4 * BUFFER; // then the buffer's own line is out of the picture
+  const top = small ? 1.2 * filling.peak[0] : 1.04 * Math.max(BUFFER, filling.peak[0]);
   const x = (s) => left + ((width - left - right) * s) / samples;
   const y = (value) => height - bottom - ((height - bottom - topPad) * value) / top;
-  const picture = chart(width, height, `Bytes in the buffer while group ${g} runs: at most ${bytes(filling.peak[0])} of ${bytes(D.buffer)}`);
+  const picture = chart(width, height, `Bytes in the buffer while group ${g} runs: at most ${ofBuffer(filling.peak[0])}`);
   picture.append(levels(left, width - right, y, top));
   const floor = new Array(samples).fill(0);
   layers.forEach((layer, n) => {
@@ -137,9 +137,10 @@ function fillChart(g) {
     }
     picture.append(svg("path", { class: "area", d: `${up}${down}Z`, style: { fill: layer.colour } }));
   });
-  if (!small) picture.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(D.buffer), y2: y(D.buffer) }));
-  const limit = small ? `buffer ${bytes(D.buffer)}, ${trimmed(D.buffer / filling.peak[0])} times the peak ↑` : `buffer ${bytes(D.buffer)}`;
-  picture.append(svg("text", { class: "mark-text", x: width - right, y: small ? topPad - 6 : y(D.buffer) - 5, "text-anchor": "end" }, limit));
+  if (!small) picture.append(svg("line", { class: "limit", x1: left, x2: width - right, y1: y(BUFFER), y2: y(BUFFER) }));
+  const times = BUFFER < Infinity ? `, ${trimmed(BUFFER / filling.peak[0])} times the peak` : "";
+  const limit = `buffer ${capacity(BUFFER)}${small ? `${times} ↑` : ""}`;
+  picture.append(svg("text", { class: "mark-text", x: width - right, y: small ? topPad - 6 : y(BUFFER) - 5, "text-anchor": "end" }, limit));
   const peak = Math.max(0, filling.shown.indexOf(filling.peak[1]));
   picture.append(svg("circle", { class: "own", cx: x(peak + 0.5), cy: y(filling.peak[0]), r: 3.5 }));
   const axis = svg("g", { class: "axis" });
@@ -157,7 +158,7 @@ function fillChart(g) {
     cursor.setAttribute("visibility", "visible");
     const held = layers.map((layer, n) => tops[n][s] && [shorten(layer.name, 34), bytes(tops[n][s])]).filter(Boolean).reverse();
     showTip(event.clientX, event.clientY, el("div", {}, el("strong", {}, `Step ${count(filling.shown[s])} `), el("span", { class: "muted" }, doing(group, filling, s))),
-      rows([...held, ["all", `${bytes(floor[s])}, ${percent(floor[s], D.buffer)}`]]));
+      rows([...held, ["all", andFilled(floor[s])]]));
   };
   hover(hit, show, () => cursor.setAttribute("visibility", "hidden"));
   picture.append(axis, cursor, hit);
@@ -174,9 +175,10 @@ function formulaChart(g) {
   const shown = parts.slice(0, 9);
   const rest = sum(parts.slice(9).map((part) => part[1]));
   if (rest) shown.push([`${parts.length - 9} more maps`, rest, "var(--line-strong)"]);
+  const whole = BUFFER < Infinity ? BUFFER : sum(parts.map((part) => part[1]));
   const line = ([name, value, colour]) => el("div", { role: "row", class: "" },
-    el("span", {}, shorten(name, 40)), el("span", { class: "track" }, el("i", { style: { width: `${Math.min(100, (100 * value) / D.buffer)}%`, background: colour } })),
-    el("span", { class: "num" }, bytes(value)), el("span", { class: "num muted" }, percent(value, D.buffer)));
+    el("span", {}, shorten(name, 40)), el("span", { class: "track" }, el("i", { style: { width: `${Math.min(100, (100 * value) / whole)}%`, background: colour } })),
+    el("span", { class: "num" }, bytes(value)), el("span", { class: "num muted" }, filled(value)));
   put($("fill"), 
     el("p", { class: "note" }, `No steps to walk (${filling.why}). ${shown.length ? "What its share of the buffer is made of, by formula:" : `It takes ${bytes(group.buffer)} of buffer.`}`),
     el("div", { class: "compare formula" }, shown.map(line)),
@@ -186,23 +188,27 @@ function formulaChart(g) {
 // -- the staircase ----------------------------------------------------------------------------------------------------------------------------------
 
 function staircase() {
-  const holder = $("stairs"), stairs = D.stairs;
+  const holder = $("stairs"), stairs = D.stairs.map(([buffer, since, ...others]) => [buffer ?? Infinity, since ?? Infinity, ...others]);
   const width = Math.max(holder.clientWidth, 320), height = 330, left = 58, right = 16, bottom = 30, topPad = 18;
-  const buffers = [...stairs.flatMap((s) => [s[0], s[1]]), ...D.front.map((p) => p[1]), D.buffer];
-  const low = Math.log2(Math.min(...buffers)) - 0.15, high = Math.max(Math.log2(Math.max(...buffers)), low + 1) + 0.15;
+  const buffers = [...stairs.flatMap((s) => [s[0], s[1]]), ...D.front.map((p) => p[1]), BUFFER];
+  const limited = buffers.filter((value) => value < Infinity);
+  if (!limited.length) limited.push(Math.max(1, ...D.groups.map((group) => group.buffer)));
+  const largest = Math.max(...limited), endless = buffers.includes(Infinity) ? 4 * largest : Infinity; // where a buffer without a limit stands
+  const low = Math.log2(Math.min(...limited)) - 0.15, high = endless < Infinity ? Math.log2(endless) + 0.6 : Math.max(Math.log2(largest), low + 1) + 0.15;
   const most = Math.max(...stairs.map((s) => s[2]), ...D.front.map((p) => p[0]), D.totals.dram_bytes);
   const marks = D.baselines.filter((b) => !b.plan && b.name !== "proven lower bound" && b.bytes < 1.6 * most);
   const top = 1.05 * Math.max(most, ...marks.map((b) => b.bytes));
-  const x = (value) => left + ((width - left - right) * (Math.log2(value) - low)) / (high - low);
+  const x = (value) => left + ((width - left - right) * (Math.log2(Math.min(value, endless)) - low)) / (high - low);
   const y = (value) => height - bottom - ((height - bottom - topPad) * value) / top;
   const picture = chart(width, height, "DRAM bytes of the best plan against the size of the buffer");
   picture.append(levels(left, width - right, y, top, 6));
   const axis = svg("g", { class: "axis" });
   const every = (high - low) * 70 > width - left - right ? 2 : 1;
-  for (let k = Math.ceil(low); k <= high; k++) {
+  for (let k = Math.ceil(low); k <= (endless < Infinity ? Math.log2(largest) : high); k++) {
     axis.append(svg("line", { x1: x(2 ** k), x2: x(2 ** k), y1: topPad, y2: height - bottom }));
     if (k % every === 0) axis.append(svg("text", { x: x(2 ** k), y: height - 11, "text-anchor": "middle" }, size(2 ** k)));
   }
+  if (endless < Infinity) axis.append(svg("line", { x1: x(endless), x2: x(endless), y1: topPad, y2: height - bottom }), svg("text", { x: width - right, y: height - 11, "text-anchor": "end" }, "unlimited"));
   picture.append(axis);
   for (const b of marks) {
     const name = `${b.name}${b.outside ? " *" : ""}, ${size(b.bytes)}`;
@@ -220,7 +226,7 @@ function staircase() {
       picture.append(svg("line", { class: "stair", x1: x(since), x2: x(buffer), y1: y(dram), y2: y(dram) }), svg("circle", { class: "proven", cx: x(buffer), cy: y(dram), r: 2.75 }));
     }
     else picture.append(svg("line", { class: "whisker", x1: x(buffer), x2: x(buffer), y1: y(dram), y2: y(bound) }), svg("circle", { class: "open", cx: x(buffer), cy: y(dram), r: 3 }));
-    const span = since < buffer ? `${count(since)} to ${bytes(buffer)}` : `buffer ${bytes(buffer)}`;
+    const span = since === buffer ? `buffer ${capacity(buffer)}` : buffer === Infinity ? `from ${bytes(since)}` : `${count(since)} to ${bytes(buffer)}`;
     picture.append(hover(svg("circle", { class: "hit", cx: x(buffer), cy: y(dram), r: 9 }), (event) => showTip(event.clientX, event.clientY, el("strong", {}, span),
       rows([["DRAM", bytes(dram)], proven ? ["proven", "optimal"] : ["proven bound", bytes(bound)], ["groups", count(groups)],
         ["to this plan", `${dram > D.totals.dram_bytes ? "+" : ""}${percent(dram - D.totals.dram_bytes, D.totals.dram_bytes)}`]]))));
@@ -233,7 +239,7 @@ function staircase() {
       picture.append(hover(svg("circle", { class: "front", cx: x(buffer), cy: y(dram), r: 3.5 }), show));
     }
   }
-  const [px, py] = [x(D.buffer), y(D.totals.dram_bytes)];
+  const [px, py] = [x(BUFFER), y(D.totals.dram_bytes)];
   const flip = px > width - 190;
   picture.append(svg("circle", { class: "own", cx: px, cy: py, r: 5, "pointer-events": "none" }),
     svg("text", { class: "mark-text", x: px + (flip ? -10 : 10), y: py - 9, "text-anchor": flip ? "end" : "start", style: { "font-weight": "600" } }, `this plan, ${size(D.totals.dram_bytes)}`));

@@ -16,7 +16,7 @@ function inspect(g) {
     ...parts.map(([name, value, k]) => [el("span", {}, el("i", { class: `swatch c${k}` }), name), bytes(value)]),
     ["moves", el("strong", {}, bytes(total(group)))],
     [group.saved >= 0 ? "saved by running together" : "more than one by one", bytes(Math.abs(group.saved))],
-    ["buffer", `${bytes(group.buffer)}, ${percent(group.buffer, D.buffer)}`],
+    ["buffer", andFilled(group.buffer)],
     group.passes > 1 && ["weight passes", count(group.passes)],
     group.band > 1 && ["rows at a time", count(group.band)],
     group.macs && ["work", macs(group.macs) + (group.again ? `, ${macs(group.again)} of it again` : "")],
@@ -47,11 +47,11 @@ function inspect(g) {
 
 // The buffer that two groups would take as one, against the buffer that there is.
 function needBar(cut) {
-  const top = Math.max(cut.needed, D.buffer) * 1.02;
+  const top = (BUFFER < Infinity ? Math.max(cut.needed, BUFFER) : cut.needed) * 1.02;
   const share = (value) => `${(100 * value) / top}%`;
   const parts = cut.rings + cut.weights ? [["rings", cut.rings], ["weights", cut.weights]] : [["rings", cut.needed]];
-  return el("div", { class: "need", role: "img", "aria-label": `needs ${bytes(cut.needed)} of ${bytes(D.buffer)}` },
-    parts.map(([cls, value]) => el("i", { class: cls, style: { width: share(value) } })), el("b", { style: { left: share(D.buffer) } }));
+  return el("div", { class: "need", role: "img", "aria-label": `needs ${ofBuffer(cut.needed)}` },
+    parts.map(([cls, value]) => el("i", { class: cls, style: { width: share(value) } })), BUFFER < Infinity ? el("b", { style: { left: share(BUFFER) } }) : null);
 }
 
 function inside(g) {
@@ -60,8 +60,8 @@ function inside(g) {
   if (filling.steps) {
     const each = Math.ceil(filling.steps / filling.shown.length);
     $("inside-note").textContent = `What lies in the buffer and will still be read, over ${count(filling.steps)} steps${each > 1 ? `; each column shows the fullest of ${count(each)} steps` : ""}. `
-      + `Most: ${bytes(filling.peak[0])}, ${percent(filling.peak[0], D.buffer)} of the buffer, at step ${count(filling.peak[1])}; ${bytes(group.buffer)} are set aside.`;
-  } else $("inside-note").textContent = `${bytes(group.buffer)} of ${bytes(D.buffer)} are set aside.`;
+      + `Most: ${bytes(filling.peak[0])}, ${BUFFER < Infinity ? `${filled(filling.peak[0])} of the buffer, ` : ""}at step ${count(filling.peak[1])}; ${bytes(group.buffer)} are set aside.`;
+  } else $("inside-note").textContent = `${ofBuffer(group.buffer)} are set aside.`;
   fillChart(g);
   places(g);
 }

@@ -14,8 +14,9 @@ const COLUMNS = [
 ].filter((column) => !column.hidden);
 
 function meter(value) {
-  const part = value / D.buffer;
-  return [count(value), el("span", { class: part > 0.9 ? "meter full" : "meter", title: percent(value, D.buffer) }, el("i", { style: { width: `${Math.min(100, 100 * part)}%` } }))];
+  if (BUFFER === Infinity) return count(value);
+  const part = value / BUFFER;
+  return [count(value), el("span", { class: part > 0.9 ? "meter full" : "meter", title: filled(value) }, el("i", { style: { width: `${Math.min(100, 100 * part)}%` } }))];
 }
 
 let sorting = { column: 0, down: false };
@@ -69,7 +70,7 @@ function cutRow(k) {
   return el("div", { class: "cut" },
     el("div", { class: "pair" }, chip(cut.pair[0]), el("span", { class: "arrow", "aria-label": "to" }, "→"), chip(cut.pair[1]), el("div", { class: `verdict ${cut.verdict}` }, VERDICTS[cut.verdict])),
     el("div", { class: "num" }, bytes(cut.bytes), el("div", { class: "via", title: names.join("\n") }, names.length > 1 ? `${names.length} maps` : shape(D.maps.shape[cut.maps[0]]))),
-    el("div", { class: "bar-cell" }, cut.needed ? [needBar(cut), el("div", { class: "need-text" }, `${count(cut.needed)} of ${bytes(D.buffer)}`)] : null),
+    el("div", { class: "bar-cell" }, cut.needed ? [needBar(cut), el("div", { class: "need-text" }, BUFFER < Infinity ? `${count(cut.needed)} of ${bytes(BUFFER)}` : bytes(cut.needed))] : null),
     el("div", { class: "text" }, el("p", {}, cut.why), el("div", { class: "via mono" }, `via ${shorten(names[0], 60)}`, " ", pictureButton(k))),
   );
 }
