@@ -25,8 +25,8 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from pydantic import TypeAdapter
 
-from lfopt.app.files import sync_folder, writing
 from lfopt.ir import Graph, InvalidConfig, LfoptError
+from lfopt.ir.files import sync_folder, writing
 from lfopt.ir.names import one_line
 
 ROOT = Path(__file__).resolve().parents[2]  # of the packages

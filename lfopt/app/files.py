@@ -1,20 +1,20 @@
-"""Files that appear whole or not at all."""
+"""Files that lfopt writes, whole or not at all, and plan.json among them."""
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import shutil
+from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lfopt.app.config import validate
 from lfopt.app.documents import read_json
-from lfopt.ir import MOST_LINES, SCHEMA, CannotWrite, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.ir import MOST_LINES, SCHEMA, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
+from lfopt.ir.files import whole_file
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
 from lfopt.planning.modes import MODES, SCHEMES
@@ -29,17 +29,6 @@ def path_of(path: object, what: str) -> Path:
     return Path(found)
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Whatever stops a file from being written becomes CannotWrite, which names it."""
-    try:
-        yield
-    except CannotWrite:
-        raise
-    except OSError as error:
-        raise CannotWrite(f"{path}: cannot be written: {error.strerror or error}") from None
-
-
 def write_text(path: Path, text: str) -> None:
     """As `write_with`, a text."""
     write_bytes(path, text.encode("utf-8"))
@@ -51,41 +40,16 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_with(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file aside, bring it to the disk, then rename it.
-
-    It is as it was or whole, whatever happens. Raises CannotWrite.
-    """
-    with writing(path):
-        aside = _aside(path)
-        try:
-            with aside.open("wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            aside.replace(path)
-            sync_folder(path.parent)
-        finally:
-            with suppress(OSError):  # it was never made, or is renamed
-                aside.unlink()
+    """Let `write` fill a file that appears whole or not at all: see `whole_file`. Raises CannotWrite."""
+    with whole_file(path) as file:
+        write(file)
 
 
-def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that keeps names in its own way
-            raise
-    finally:
-        os.close(opened)
-
-
-def _aside(path: Path) -> Path:
-    """Where a file lies until it is whole. Raises CannotWrite where it would take the place of a folder, a pipe or a device."""
-    if not path.name or (path.exists() and not path.is_file()):
-        raise CannotWrite(f"{path}: found a folder, a pipe or a device; accepted: a file name")
-    return path.with_name(f"{path.name}.{os.getpid()}.part")
+def copy_file(source: Path, path: Path) -> None:
+    """As `write_with`, what is in another file; nothing where that is the same one."""
+    if path.resolve() != source.resolve():
+        with source.open("rb") as original:
+            write_with(path, partial(shutil.copyfileobj, original))
 
 
 def sha256(path: Path) -> str:

@@ -17,10 +17,10 @@ from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
-from lfopt.app.files import writing
 from lfopt.app.plans import make_draft
 from lfopt.app.random_values import drawn, random_inputs
 from lfopt.ir import Graph, InvalidConfig, Plan
+from lfopt.ir.files import writing
 from lfopt.ops import Dataflow
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose

@@ -5,12 +5,11 @@ Quantised tensors are written in QDQ form (`lfopt.frontend.qdq`).
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import google.protobuf.message
 import numpy as np
@@ -21,7 +20,8 @@ from lfopt.frontend.opset import oldest_opset
 from lfopt.frontend.qdq import in_qdq_form
 from lfopt.frontend.spelling import LABEL
 from lfopt.frontend.values import PACKED_BITS
-from lfopt.ir import CannotWrite, Graph, Tensor
+from lfopt.ir import CannotWrite, Graph, Tensor, round_up
+from lfopt.ir.files import whole_file, writing
 from lfopt.ir.names import one_line
 from lfopt.ops.evaluate import to_node
 
@@ -40,33 +40,26 @@ def to_model(graph: Graph) -> ModelProto:
 
 
 def save(graph: Graph, path: str | Path) -> None:
-    """Write the model aside, then rename it; large values go to a file beside it, under a name that tells their content.
+    """Write the model, whole or not at all; large values go to a file beside it, under a name that tells their content.
 
     Raises CannotWrite; then what stood at `path` is as it was.
     """
     path = Path(path)
-    aside = [path.with_name(f"{path.name}.{os.getpid()}.{kind}.part") for kind in ("model", "data")]
-    location = None
     try:
         if sum(value.nbytes for value in graph.constants.values() if value is not None) <= INLINE_BYTES:
-            model = to_model(graph)
+            location, content = None, to_model(graph).SerializeToString()
+            with whole_file(path) as file:
+                file.write(content)
         else:
-            model, location = _with_external_values(graph, aside[1], path.name)
-        aside[0].write_bytes(model.SerializeToString())
-        if location:
-            aside[1].replace(path.with_name(location))
-        aside[0].replace(path)
-        _drop_stale_data(path, location)
-    except (
-        OSError,
-        ValueError,
-        google.protobuf.message.EncodeError,
-    ) as error:  # ValueError: beyond what protobuf holds, or a null character in the path
-        raise CannotWrite(one_line(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}")) from None
-    finally:
-        for file in aside:
-            with contextlib.suppress(OSError):  # it was never made, or is renamed
-                file.unlink()
+            model, location, values = _with_external_values(graph, path.name)
+            content = model.SerializeToString()
+            with whole_file(path) as file, whole_file(path.with_name(location)) as data:  # the data gets its name before the model does
+                file.write(content)
+                _write_values(values, data)
+        with writing(path):
+            _drop_stale_data(path, location)
+    except (ValueError, google.protobuf.message.EncodeError) as error:  # beyond what protobuf holds, or a null character in the path
+        raise CannotWrite(one_line(f"{path}: cannot be written: {error}")) from None
 
 
 def _without_constants(graph: Graph) -> ModelProto:
@@ -102,29 +95,40 @@ def _with_required_outputs(node: NodeProto, taken: Container[str]) -> NodeProto:
     return node
 
 
-def _with_external_values(graph: Graph, data: Path, stem: str) -> tuple[ModelProto, str]:
-    """(model, name of its data file), with the large values written to `data`."""
+def _with_external_values(graph: Graph, stem: str) -> tuple[ModelProto, str, list[np.ndarray]]:
+    """(model, name of its data file, the values in it, in order)."""
     graph = in_qdq_form(graph)
-    model, digest, placed = _without_constants(graph), hashlib.sha256(), list[TensorProto]()
-    with data.open("wb") as file:
-        for name, value in graph.constants.items():
-            tensor = graph.tensors[name]
-            if value is None or value.nbytes < LARGE or tensor.dtype == "string":
-                model.graph.initializer.append(_initializer(tensor, value))
-                continue
-            kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-            packed = kind in PACKED_BITS
-            content = onnx.numpy_helper.from_array(value).raw_data if packed else np.ascontiguousarray(value).view(np.uint8).data
-            file.write(bytes(-file.tell() % ALIGNMENT))
-            placed.append(model.graph.initializer.add(name=name, data_type=kind, dims=tensor.shape, data_location=TensorProto.EXTERNAL))
-            for key, number in {"offset": file.tell(), "length": len(content) if packed else value.nbytes}.items():
-                placed[-1].external_data.add(key=key, value=str(number))
-            file.write(content)
-            digest.update(content)
+    model, digest, placed, end = _without_constants(graph), hashlib.sha256(), list[tuple[TensorProto, np.ndarray]](), 0
+    for name, value in graph.constants.items():
+        tensor = graph.tensors[name]
+        if value is None or value.nbytes < LARGE or tensor.dtype == "string":
+            model.graph.initializer.append(_initializer(tensor, value))
+            continue
+        content = _content(value)
+        kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        placed.append((model.graph.initializer.add(name=name, data_type=kind, dims=tensor.shape, data_location=TensorProto.EXTERNAL), value))
+        start = round_up(end, ALIGNMENT)
+        end = start + len(content)
+        for key, number in {"offset": start, "length": len(content)}.items():
+            placed[-1][0].external_data.add(key=key, value=str(number))
+        digest.update(content)
     location = f"{stem}.{digest.hexdigest()[:16]}.data"
-    for initializer in placed:
+    for initializer, _ in placed:
         initializer.external_data.add(key="location", value=location)
-    return model, location
+    return model, location, [value for _, value in placed]
+
+
+def _write_values(values: Sequence[np.ndarray], file: BinaryIO) -> None:
+    for value in values:
+        file.write(bytes(-file.tell() % ALIGNMENT))
+        file.write(_content(value))
+
+
+def _content(value: np.ndarray) -> bytes | memoryview:
+    """The bytes of a tensor in a data file."""
+    if onnx.helper.np_dtype_to_tensor_dtype(value.dtype) in PACKED_BITS:
+        return onnx.numpy_helper.from_array(value).raw_data
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
 def _drop_stale_data(path: Path, current: str | None) -> None:
