@@ -22,11 +22,11 @@ from simulator.recount import Recount, recount
 
 @dataclass(frozen=True, repr=False)
 class Verified:
-    """A plan, its network, and what a recount of the one on the other found."""
+    """A plan, its network, and what a recount of the one on the other found; None where the plan was made for another network."""
 
     plan: Plan
     graph: Graph
-    recount: Recount
+    recount: Recount | None
     wrong: tuple[str, ...]  # one line for each claim that does not hold
     file: Path | None = None  # of the plan; None: it is in memory
     bound: str = "not verified"  # what is known of the lower bound that the plan claims
@@ -47,12 +47,10 @@ def verify(path: Path) -> Verified:
     plan = read_plan(file)
     model = file.parent / plan.model.onnx
     graph = load(model)
-    found = verified(plan, graph)
-    wrong = [*found.wrong]
     if (digest := sha256(model)) != plan.model.sha256:
         made = f"{plan.model.sha256[:16]}..." if plan.model.written else "no file: the plan was never written with its model"
-        wrong.insert(0, f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {made}")
-    return replace(found, file=file, wrong=tuple(wrong))
+        return Verified(plan, graph, None, (f"{model.name}: its SHA-256 is {digest[:16]}..., the plan was made for {made}",), file)
+    return replace(verified(plan, graph), file=file)
 
 
 def verified(plan: Plan, graph: Graph) -> Verified:

@@ -14,6 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from lfopt.app.verify import verify
 from lfopt.ir import SCHEMA
 from tests.conftest import ROOT
 
@@ -64,6 +65,20 @@ def test_a_plan_with_one_changed_byte_fails_the_check(b3, lfopt):
     plan["groups"][7]["nodes"].append(moved)
     file.write_text(json.dumps(plan))
     assert lfopt("check", file, check=False).returncode == 1
+
+
+def test_a_plan_of_another_network_is_not_recounted(lfopt, tmp_path, monkeypatch):
+    small = ("--model", "zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--buffer", "8KiB", "--out", "o")
+    lfopt("search", *small)
+    plan = json.loads((tmp_path / "o" / "plan.json").read_text())
+    plan["model"]["sha256"] = "0" * 64
+    (tmp_path / "o" / "plan.json").write_text(json.dumps(plan))
+    done = lfopt("check", "o", check=False, columns=120)
+    assert done.returncode == 1
+    assert "the plan was made for 0000000000000000" in done.stdout
+    assert "none recounted" in done.stdout
+    monkeypatch.setattr("lfopt.app.verify.recount", None)
+    assert [line.split(":")[0] for line in verify(tmp_path / "o").wrong] == ["simplified.onnx"]
 
 
 def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):

@@ -44,15 +44,19 @@ def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False,
 
 def _print(verified: Verified) -> None:
     claimed, counted, found = verified.plan, verified.recount, verified.wrong
-    rows = table("", "plan says", "recounted")
-    for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
-        rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
-    rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
-    out.print(rows)
+    if counted is not None:
+        rows = table("", "plan says", "recounted")
+        for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
+            rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
+        rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
+        out.print(rows)
     for line in found[:SHOWN]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     if len(found) > SHOWN:
         out.print(f"... and {len(found) - SHOWN} more")
+    if counted is None:
+        out.print(f"{_groups(len(claimed.groups))}: [red]none recounted: the plan was made for another network[/]")
+        return
     without, unknown = counted.by_formula, counted.not_recounted
     out.print(f"{_groups(len(claimed.groups) - without[0] - unknown[0])} recounted from {counted.steps:,} steps")
     if without[0]:
