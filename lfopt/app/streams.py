@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from hw_rtl.run import run as run_program
 from lfopt.app.cache import PROGRAMS, cache_folder, keeper
 from lfopt.app.config import validate
 from lfopt.app.documents import read_bytes, read_json
-from lfopt.app.files import read_plan, sha256, write_bytes, write_text
+from lfopt.app.files import copy_file, sha256, write_bytes, write_text
 from lfopt.app.verify import load_planned
 from lfopt.ir import CommandStream, DramBytes, Graph, InvalidConfig, InvalidPlan, Plan, round_up
 from lfopt.ir.names import one_line
@@ -45,18 +44,17 @@ class Digests:
     plan: str | None = None  # None in files that older versions wrote
 
 
-def write_stream(stream: CommandStream, plan: Path, folder: Path) -> tuple[Path, ...]:
+def write_stream(stream: CommandStream, plan: Plan, file: Path, folder: Path) -> tuple[Path, ...]:
     """Write program.bin, constants.bin, program.lst, stream.json, and the plan with its model. Returns the files.
 
-    `plan`: the file. Raises InvalidPlan for a model whose name is that of another of these files.
+    `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another of these files.
     """
-    model = read_plan(plan).model.onnx
+    model = plan.model.onnx
     if model in WRITTEN:
-        raise InvalidPlan(f"{plan}: model.onnx: found {model!r}; accepted: a name other than {', '.join(WRITTEN)}")
+        raise InvalidPlan(f"{file}: model.onnx: found {model!r}; accepted: a name other than {', '.join(WRITTEN)}")
     folder.mkdir(parents=True, exist_ok=True)
-    for source, name in ((plan, PLAN), (plan.parent / model, model)):
-        if (folder / name).resolve() != source.resolve():
-            shutil.copyfile(source, folder / name)
+    copy_file(file, folder / PLAN)
+    copy_file(file.parent / model, folder / model)
     for name in BINARIES:
         write_bytes(folder / f"{name}.bin", getattr(stream, name))
     write_text(folder / "program.lst", "\n".join(listing(decode(stream.program))) + "\n")

@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config
 from lfopt.app.files import read_plan, sha256
 from lfopt.app.pipeline import run as search
-from lfopt.app.streams import read_stream
+from lfopt.app.streams import WRITTEN, read_stream, write_stream
 from lfopt.app.verify import load_planned
 from lfopt.frontend import load
 from lfopt.ir import CommandStream, Hardware, InvalidPlan, LfoptError
@@ -67,6 +68,22 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model
     rows = dict(re.findall(r"^(input|output|weight|all) +([\d,]+) +\2$", done.stdout, re.M))
     assert set(rows) == {"input", "output", "weight", "all"}
     assert np.load(tmp_path / "y.npz")["scores"].shape == (1, 5)
+
+
+def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(made: Path, stream: Path, tmp_path: Path) -> None:
+    """The plan is not read again for the name of its model; and a file that is its own copy stays."""
+    program, plan, _ = read_stream(stream)
+    (tmp_path / "plan").mkdir()
+    shutil.copy(made / "plan" / "simplified.onnx", tmp_path / "plan" / "m.onnx")
+    (tmp_path / "plan" / "p.json").write_text("it is not read")
+    renamed = replace(plan, model=replace(plan.model, onnx="m.onnx"))
+    written = write_stream(program, renamed, tmp_path / "plan" / "p.json", tmp_path / "out")
+    assert {path.name for path in written} == {path.name for path in (tmp_path / "out").iterdir()} == {*WRITTEN, "m.onnx"}
+    assert (tmp_path / "out" / "m.onnx").read_bytes() == (stream / "simplified.onnx").read_bytes()
+    with pytest.raises(InvalidPlan, match="accepted: a name other than"):
+        write_stream(program, replace(plan, model=replace(plan.model, onnx="program.lst")), stream / "plan.json", stream)
+    write_stream(program, plan, stream / "plan.json", stream)
+    assert read_stream(stream)[0] == program
 
 
 def test_what_differs_is_said(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,7 @@ def codegen(
 def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     """Write the command stream, and say how large it is."""
     stream = encode(plan, graph)
-    _print_files(write_stream(stream, path, out_dir))
+    _print_files(write_stream(stream, plan, path, out_dir))
     words = len(stream.program) // WORD_BYTES
     out.print(f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in {words:,} words", soft_wrap=True)
     share = len(stream.program) / max(total_dram(plan.groups).total, 1)
