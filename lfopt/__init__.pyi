@@ -62,7 +62,16 @@ from lfopt.app.results import (
 )
 from lfopt.app.verify import Verified as Verified
 from lfopt.ir import (
+    MOST_LINES as MOST_LINES,
+)
+from lfopt.ir import (
+    MOST_STEPS as MOST_STEPS,
+)
+from lfopt.ir import (
     SCHEMA as SCHEMA,
+)
+from lfopt.ir import (
+    UNLIMITED as UNLIMITED,
 )
 from lfopt.ir import (
     UNWRITTEN as UNWRITTEN,
@@ -222,6 +231,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     fold as fold,
+)
+from lfopt.ir import (
+    line_count as line_count,
 )
 from lfopt.ir import (
     parameters_of as parameters_of,

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from lfopt.fusion import legal as legality
 from lfopt.ir import CommandStream, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, Plan, Scheme, TrafficName, Verdict
 from lfopt.ir import Report as Simulation
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts, Limit
+from lfopt.planning import SCHEMES, GroupCosts, Limit
 from lfopt.planning import plan as plan_scheme
 from lfopt.rewrite import simplify as simplified
 from simulator.execute import Execution
@@ -222,8 +222,8 @@ def explain(
         raise InvalidConfig(f"explain: found {'neither nodes nor' if nodes is None else 'both nodes and'} group; accepted: one of them")
     if not isinstance(nodes, str | Sequence | None):
         raise InvalidConfig(f"nodes: found {type(nodes).__name__}; accepted: a text such as 'conv1..relu2', or a list of names")
-    if scheme not in (None, *get_args(Scheme)):
-        raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(get_args(Scheme))}")
+    if scheme not in (None, *SCHEMES):
+        raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
     _check_seconds("seconds", seconds, positive=True)
     if _is_plan(what):
         found, graph = _planned(what, model)

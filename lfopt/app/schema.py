@@ -37,6 +37,7 @@ from lfopt.ir import (
 from lfopt.ir.hardware import LEAST_0, MAX_PJ
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
+from lfopt.planning.modes import MODES, SCHEMES
 
 Document = Literal["plan", "hardware", "config"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -65,6 +66,10 @@ KINDS = (
     ),
     *(Config, SearchConfig, Transfer, Compute, Loop),
 )
+TABLES: dict[tuple[type, str], tuple[str, ...]] = {
+    (Plan, "scheme"): tuple(SCHEMES),
+    (PlannedGroup, "mode"): tuple(MODES),
+}  # texts that must be in a table
 _OF_KIND = {kind.__name__: kind for kind in KINDS}
 Schema = dict[str, Any]
 
@@ -113,7 +118,8 @@ def described(kind: type) -> Iterator[FieldText]:
             default = _yaml(entry.default)
         else:
             default = "" if entry.default_factory is MISSING else "see below" if is_dataclass(entry.default_factory) else "none given"
-        yield FieldText(entry.name, types[entry.name], default, comments.get(entry.name, ""))
+        text = ", ".join(TABLES[kind, entry.name]) if (kind, entry.name) in TABLES else types[entry.name]
+        yield FieldText(entry.name, text, default, comments.get(entry.name, ""))
 
 
 def _yaml(value: object) -> str:
@@ -132,8 +138,10 @@ def _describe(definition: Schema, kind: type) -> None:
     for name, comment in _comments(kind).items():
         if comment and name in definition["properties"]:
             definition["properties"][name]["description"] = comment
-    for entry in definition["properties"].values():
+    for name, entry in definition["properties"].items():
         entry.pop("title", None)
+        if (kind, name) in TABLES:
+            entry["enum"] = [*TABLES[kind, name]]
     definition.pop("title", None)
 
 

@@ -14,7 +14,7 @@ import yaml
 from lfopt.app.config import load_config, load_hardware, validate
 from lfopt.app.files import read_plan
 from lfopt.app.pipeline import load_network, run_search
-from lfopt.app.plans import write_result
+from lfopt.app.plans import make_draft, write_files
 from lfopt.app.schema import KINDS, TYPES, described, schema
 from lfopt.ir import Hardware, InvalidConfig, LfoptError, Scheme
 from lfopt.ops import Dataflow
@@ -56,7 +56,8 @@ def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traff
 
 def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
     found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
-    write_result(costs.dataflow.graph, costs, found, found.lower_bound_bytes, folder)
+    graph = costs.dataflow.graph
+    write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
     return json.loads((folder / "plan.json").read_text())
 
 
