@@ -111,11 +111,11 @@ def check(graph: Graph, tiles: Tiles, mask: int, tile: Tile, values: Values) -> 
     """Run the tiling: it moves what it says, takes what it says, and gives what the network gives."""
     flow, work = tiles.flow, tiles.work(mask)
     places, steps = schedule(work, tile)
-    what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.hardware}: {tile}"
+    what = f"{flow.names(mask)} {[flow.operators[i].kind for i in bits(mask)]} on {tiles.layout.hardware}: {tile}"
     assert dram_bytes(steps) == tile.dram, f"{what}: steps move {dram_bytes(steps)}"
     assert max(place.end for place in places) == tile.buffer_bytes, what
     assert len({place.name for place in places}) == len(places), what
-    machine = Machine(graph, replace(tiles.hardware, buffer_bytes=tile.buffer_bytes + 1), {name: values[name] for name in graph.inputs})
+    machine = Machine(graph, replace(tiles.layout.hardware, buffer_bytes=tile.buffer_bytes + 1), {name: values[name] for name in graph.inputs})
     for tensor in flow.maps:
         machine.dram.setdefault(tensor.name, values[tensor.name])
         machine.written.setdefault(tensor.name, np.ones(tensor.shape, bool))
