@@ -11,7 +11,7 @@ from codegen.layout import Layout, layouts
 from codegen.target import Target
 from codegen.units import Made, body, sequences
 from codegen.within import Lodgings
-from codegen.writer import Writer
+from codegen.writer import Mark, Writer
 from lfopt.ir import Graph, Plan, PlannedGroup
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
@@ -119,11 +119,11 @@ class Model:
         """Let every thread have at least so much."""
         self.scratch = max(self.scratch, floats)
 
-    def marks(self) -> tuple[tuple[int, int], int, int]:
+    def marks(self) -> tuple[tuple[int, int], Mark, int]:
         """How much is printed, for `forget`."""
         return self.blob.mark(), self.functions.mark(), self.scratch
 
-    def forget(self, marks: tuple[tuple[int, int], int, int]) -> None:
+    def forget(self, marks: tuple[tuple[int, int], Mark, int]) -> None:
         """Drop the functions that came since, and what they need."""
         blob, functions, self.scratch = marks
         self.blob.forget(blob)

@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import NamedTuple
 
 ENDLESS = re.compile(r"[ -)+->@-[\]-~]*")  # text that ends no comment, nor splices lines or spells a trigraph
+
+
+class Mark(NamedTuple):
+    """A place in a text under construction."""
+
+    lines: int
+    open: tuple[object, ...]  # blocks
 
 
 class Writer:
@@ -14,11 +22,13 @@ class Writer:
 
     def __init__(self, depth: int = 0) -> None:
         self._lines: list[str] = []
-        self._depth = depth
+        self._depth = depth  # outside all blocks
+        self._open: tuple[object, ...] = ()  # blocks that lines go to, outermost first
 
     def __call__(self, *lines: str) -> None:
         """Add lines at the present depth."""
-        self._lines += [f"{'    ' * self._depth}{line}" if line else "" for line in lines]
+        indent = "    " * (self._depth + len(self._open))
+        self._lines += [f"{indent}{line}" if line else "" for line in lines]
 
     def comment(self, text: str) -> None:
         """Add a comment. Raises ValueError for text that could end it: whatever is printed of a model is plain (`lfopt.ir.names`)."""
@@ -32,12 +42,24 @@ class Writer:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines between braces."""
+        """Lines between braces. One that an exception ends, or that is dropped meanwhile, is not closed."""
         self(f"{head} {{" if head else "{")
-        self._depth += 1
-        yield
-        self._depth -= 1
-        self("}")
+        here = object()
+        self._open = (*self._open, here)
+        try:
+            yield
+        except BaseException:
+            self._leave(here)
+            raise
+        if self._leave(here):
+            self("}")
+
+    def _leave(self, block: object) -> bool:
+        """Go on outside a block; whether it was still open."""
+        if block not in self._open:
+            return False
+        self._open = self._open[: self._open.index(block)]
+        return True
 
     @contextmanager
     def nested(self, heads: Sequence[str]) -> Iterator[None]:
@@ -58,13 +80,14 @@ class Writer:
             self("WRITTEN();")
         self("")
 
-    def mark(self) -> int:
-        """How many lines there are now, for `forget`."""
-        return len(self._lines)
+    def mark(self) -> Mark:
+        """What there is now, for `forget`."""
+        return Mark(len(self._lines), self._open)
 
-    def forget(self, mark: int) -> None:
-        """Drop what came since."""
-        del self._lines[mark:]
+    def forget(self, mark: Mark) -> None:
+        """Drop what came since, and go on where the mark was set: blocks that were opened since are dropped, those that were open are open."""
+        del self._lines[mark.lines :]
+        self._open = mark.open
 
     def text(self) -> str:
         """All of it."""
