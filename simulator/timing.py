@@ -5,8 +5,9 @@ which wait in three queues: loads, stores, computations. What they take, in cycl
 
     transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and port_latency before them: hidden by the
                      transfers before it, where transfers_in_flight allows. Loads and stores have a channel each
-    computation      becomes commands of whole rows, of at most accumulator_columns pixels each. A command passes over its pixels for every tile of
-                     output channels, every tile of input channels and every element of the kernel, but for rows of it that meet padding alone
+    computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
+                     every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
+                     padding alone
       contraction    a pass takes a cycle for each pixel, or those in which its weights arrive, if they are more. Where input channels are so few
                      that window_columns kernel columns of them fit mac_rows, these are one pass
       depthwise      a pass takes window_columns kernel columns. The same holds for pools, and reductions over a map
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil, prod
+from math import ceil
 from typing import NamedTuple
 
 from lfopt.ir import (
@@ -46,10 +47,9 @@ from lfopt.ir import (
     unfold,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Call, Dataflow, Family, RowReads, Tiling, keeps_rows, row_of
+from lfopt.ops import Call, Dataflow, RowReads, Tiling, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from lfopt.ops.parameters import reduced_axes
-from lfopt.ops.windows import windows
+from lfopt.planning.commands import bands, contraction, sliding, vector_passes
 
 WALKED = 200_000  # steps of a group that are timed one by one
 COMMAND_CYCLES = 2  # of a command, between its last pixel and the first of the next
@@ -72,31 +72,6 @@ class Command(NamedTuple):
     cycles: int  # from its first pixel to its last
     fill: int = 0  # in which the weights of its first pass arrive
     final: int = 0  # of its last pass: before that, the weights of the next command find no room
-
-
-class Contraction(NamedTuple):
-    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
-
-    groups: int
-    outer: int
-    inner: int  # 1 in a depthwise convolution, where each channel has elements of its own to read
-    rows: int  # of the kernel
-    columns: int
-    pixels: int
-    macs: Fraction
-    depthwise: bool = False
-    side_by_side: bool = True  # whether the columns of the kernel are neighbours
-
-    def passes(self, hardware: Hardware) -> tuple[tuple[int, int], ...]:
-        """(passes, rows of weights of each) for one row of the kernel and a tile of output channels."""
-        window = hardware.window_columns if self.side_by_side else 1
-        if self.depthwise or (self.columns > 1 and self.inner * window <= hardware.mac_rows):
-            full, rest = divmod(self.columns, window)
-            found = (full, window * self.inner), (int(rest > 0), rest * self.inner)
-        else:
-            full, rest = divmod(self.inner, hardware.mac_rows)
-            found = (full * self.columns, hardware.mac_rows), ((rest > 0) * self.columns, rest)
-        return tuple((count, size) for count, size in found if count)
 
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
@@ -132,7 +107,7 @@ class Accelerator:
         if found is None:
             i = self._index[step.operator]
             contracts = self.flow.specs[i].tiling is Tiling.CONTRACT
-            found = self._works[key] = self._contract(i, step, inner) if contracts else self._vector(i, step, inner)
+            found = self._works[key] = self._contract(i, step) if contracts else self._vector(i, step, inner)
         return found
 
     def cycles(self, step: Step) -> int:
@@ -145,16 +120,9 @@ class Accelerator:
         """The commands of a step, each of as many rows as the accumulators hold."""
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
             return (step,)
-        images, channels, (top, bottom), (left, right) = step.boxes[0]
-        room = self.hardware.accumulator_columns
-        if (images[1] - images[0]) * (bottom - top) * (right - left) <= room:
-            return (step,)
-        high = max(room // (right - left), 1)
-        return [
-            replace(step, boxes=((images, channels, (y, min(y + high, bottom)), (x, min(x + room, right))),))
-            for x in range(left, right, room)
-            for y in range(top, bottom, high)
-        ]
+        images, channels, rows, columns = step.boxes[0]
+        parts = bands(rows, columns, self.hardware.accumulator_columns)
+        return [replace(step, boxes=((images, channels, *part),)) for part in parts] if len(parts) > 1 else (step,)
 
     def command(self, step: Compute) -> Command:
         """One of the commands of a step; what it takes depends on where it is only by the kernel rows that lie in the padding."""
@@ -165,7 +133,7 @@ class Accelerator:
         found = self._commands.get(key)
         if found is None:
             contracts = self.flow.specs[i].tiling is Tiling.CONTRACT
-            found = self._commands[key] = self._contraction(i, step, inner, kept) if contracts else self._passes(i, step, inner, kept)
+            found = self._commands[key] = self._contraction(i, step, kept) if contracts else self._passes(i, step, inner, kept)
         return found
 
     def _kernel_rows(self, op: int, out: Box) -> int | None:
@@ -175,18 +143,18 @@ class Accelerator:
             return None
         key = (op, out[2])
         if key not in self._kept:
-            self._kept[key] = windows(call)[0].trimmed(out[2]).kernel
+            self._kept[key] = sliding(call, (out[2], out[3])).rows
         return self._kept[key]
 
-    def _contraction(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
+    def _contraction(self, op: int, step: Compute, kept: int | None) -> Command:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], inner)
+        c = contraction(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return Command(COMMAND_CYCLES)
         weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
         row = Fraction(min(c.outer, hardware.mac_columns) * weight, hardware.weight_port_bytes)  # cycles in which a row of weights arrives
-        passes, rows = c.passes(hardware), c.rows if kept is None else kept
+        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept
         busy = rows * sum(count * max(_pixels(c.pixels), ceil(size * row)) for count, size in passes)
         busy = self._block(busy, c.pixels, rows * sum(count for count, _ in passes), step)
         return Command(blocks * busy + COMMAND_CYCLES, ceil(passes[0][1] * row) + hardware.weight_latency, c.pixels)
@@ -194,7 +162,7 @@ class Accelerator:
     def _passes(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
         """A command of what is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
-        rows, columns, sums = _window(self.flow, op)
+        rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:
             rows = kept
         if inner is not None:
@@ -218,13 +186,13 @@ class Accelerator:
             return busy + pixels
         return max(busy, pixels + DRAIN_GAP) if passes == 1 else busy
 
-    def _contract(self, op: int, step: Compute, inner: int | None) -> Work:
+    def _contract(self, op: int, step: Compute) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
-        c = contraction(call, step.boxes[0], inner)
+        c = contraction(call, step.boxes[0], step.inputs)
         weight = hardware.weight_bytes or hardware.element_bytes
         second = weight if call.constant[1] else hardware.element_bytes
         tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
-        passes = c.rows * sum(count for count, _ in c.passes(hardware))  # of the pixels, per tile
+        passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))  # of the pixels, per tile
         results = box_elements(step.boxes[0])
         reads = c.groups * c.outer * c.rows * c.pixels if c.depthwise else c.groups * tiles * taps * c.pixels * c.inner
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
@@ -239,7 +207,7 @@ class Accelerator:
 
     def _vector(self, op: int, step: Compute, inner: int | None) -> Work:
         hardware = self.hardware
-        rows, columns, _ = _window(self.flow, op)
+        rows, columns, _ = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         reads = rows * columns
         if inner is not None:
             reads = reads * inner // self.flow.calls[op].rows_in(0)
@@ -319,68 +287,6 @@ def leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:
     """The schedule with loops of at most so many turns."""
     return tuple(Loop(min(node.count, turns), shortened(node.body, turns)) if isinstance(node, Loop) else node for node in nodes)
-
-
-# -- operators -------------------------------------------------------------------------------------------------------------------------------
-
-
-def contraction(call: Call, out: Box, inner: int | None) -> Contraction:
-    """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; `inner`: input channels read, None for all.
-
-    Boxes that cut through groups are taken to begin where a group begins.
-    """
-    shape, kind = box_shape(out), call.operator.kind
-    if row_of(call).family is Family.CONVOLUTION:
-        return _convolution(call, shape, inner)
-    first, second = call.shape(0), call.shape(1)
-    if kind == "Gemm":
-        summed = first[0] if call.attribute("transA", 0) else first[1]
-        groups, pixels, outer = 1, shape[0], shape[1]
-    else:
-        summed = first[-1]
-        outer = shape[-1] if len(second) > 1 else 1
-        matrix = shape[:-1] if len(second) > 1 else shape
-        shared = prod(second[:-2]) == 1  # one second matrix for all
-        pixels = prod(matrix) if shared else prod(matrix[-1:]) if len(first) > 1 else 1
-        groups = 1 if shared else prod(matrix) // max(pixels, 1)
-    summed = summed if inner is None else inner
-    return Contraction(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
-
-
-def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
-    """A convolution. Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are scattered to it."""
-    weight, groups = call.shape(1), call.attribute("group", 1)
-    kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
-    taps, share = prod(kernel), Fraction(1)
-    per_group, summed = weight[0] // groups, weight[1]
-    if row_of(call).transposed:
-        per_group, summed = weight[1], weight[0] // groups
-        share = Fraction(prod(call.shape(0)[2:]), max(prod(call.result[2:]), 1))
-    macs = Fraction(channels * pixels * taps * (summed if inner is None else inner)) * share
-    pixels = ceil(pixels * share)
-    rows, columns = taps // kernel[-1], kernel[-1]
-    neighbours = set(call.attribute("dilations", (1,))) == {1}
-    if groups > 1 and summed == 1:
-        return Contraction(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
-    summed = summed if inner is None else inner
-    count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
-    return Contraction(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)
-
-
-def _window(flow: Dataflow, op: int) -> tuple[int, int, bool]:
-    """(rows, columns) that the vector lanes read for one element of the result, and whether lanes may all work on one sum; of an operator that is no
-    contraction.
-    """
-    call, row = flow.calls[op], flow.specs[op]
-    if row.family is Family.POOL:
-        kernel = [min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)]
-        return prod(kernel[:-1]), kernel[-1], False
-    if row.family in (Family.REDUCTION, Family.ARG_REDUCTION):
-        shape = call.shape(0)
-        if len(shape) == 4 and reduced_axes(call) == {2, 3}:
-            return shape[2], shape[3], False
-        return 1, max(ceil(prod(shape) / max(prod(call.result), 1)), 1), True
-    return (max(len(flow.operands[op]) - 1, 1) if row.elementwise else row.passes), 1, False
 
 
 def _pixels(count: int) -> int:

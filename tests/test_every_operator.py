@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from codegen.accel import encode
-from codegen.accel.computations import METHODS, refusal
+from codegen.accel.computations import METHODS
 from codegen.kernels.heads import HEADS
 from codegen.loops import integer as integer_loops
 from codegen.loops import table as loops
@@ -21,10 +21,11 @@ from lfopt.ops import TABLE, Dataflow, Family, OpSpec, Tiling
 from lfopt.ops import contraction as contractions
 from lfopt.ops.elementwise import KINDS, elementwise
 from lfopt.ops.floating import KERNELS
-from lfopt.ops.integer import APPLIES, arithmetics
+from lfopt.ops.integer import APPLIES, SUMS, arithmetics
 from lfopt.ops.integer import METHODS as INTEGER_METHODS
 from lfopt.ops.traits import Arithmetic, Pattern
 from lfopt.planning import GroupCosts
+from lfopt.planning.commands import SUPPORTED
 from simulator.timing import COMMAND_CYCLES, Accelerator
 from tests.conftest import ROOT
 from tests.operators import ARITHMETIC, FAMILIES, OPSET, Case, cases, conv_transpose
@@ -76,16 +77,6 @@ def test_portable_c_has_loops_for_it_or_a_reason(row: OpSpec) -> None:
         assert how in integer_loops.LOOPS or (how in (Arithmetic.MOVE, Arithmetic.CHOICE) and row.kind in loops.LOOPS)
 
 
-@every_row
-def test_the_accelerator_does_it_or_says_why_not(row: OpSpec) -> None:
-    reason = refusal(row.kind)
-    if reason is None:
-        assert any(how in METHODS and METHODS[how].does(row.kind) for how in arithmetics(row))
-    else:
-        assert "the accelerator" in reason
-        assert len(reason.split()) >= LEAST_WORDS
-
-
 def refused(case: Case) -> str | None:
     """Why the accelerator does not do an operator on bytes; empty if it does, None if the operator has other types."""
     graph, rng = alone(case), np.random.default_rng(0)
@@ -105,15 +96,13 @@ def test_an_operator_on_bytes_becomes_commands_or_is_refused_in_one_line(row: Op
     message = None if row.view else refused(drawn()[row.kind])
     if message is None:
         return
-    assert message or refusal(row.kind) is None
+    assert message or any(how in SUPPORTED and SUPPORTED[how].does(row.kind) for how in arithmetics(row))
     assert "\n" not in message
     assert not message or len(message.split()) >= LEAST_WORDS
 
 
 def test_a_transposed_convolution_on_bytes_is_refused_before_its_weights_are_laid_out() -> None:
-    reason = refusal("ConvTranspose")
-    assert reason is not None
-    assert all(reason in (refused(case) or "") for case in cases(conv_transpose, 4))
+    assert all(SUPPORTED[SUMS].accepted in (refused(case) or "") for case in cases(conv_transpose, 4))
 
 
 def test_no_back_end_has_an_operator_without_a_row() -> None:
@@ -121,13 +110,14 @@ def test_no_back_end_has_an_operator_without_a_row() -> None:
         "kernels": {*KERNELS, *KINDS, *contractions.SUMS},
         "loops": {*loops.LOOPS, *loops.REFUSED, *integer_loops.FLOATS, *integer_loops.PRODUCTS},
         "fast kernels": {*HEADS},
-        "accelerator": {kind for method in METHODS.values() for kind in method.kinds},
+        "accelerator": {kind for support in SUPPORTED.values() for kind in support.kinds},
     }
     assert {name: kinds - TABLE.keys() for name, kinds in named.items()} == {key: set() for key in named}
 
 
-def test_methods_that_do_some_operators_of_an_arithmetic_say_which() -> None:
-    assert all(len(method.accepted.split()) >= LEAST_WORDS for method in METHODS.values() if method.kinds)
+def test_an_arithmetic_that_the_accelerator_supports_is_encoded_and_what_it_does_of_it_is_said() -> None:
+    assert SUPPORTED.keys() == METHODS.keys()
+    assert all(len(support.accepted.split()) >= LEAST_WORDS for support in SUPPORTED.values() if support.kinds)
 
 
 @every_row

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from codegen.accel.chip import Ring
-from codegen.accel.constants import is_depthwise, is_narrow, matrix_shape
-from codegen.accel.job import Job, Parameters, Site, Spread, Window, refused
-from codegen.accel.maps import Extent, blocks, dimensions, extent
+from codegen.accel.job import Job, Parameters, Site, Spread, refused
+from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import Run, Words
 from codegen.source import Unsupported
 from lfopt.ir import Compute, Tensor
-from lfopt.isa.tables import Operation, Scale
-from lfopt.ops import Call, row_of, spec
+from lfopt.isa.tables import WINDOW, Scale
+from lfopt.ops import Call, row_of
 from lfopt.ops.fixed_point import limits
 from lfopt.ops.footprint import footprints
 from lfopt.ops.integer import (
@@ -30,7 +28,6 @@ from lfopt.ops.integer import (
     TERMS,
     Arithmetic,
     arithmetic,
-    arithmetics,
     mean_factors,
     product_factors,
     recoding,
@@ -39,19 +36,16 @@ from lfopt.ops.integer import (
     window_counts,
 )
 from lfopt.ops.parameter_data import clamps
-from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.reducing import folded_elements
-from lfopt.ops.windows import windows
+from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, refusal, sliding
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
     """The commands of a Compute. Raises Unsupported for what the accelerator does not do."""
-    how = arithmetic(call) if call.result_tensors[0].quantization is not None else None
-    method = METHODS.get(how) if how is not None else None
-    if method is None or len(step.boxes) != 1:
-        raise refused(call, _other_arithmetic(how.value if how else f"that of {call.result_tensors[0].dtype}"))
-    if not method.does(call.operator.kind):
-        raise refused(call, method.accepted)
+    if (reason := refusal(call)) is not None:
+        raise refused(call, reason)
+    if len(step.boxes) != 1:
+        raise refused(call, f"its steps make {len(step.boxes)} results; the accelerator makes 1")
     result = call.result_tensors[0]
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
@@ -60,33 +54,7 @@ def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
         site.chip.write(result.name, result, box, step.places[0], box.rows[0])
     else:
         site.chip.write(result.name, result, box, step.sums, box.rows[0], sums=True)
-    return [run for job in method.jobs(site, call, step, box) for run in job.runs()]
-
-
-def refusal(kind: str) -> str | None:
-    """Why the accelerator does no operator of that kind, whatever its operands; None if it does some."""
-    methods = [METHODS[how] for how in arithmetics(spec(kind)) if how in METHODS]
-    if any(method.does(kind) for method in methods):
-        return None
-    return methods[0].accepted if methods else _other_arithmetic(spec(kind).integers.value)
-
-
-def _other_arithmetic(found: str) -> str:
-    return f"its arithmetic is {found}; the accelerator does {', '.join(sorted(how.value for how in METHODS))}"
-
-
-def _sliding(call: Call, box: Extent | None = None) -> Window:
-    """The window of a convolution or pool in two dimensions; of a pool, without what meets the map nowhere in the box (kernels may be far larger)."""
-    if len(call.result) != 4:
-        raise refused(call, f"found {len(call.result) - 2} spatial axes; the accelerator does 2")
-    rows, columns = windows(call)
-    if rows.dilation != columns.dilation and min(rows.kernel, columns.kernel) > 1:
-        raise refused(call, f"found dilations {rows.dilation} and {columns.dilation}; the accelerator has one for both axes")
-    dilation = rows.dilation if rows.kernel > 1 else columns.dilation
-    stride_rows, stride_columns = (found.stride if found.size_out > 1 else 1 for found in (rows, columns))  # a single window does not move
-    if box is not None:
-        rows, columns = rows.trimmed(box.rows), columns.trimmed(box.columns)
-    return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+    return [run for job in METHODS[arithmetic(call)](site, call, step, box) for run in job.runs()]
 
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
@@ -129,18 +97,10 @@ def _through(site: Site, values: dict[str, int], number: int | None) -> list[Wor
 
 def _sums(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Conv, and Gemm or MatMul by a constant matrix."""
-    kind = call.operator.kind
-    if not call.constant[1] or (kind == "Gemm" and (call.attribute("transA", 0) or len(call.shape(0)) != 2)):
-        raise refused(call, METHODS[SUMS].accepted)
-    outputs, inputs, _, _ = matrix_shape(call)
-    group = call.attribute("group", 1)
-    if group > 1 and not (inputs == 1 and group == outputs):
-        raise refused(call, f"found {group} groups of {inputs} channels; the accelerator does 1 group, or as many as channels in and out")
-    depthwise = is_depthwise(call)
-    lanes = site.lanes
+    lanes, depthwise = site.lanes, is_depthwise(call)
     if box.channels[0] % lanes:
         raise refused(call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}")
-    window = _sliding(call) if kind == "Conv" else Window()
+    window = sliding(call) if call.operator.kind == "Conv" else Window()
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=None if depthwise else step.inputs))
     second = call.tensors[1]
     assert second is not None
@@ -149,12 +109,11 @@ def _sums(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     values["factors"] = at.factors
     if not depthwise:
         values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
-        values["narrow"] = int(is_narrow(call, lanes))
+        values["narrow"] = int(contraction(call).narrow(lanes, WINDOW))
     weights = site.weights(call, step)
     first, count = box.channels[0] // lanes, blocks(box.depth, lanes)[0]
     factor_words = [(site.factor_words + at.factors + first, count)] if step.last else []
-    operation = Operation.DEPTHWISE if depthwise else Operation.CONV
-    yield Job(site, call, step, box, operation, values, a, part, seen, window, weights=weights, reads=factor_words)
+    yield Job(site, call, step, box, values, a, part, seen, window, weights=weights, reads=factor_words)
 
 
 def _table(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
@@ -167,31 +126,23 @@ def _table(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
         reads: list[Words] = []
     else:
         reads = _through(site, values, site.parameters[call.operator.name].tables[0])
-    yield Job(site, call, step, box, Operation.COPY, values, a, part, seen, Window(), reads=reads)
+    yield Job(site, call, step, box, values, a, part, seen, Window(), reads=reads)
 
 
 def _terms(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
-    if len(call.tensors) != 2:
-        raise refused(call, f"found {len(call.tensors)} operands; the accelerator adds 2")
     (a, part, seen), (b, _, b_seen) = (site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1))
-    if dimensions(seen) != dimensions(b_seen):
-        raise refused(call, f"found operands {list(seen.shape)} and {list(b_seen.shape)}; the accelerator adds maps of one shape")
     found = sum_terms(call)
     values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, found.shift)}
     values |= {"a_multiplier": found.multipliers[0], "b_multiplier": found.multipliers[1]}
-    yield Job(site, call, step, box, Operation.ADD, values, a, part, seen, Window(), b=_level(call, b))
+    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_level(call, b))
 
 
 def _product(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     found = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
-    if dimensions(found[0][2]) != dimensions(call.result_tensors[0]):
+    if call.shape(0) != call.result:
         found.reverse()  # the second is the one that may be smaller
     (a, part, seen), (b, _, b_seen) = found
-    shape, other = dimensions(call.result_tensors[0]), dimensions(b_seen)
-    vector = other == (shape[0], 1, 1) and shape[1:] != (1, 1)
-    if dimensions(seen) != shape or (other != shape and not vector):
-        accepted = "maps of one shape, or a map by a vector of its channels"
-        raise refused(call, f"found operands {[list(tensor.shape) for _, _, tensor in found]}; the accelerator multiplies {accepted}")
+    vector = b_seen.shape != call.result
     factor = product_factors(call)
     values = {
         **_read(seen),
@@ -200,7 +151,7 @@ def _product(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job
         **_scaled(factor.multiplier, factor.shift),
         "b_vector": int(vector),
     }
-    yield Job(site, call, step, box, Operation.MUL, values, a, part, seen, Window(), b=_still(b) if vector else _level(call, b))
+    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_still(b) if vector else _level(call, b))
 
 
 def _level(call: Call, ring: Ring) -> Ring:
@@ -221,16 +172,16 @@ def _mean(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     result = call.result_tensors[0]
     if row_of(call).slides:
         counts = np.broadcast_to(window_counts(call, step.boxes[0]), (box.height, box.width))
-        window = _sliding(call, box)
+        window = sliding(call, (box.rows, box.columns))
         for rows, columns in _alike(counts):
             factor = mean_factors(call, np.array(counts[rows[0], columns[0]]))
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
             here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
-            yield Job(site, call, step, here, Operation.SUM, values, a, part, seen, window, out_channels=box.channels)
+            yield Job(site, call, step, here, values, a, part, seen, window, out_channels=box.channels)
         return
     factor = mean_factors(call, np.array(folded_elements(call)))
     values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
-    yield Job(site, call, step, box, Operation.SUM, values, a, part, seen, _everything(call, part))
+    yield Job(site, call, step, box, values, a, part, seen, _everything(part))
 
 
 def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -246,30 +197,22 @@ def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(r, c) for r in rows for c in columns]
 
 
-def _everything(call: Call, part: Extent) -> Window:
+def _everything(part: Extent) -> Window:
     """The window of a reduction over rows and columns."""
-    axes = reduced_axes(call)
-    if axes != frozenset({2, 3}):
-        raise refused(call, f"found axes {sorted(axes) if axes is not None else None}; the accelerator folds rows and columns together")
     return Window(part.height, part.width, pad_rows=-part.rows[0], pad_columns=-part.columns[0])
 
 
 def _extreme(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
-    if len([name for name in call.operator.outputs if name]) > 1:
-        raise refused(call, METHODS[EXTREME].accepted)
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
-    window = _sliding(call, box) if row_of(call).slides else _everything(call, part)
+    window = sliding(call, (box.rows, box.columns)) if row_of(call).slides else _everything(part)
     values = _untouched(seen)
     tables = site.parameters.get(call.operator.name, Parameters()).tables
     reads = _through(site, values, tables[0] if tables else None)
-    yield Job(site, call, step, box, Operation.MAX, values, a, part, seen, window, reads=reads)
+    yield Job(site, call, step, box, values, a, part, seen, window, reads=reads)
 
 
 def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Concat of channels: one copy for each operand."""
-    axis = call.attribute("axis", 1) % len(call.result)
-    if axis != 1:
-        raise refused(call, METHODS[CHOICE].accepted)
     tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
     start = 0
     for index, tensor in enumerate(call.tensors):
@@ -284,7 +227,7 @@ def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]
             values = _untouched(seen)
             reads = _through(site, values, number)
             here = Extent((low - start, high - start), box.rows, box.columns)
-            yield Job(site, call, step, here, Operation.COPY, values, a, part, seen, Window(), out_channels=(low, high), reads=reads)
+            yield Job(site, call, step, here, values, a, part, seen, Window(), out_channels=(low, high), reads=reads)
         start += depth
 
 
@@ -292,10 +235,6 @@ def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
     """Resize to the nearest element, by whole factors."""
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
-    nearest = call.attribute("mode", "nearest") == "nearest"
-    plain = call.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric" and call.attribute("nearest_mode", "") == "floor"
-    if not nearest or not plain or rows % height or columns % width:
-        raise refused(call, METHODS[MOVE].accepted)
     down, right = rows // height, columns // width
     if box.columns != (0, columns):
         raise refused(call, "its steps make parts of rows")
@@ -305,40 +244,16 @@ def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
             values = _untouched(seen)
             reads = _through(site, values, tables[0] if tables else None)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
-            yield Job(site, call, step, here, Operation.COPY, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
+            yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
 
 
-class Method(NamedTuple):
-    """What the accelerator does of one arithmetic."""
-
-    jobs: Callable[[Site, Call, Compute, Extent], Iterator[Job]]
-    kinds: frozenset[str] = frozenset()  # operators that it does; empty: all of that arithmetic
-    accepted: str = ""  # said of all others
-
-    def does(self, kind: str) -> bool:
-        """Whether it does some operators of that kind."""
-        return not self.kinds or kind in self.kinds
-
-
-METHODS: dict[Arithmetic, Method] = {
-    SUMS: Method(
-        _sums,
-        frozenset({"Conv", "Gemm", "MatMul"}),
-        "the accelerator does Conv, and Gemm and MatMul of one row by constant weights",
-    ),
-    TABLE: Method(_table),
-    TERMS: Method(_terms),
-    PRODUCT: Method(_product),
-    MEAN: Method(_mean),
-    EXTREME: Method(
-        _extreme,
-        frozenset({"MaxPool", "GlobalMaxPool", "ReduceMax"}),
-        "the accelerator finds the largest elements, without their places",
-    ),
-    CHOICE: Method(_choice, frozenset({"Concat"}), "the accelerator lays maps side by side by channels"),
-    MOVE: Method(
-        _move,
-        frozenset({"Resize"}),
-        "the accelerator moves elements by Resize to the nearest one, asymmetric, rounded down, by whole factors",
-    ),
+METHODS: dict[Arithmetic, Callable[[Site, Call, Compute, Extent], Iterator[Job]]] = {
+    SUMS: _sums,
+    TABLE: _table,
+    TERMS: _terms,
+    PRODUCT: _product,
+    MEAN: _mean,
+    EXTREME: _extreme,
+    CHOICE: _choice,
+    MOVE: _move,
 }

@@ -10,9 +10,9 @@ import numpy as np
 
 from codegen.source import Unsupported
 from lfopt.ir import Box, MissingValues, Span
-from lfopt.isa.tables import WINDOW
 from lfopt.ops import Call
 from lfopt.ops.integer import bias
+from lfopt.planning.commands import is_depthwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +40,6 @@ def spans_of(call: Call, box: Box) -> tuple[Span, Span]:
     if call.operator.kind == "Conv" or (call.operator.kind == "Gemm" and call.attribute("transB", 0)):
         return box[0], box[1]
     return box[1], box[0]
-
-
-def is_depthwise(call: Call) -> bool:
-    """Whether every channel is convolved by itself."""
-    return call.operator.kind == "Conv" and call.attribute("group", 1) > 1
-
-
-def is_narrow(call: Call, lanes: int) -> bool:
-    """Whether several kernel columns of all input channels fit the lanes side by side."""
-    inner, columns = matrix_shape(call)[1], matrix_shape(call)[3]
-    dilation = call.operator.attributes.get("dilations", (1, 1))
-    return not is_depthwise(call) and columns > 1 and inner <= lanes // WINDOW and tuple(dilation) == (1, 1)  # type: ignore[arg-type]
-
-
-def matrix_shape(call: Call) -> tuple[int, int, int, int]:
-    """Output channels, input channels, kernel rows, kernel columns of a contraction."""
-    shape = call.shape(1)
-    if call.operator.kind == "Conv":
-        return shape[0], shape[1], shape[2], shape[3]
-    outputs, inputs = shape if call.operator.kind == "Gemm" and call.attribute("transB", 0) else shape[::-1]
-    return outputs, inputs, 1, 1
 
 
 def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple[bytes, list[Chunk]]:
@@ -93,7 +72,7 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
 
 def bias_bytes(call: Call, span: Span) -> bytes:
     """The bias of some output channels, int32 in units of the sums."""
-    channels = matrix_shape(call)[0]
+    channels = call.result[1]
     values = bias(call)
     axis = 1 if call.operator.kind == "Conv" else -1
     flat = np.broadcast_to(values.reshape(-1) if axis == 1 and values.ndim else values, channels if axis == 1 else (*values.shape[:-1], channels))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from codegen.accel.chip import Block, Chip
-from codegen.accel.computations import refusal, runs_of
-from codegen.accel.constants import Chunk, arranged, bias_bytes, is_depthwise, spans_of
+from codegen.accel.computations import runs_of
+from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
 from codegen.accel.job import Parameters, Site, Weights, refused
-from codegen.accel.maps import ALIGN, blocks, dimensions, extent, memory_map
+from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
@@ -22,6 +22,7 @@ from lfopt.ops import Call, Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.ops.integer import SUMS, arithmetic
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
+from lfopt.planning.commands import blocks, is_depthwise, refusal
 
 STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
 LANES = (16, 32, 64)
@@ -205,7 +206,7 @@ class _Encoder:
         index = call.operator.inputs.index(step.tensor)
         if arithmetic(call) is not SUMS:
             raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
-        if (reason := refusal(call.operator.kind)) is not None:
+        if (reason := refusal(call)) is not None:
             raise refused(call, reason)
         if index == 1:
             data, self.chunks[step.tensor, step.box] = arranged(call, step.box, self.spans.get(call.operator.name, ()), self.lanes)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from codegen.accel.chip import Chip, Ring
-from codegen.accel.maps import Extent, blocks, dimensions, extent
-from codegen.accel.runs import Run, Words, numbers, payload
+from codegen.accel.maps import Extent, dimensions, extent
+from codegen.accel.runs import Payload, Run, Words, numbers, payload
 from codegen.source import Unsupported
-from lfopt.ir import Box, Compute, Tensor
-from lfopt.isa.tables import ACCUMULATORS, Opcode, Operation, Scale
+from lfopt.ir import Box, Compute, Span, Tensor
+from lfopt.isa.tables import ACCUMULATORS, Opcode, Scale
 from lfopt.ops import Call
+from lfopt.planning.commands import Window, bands, blocks, operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +64,6 @@ def refused(call: Call, found: str) -> Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """Rows and columns of an operand for one element of the result."""
-
-    rows: int = 1
-    columns: int = 1
-    stride_rows: int = 1
-    stride_columns: int = 1
-    dilation: int = 1
-    pad_rows: int = 0
-    pad_columns: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Spread:
     """One row of a Resize to the nearest element: every so manieth column of it, from one row of the operand."""
 
@@ -97,7 +85,6 @@ class Job:
     call: Call
     step: Compute
     box: Extent  # of the result; channels that the operation makes
-    operation: Operation
     values: dict[str, int]  # of the descriptor: window, scale, table, zero points
     a: Ring
     a_part: Extent  # what is read of operand a
@@ -119,7 +106,7 @@ class Job:
         from_block = min(ring.block for ring in (self.a, self.b) if ring is not None)
         to_block = min(ring.block for ring in (made, held) if ring is not None)
         count, tail = blocks(box.depth, site.lanes)
-        values = {"operation": self.operation, "first": step.first, "last": step.last, "out_blocks": count, "out_tail": tail, "o_slots": 1}
+        values = {"operation": operation(self.call), "first": step.first, "last": step.last, "out_blocks": count, "out_tail": tail, "o_slots": 1}
         values |= self.values | _ring("a", self.a, from_block)
         second = held or self.b
         if second is not None:
@@ -137,18 +124,17 @@ class Job:
         factor = box.channels[0] // site.lanes if values.get("scale") == Scale.CHANNEL else 0
         into = made or held
         assert into is not None
-        rows_at_once = max(ACCUMULATORS // box.width, 1)
-        for x in range(0, box.width, ACCUMULATORS):
-            placed = payload(self._placed(values, second, x, min(ACCUMULATORS, box.width - x)))
-            for y in range(box.rows[0], box.rows[1], rows_at_once):
-                rows = min(rows_at_once, box.rows[1] - y)
-                moving = numbers(row=y, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
-                written = [into.words(row, count) for row in (range(y, y + rows) if self.spread is None else range(*where.rows))]
-                yield Run(Opcode.EXEC, placed, rows, moving, self._reads(y, rows, count, held), written)
+        placed: dict[Span, Payload] = {}
+        for (top, bottom), strip in bands(box.rows, box.columns, ACCUMULATORS):
+            if strip not in placed:
+                placed[strip] = payload(self._placed(values, second, strip))
+            moving = numbers(row=top, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
+            written = [into.words(row, count) for row in (range(top, bottom) if self.spread is None else range(*where.rows))]
+            yield Run(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
 
-    def _placed(self, values: Mapping[str, int], second: Ring | None, x: int, width: int) -> dict[str, int]:
-        """The descriptor for columns from `x` on of the box."""
-        window, found = self.window, dict(values)
+    def _placed(self, values: Mapping[str, int], second: Ring | None, columns: Span) -> dict[str, int]:
+        """The descriptor for some columns of the box."""
+        window, found, x = self.window, dict(values), columns[0] - self.box.columns[0]
         shift = self.a.shift % self.a.slots
         pad_rows, height = window.pad_rows, dimensions(self.a_tensor)[1]
         if height == 1 and window.rows == 1:
@@ -159,7 +145,7 @@ class Job:
             if self.box.rows[0] * window.stride_rows < pad_rows:
                 raise refused(self.call, "its operand's rows are numbered from the middle of a ring, and it reads padding above them")
             pad_rows, height = pad_rows - shift, height + shift
-        first = (self.box.columns[0] + x) * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
+        first = columns[0] * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
         found |= {
             "a_height": height,
             "a_width": self.a.width,
@@ -170,7 +156,7 @@ class Job:
             "dilation": window.dilation,
             "pad_rows": pad_rows,
             "pad_columns": self.a_part.columns[0] - self.a.column - first,
-            "o_width": width,
+            "o_width": columns[1] - columns[0],
         }
         if self.step.last:
             found["o_base"] += x * found["o_step"]

@@ -66,16 +66,6 @@ def dimensions(tensor: Tensor | StoredMap) -> tuple[int, int, int]:
     return whole.depth, whole.height, whole.width
 
 
-def blocks(channels: int, lanes: int) -> tuple[int, int]:
-    """Blocks of channels, and how many there are in the last.
-
-    >>> blocks(40, 16)
-    (3, 8)
-    """
-    count = -(-channels // lanes)
-    return count, channels - (count - 1) * lanes
-
-
 def packed(values: np.ndarray, stored: StoredMap, lanes: int) -> bytes:
     """A map, as it lies in DRAM."""
     rows = values.reshape(dimensions(stored)).view(np.uint8).transpose(1, 0, 2)  # [h, c, w]

@@ -16,9 +16,13 @@ from lfopt.ir import CommandStream, Graph, Plan
 from lfopt.isa.program import assemble, decode, listing
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Class
+from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import total_dram
-from tests.rtl.networks import random_plan
+from lfopt.planning import GroupCosts, total_dram
+from simulator.timing import Accelerator
+from tests.rtl.networks import accelerator_hardware, random_plan
+from tests.strategies import one_contraction
+from tests.test_one_truth import in_integers, planned, random_inputs
 
 MODES = ("lbdf", "brr", "resident", "tiled")
 
@@ -67,6 +71,19 @@ def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
     ran, refused = run_random(range(80))
     assert all(ran[mode] for mode in MODES), ran
     assert refused.total() < 20, refused
+
+
+@pytest.mark.parametrize(("scheme", "shape", "parts"), [("resident", [40, 40], 4), ("resident", [3, 600], 6), ("lbdf", [3, 600], 2)])
+def test_the_model_of_cycles_times_the_commands_that_are_encoded(scheme: str, shape: list[int], parts: int) -> None:
+    """Each of two operators becomes so many commands a step: 512 accumulators hold 12 rows of 40 columns, and less than one row of 600."""
+    rng, size = np.random.default_rng(0), [1, 16, *shape]
+    graph = one_contraction("Conv", {"x": size}, {"w": [16, 16, 3, 3]}, "x w", size, pads=[1] * 4)
+    graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
+    plan = planned(GroupCosts(Dataflow.of(graph), accelerator_hardware(1 << 18), scheme=scheme), (3,))
+    (group,) = plan.groups
+    line = Accelerator(Dataflow.of(graph), plan.hardware).timeline(group.steps, group.places)
+    assert encode(plan, graph).commands == sum(map(len, line))
+    assert len(line.computes) == 2 * parts * (shape[0] if scheme == "lbdf" else 1)
 
 
 @pytest.mark.slow

@@ -1,0 +1,319 @@
+"""How a Compute becomes commands of the accelerator: by which operation, in which parts, over which window; and what becomes none.
+
+The cycle model (`simulator.timing`) and the encoder (`codegen.accel`) both go by this. How many lanes, accumulators and columns side by side there
+are, the caller says: a Hardware has them, and for the chip in RTL so has `lfopt.isa.tables`.
+
+A Compute becomes commands of whole rows, as many at a time as the accumulators hold (`bands`). A command passes over its pixels for every block of
+output channels and
+    a contraction    every block of input channels and every element of the kernel (`contraction`)
+    a pool           every element of its window that meets the map (`sliding`)
+    everything else  every element read (`vector_passes`).
+Three operators the encoder takes apart further, and the cycle model does not: Concat by operands, AveragePool by the elements that a window counts,
+Resize by rows and columns of the pattern that repeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, prod
+from typing import NamedTuple
+
+from lfopt.ir import Box, Span, box_shape, whole
+from lfopt.isa.tables import Operation
+from lfopt.ops import Call, Family, row_of
+from lfopt.ops.integer import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, Arithmetic, arithmetic
+from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.windows import windows
+
+# -- what is done --------------------------------------------------------------------------------------------------------------------------
+
+
+def operation(call: Call) -> Operation:
+    """What the commands of an operator do with every element of their window; of one that is not refused."""
+    return Operation.DEPTHWISE if arithmetic(call) is SUMS and is_depthwise(call) else SUPPORTED[arithmetic(call)].operation
+
+
+def refusal(call: Call) -> str | None:
+    """Why the accelerator does not do an operator, whatever its schedule; None if it does."""
+    result = call.result_tensors[0]
+    how = arithmetic(call) if result.quantization is not None else None
+    support = SUPPORTED.get(how) if how is not None else None
+    if support is None:
+        found = how.value if how else f"that of {result.dtype}"
+        return f"its arithmetic is {found}; the accelerator does {', '.join(sorted(done.value for done in SUPPORTED))}"
+    return support.refusal(call) if support.does(call.operator.kind) else support.accepted
+
+
+def _refused_sums(call: Call) -> str | None:
+    kind = call.operator.kind
+    if not call.constant[1] or (kind == "Gemm" and (call.attribute("transA", 0) or len(call.shape(0)) != 2)):
+        return SUPPORTED[SUMS].accepted
+    group = call.attribute("group", 1)
+    if group > 1 and not (is_depthwise(call) and group == call.result[1]):
+        return f"found {group} groups of {_depth(call)} channels; the accelerator does 1 group, or as many as channels in and out"
+    return _refused_window(call) if kind == "Conv" else None
+
+
+def _refused_window(call: Call) -> str | None:
+    if len(call.result) != 4:
+        return f"found {len(call.result) - 2} spatial axes; the accelerator does 2"
+    rows, columns = windows(call)
+    if rows.dilation != columns.dilation and min(rows.kernel, columns.kernel) > 1:
+        return f"found dilations {rows.dilation} and {columns.dilation}; the accelerator has one for both axes"
+    return None
+
+
+def _refused_terms(call: Call) -> str | None:
+    if len(call.tensors) != 2:
+        return f"found {len(call.tensors)} operands; the accelerator adds 2"
+    if call.shape(0) != call.shape(1):
+        return f"found operands {list(call.shape(0))} and {list(call.shape(1))}; the accelerator adds maps of one shape"
+    return None
+
+
+def _refused_product(call: Call) -> str | None:
+    shapes = [call.shape(0), call.shape(1)]
+    if call.result in shapes and all(shape in (call.result, _one_pixel(call.result)) for shape in shapes):
+        return None
+    return f"found operands {[list(shape) for shape in shapes]}; the accelerator multiplies maps of one shape, or a map by a vector of its channels"
+
+
+def _one_pixel(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a map of one pixel that is broadcast along rows and columns."""
+    return (*shape[:2], *(1,) * (len(shape) - 2))
+
+
+def _refused_fold(call: Call) -> str | None:
+    """Of a pool, or a reduction."""
+    if row_of(call).slides:
+        return _refused_window(call)
+    if not folds_pixels(call):
+        axes = reduced_axes(call)
+        return f"found axes {sorted(axes) if axes is not None else None}; the accelerator folds rows and columns together"
+    return None
+
+
+def _refused_extreme(call: Call) -> str | None:
+    return SUPPORTED[EXTREME].accepted if len([name for name in call.operator.outputs if name]) > 1 else _refused_fold(call)
+
+
+def _refused_choice(call: Call) -> str | None:
+    return SUPPORTED[CHOICE].accepted if call.attribute("axis", 1) % len(call.result) != 1 else None
+
+
+def _refused_move(call: Call) -> str | None:
+    nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("nearest_mode", "") == "floor"
+    plain = call.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric"
+    by_whole = all(made % read == 0 for read, made in zip(call.shape(0)[2:], call.result[2:], strict=True))
+    return None if nearest and plain and by_whole else SUPPORTED[MOVE].accepted
+
+
+class Support(NamedTuple):
+    """What the accelerator does of one arithmetic."""
+
+    operation: Operation
+    refusal: Callable[[Call], str | None] = lambda call: None  # of an operator that it does, for its shapes and attributes
+    kinds: frozenset[str] = frozenset()  # operators that it does; empty: all of that arithmetic
+    accepted: str = ""  # said of all others
+
+    def does(self, kind: str) -> bool:
+        """Whether it does some operators of that kind."""
+        return not self.kinds or kind in self.kinds
+
+
+SUPPORTED: dict[Arithmetic, Support] = {
+    SUMS: Support(
+        Operation.CONV,
+        _refused_sums,
+        frozenset({"Conv", "Gemm", "MatMul"}),
+        "the accelerator does Conv, and Gemm and MatMul of one row by constant weights",
+    ),
+    TABLE: Support(Operation.COPY),
+    TERMS: Support(Operation.ADD, _refused_terms),
+    PRODUCT: Support(Operation.MUL, _refused_product),
+    MEAN: Support(Operation.SUM, _refused_fold),
+    EXTREME: Support(
+        Operation.MAX,
+        _refused_extreme,
+        frozenset({"MaxPool", "GlobalMaxPool", "ReduceMax"}),
+        "the accelerator finds the largest elements, without their places",
+    ),
+    CHOICE: Support(Operation.COPY, _refused_choice, frozenset({"Concat"}), "the accelerator lays maps side by side by channels"),
+    MOVE: Support(
+        Operation.COPY,
+        _refused_move,
+        frozenset({"Resize"}),
+        "the accelerator moves elements by Resize to the nearest one, asymmetric, rounded down, by whole factors",
+    ),
+}
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def bands(rows: Span, columns: Span, accumulators: int) -> Sequence[tuple[Span, Span]]:
+    """(rows, columns) of the commands that make a box: as many rows at a time as fit the accumulators; of wider rows, strips one after the other.
+
+    >>> bands((3, 8), (0, 5), accumulators=12)
+    [((3, 5), (0, 5)), ((5, 7), (0, 5)), ((7, 8), (0, 5))]
+    """
+    (top, bottom), (left, right) = rows, columns
+    if (bottom - top) * (right - left) <= accumulators:
+        return [(rows, columns)]
+    high = max(accumulators // (right - left), 1)
+    strips = [(x, min(x + accumulators, right)) for x in range(left, right, accumulators)]
+    return [((y, min(y + high, bottom)), strip) for strip in strips for y in range(top, bottom, high)]
+
+
+def blocks(channels: int, lanes: int) -> tuple[int, int]:
+    """Blocks of channels, and how many there are in the last.
+
+    >>> blocks(40, 16)
+    (3, 8)
+    """
+    count = -(-channels // lanes)
+    return count, channels - (count - 1) * lanes
+
+
+# -- windows -------------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Rows and columns of an operand for one element of the result."""
+
+    rows: int = 1
+    columns: int = 1
+    stride_rows: int = 1
+    stride_columns: int = 1
+    dilation: int = 1
+    pad_rows: int = 0
+    pad_columns: int = 0
+
+
+def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
+    """The window of a convolution or pool in two dimensions, with one dilation.
+
+    `within`: (rows, columns) of the result; what of the window meets the map in none of them is left out (kernels may be far larger than maps).
+    """
+    rows, columns = windows(call)
+    dilation = rows.dilation if rows.kernel > 1 else columns.dilation
+    stride_rows, stride_columns = (found.stride if found.size_out > 1 else 1 for found in (rows, columns))  # a single window does not move
+    if within is not None:
+        rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
+    return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+
+
+def folds_pixels(call: Call) -> bool:
+    """Whether an operator folds the rows and columns of [n, c, h, w] together: its window is the map."""
+    return len(call.shape(0)) == 4 and reduced_axes(call) == {2, 3}
+
+
+def vector_passes(call: Call, maps: int) -> tuple[int, int, bool]:
+    """(rows, columns) of what vector lanes read for one element of the result, and whether lanes may all work on one sum; of no contraction.
+
+    `maps`: operands that are feature maps.
+    """
+    row = row_of(call)
+    if row.family is Family.POOL:
+        kernel = [min(k, size) for k, size in zip(call.attribute("kernel_shape", ()), call.shape(0)[2:], strict=False)]
+        return prod(kernel[:-1]), kernel[-1], False
+    if row.family in (Family.REDUCTION, Family.ARG_REDUCTION):
+        if folds_pixels(call):
+            return *call.shape(0)[2:], False  # type: ignore[return-value]
+        return 1, max(ceil(prod(call.shape(0)) / max(prod(call.result), 1)), 1), True
+    return (max(maps - 1, 1) if row.elementwise else row.passes), 1, False
+
+
+# -- contractions --------------------------------------------------------------------------------------------------------------------------
+
+
+class Contraction(NamedTuple):
+    """`groups` times: at each pixel, each of `outer` channels sums over `inner` products for each element of the kernel."""
+
+    groups: int
+    outer: int
+    inner: int  # 1 in a depthwise convolution, where each channel has elements of its own to read
+    rows: int  # of the kernel
+    columns: int
+    pixels: int
+    macs: Fraction
+    depthwise: bool = False
+    side_by_side: bool = True  # whether the columns of the kernel are neighbours
+
+    def narrow(self, lanes: int, window: int) -> bool:
+        """Whether so few input channels meet that `window` columns of the kernel fit the lanes side by side.
+
+        Weights are arranged once for all slices of an operator: what is encoded is what holds of the whole one.
+        """
+        return self.side_by_side and not self.depthwise and self.columns > 1 and self.inner * window <= lanes
+
+    def passes(self, lanes: int, window: int) -> tuple[tuple[int, int], ...]:
+        """(passes, rows of weights of each) for one row of the kernel and a block of output channels."""
+        if self.depthwise or self.narrow(lanes, window):
+            width = window if self.side_by_side else 1
+            full, rest = divmod(self.columns, width)
+            found = (full, width * self.inner), (int(rest > 0), rest * self.inner)
+        else:
+            full, rest = divmod(self.inner, lanes)
+            found = (full * self.columns, lanes), ((rest > 0) * self.columns, rest)
+        return tuple((count, size) for count, size in found if count)
+
+
+def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) -> Contraction:
+    """What a box of the result of a Conv, ConvTranspose, Gemm or MatMul asks of a MAC array; the whole result where none is given.
+
+    `inputs`: input channels read, None for all. Boxes that cut through groups are taken to begin where a group begins.
+    """
+    shape = box_shape(whole(call.result) if out is None else out)
+    inner = inputs[1] - inputs[0] if inputs else None
+    return (_convolution if row_of(call).family is Family.CONVOLUTION else _product)(call, shape, inner)
+
+
+def is_depthwise(call: Call) -> bool:
+    """Whether a contraction is a convolution of every channel by itself."""
+    row = row_of(call)
+    return row.family is Family.CONVOLUTION and call.attribute("group", 1) > 1 and _depth(call) == 1
+
+
+def _depth(call: Call) -> int:
+    """Input channels that each output channel sums over."""
+    first, row = call.shape(0), row_of(call)
+    if row.family is Family.CONVOLUTION:
+        return call.shape(1)[0] // call.attribute("group", 1) if row.transposed else call.shape(1)[1]
+    return first[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else first[-1]
+
+
+def _product(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+    """A Gemm or MatMul; the rows of its first matrix are pixels."""
+    first, second, depth = call.shape(0), call.shape(1), _depth(call)
+    if call.operator.kind == "Gemm":
+        groups, pixels, outer = 1, shape[0], shape[1]
+    else:
+        outer = shape[-1] if len(second) > 1 else 1
+        matrix = shape[:-1] if len(second) > 1 else shape
+        shared = prod(second[:-2]) == 1  # one second matrix for all
+        pixels = prod(matrix) if shared else prod(matrix[-1:]) if len(first) > 1 else 1
+        groups = 1 if shared else prod(matrix) // max(pixels, 1)
+    summed = depth if inner is None else inner
+    return Contraction(groups, outer, summed, 1, 1, pixels, Fraction(groups * outer * summed * pixels))
+
+
+def _convolution(call: Call, shape: tuple[int, ...], inner: int | None) -> Contraction:
+    """A convolution. Each pixel of a transposed one meets its share of the kernel: as many elements as input pixels are scattered to it."""
+    weight, groups, transposed = call.shape(1), call.attribute("group", 1), row_of(call).transposed
+    kernel, pixels, channels = weight[2:], shape[0] * prod(shape[2:]), shape[1]
+    taps, depth = prod(kernel), _depth(call)
+    share = Fraction(prod(call.shape(0)[2:]), max(prod(call.result[2:]), 1)) if transposed else Fraction(1)
+    summed = depth if inner is None else inner
+    macs = Fraction(channels * pixels * taps * summed) * share
+    pixels = ceil(pixels * share)
+    rows, columns = taps // kernel[-1], kernel[-1]
+    neighbours = set(call.attribute("dilations", (1,))) == {1}
+    if is_depthwise(call):
+        return Contraction(1, channels, 1, rows, columns, pixels, macs, depthwise=True, side_by_side=neighbours)
+    per_group = weight[1] if transposed else weight[0] // groups
+    count, outer = max(ceil(channels / per_group), 1), min(channels, per_group)
+    return Contraction(count, outer, summed, rows, columns, pixels, macs, side_by_side=neighbours)
