@@ -232,7 +232,7 @@ def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]
 
 
 def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
-    """Resize to the nearest element, by whole factors."""
+    """Resize that makes every row so many rows, and every column so many columns."""
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
     down, right = rows // height, columns // width

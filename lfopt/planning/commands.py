@@ -20,11 +20,14 @@ from fractions import Fraction
 from math import ceil, prod
 from typing import NamedTuple
 
+import numpy as np
+
 from lfopt.ir import Box, Span, box_shape, whole
 from lfopt.isa.tables import Operation
 from lfopt.ops import Call, Family, row_of
 from lfopt.ops.integer import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, Arithmetic, arithmetic
 from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.resizing import axis_taps, known
 from lfopt.ops.windows import windows
 
 # -- what is done --------------------------------------------------------------------------------------------------------------------------
@@ -47,13 +50,13 @@ def refusal(call: Call) -> str | None:
 
 
 def _refused_sums(call: Call) -> str | None:
-    kind = call.operator.kind
-    if not call.constant[1] or (kind == "Gemm" and (call.attribute("transA", 0) or len(call.shape(0)) != 2)):
+    by_matrix = len(call.shape(0)) == len(call.shape(1)) == 2 and not call.attribute("transA", 0)
+    if not call.constant[1] or not (by_matrix or call.operator.kind == "Conv"):
         return SUPPORTED[SUMS].accepted
     group = call.attribute("group", 1)
     if group > 1 and not (is_depthwise(call) and group == call.result[1]):
         return f"found {group} groups of {_depth(call)} channels; the accelerator does 1 group, or as many as channels in and out"
-    return _refused_window(call) if kind == "Conv" else None
+    return _refused_window(call) if call.operator.kind == "Conv" else None
 
 
 def _refused_window(call: Call) -> str | None:
@@ -104,10 +107,14 @@ def _refused_choice(call: Call) -> str | None:
 
 
 def _refused_move(call: Call) -> str | None:
-    nearest = call.attribute("mode", "nearest") == "nearest" and call.attribute("nearest_mode", "") == "floor"
-    plain = call.attribute("coordinate_transformation_mode", "half_pixel") == "asymmetric"
-    by_whole = all(made % read == 0 for read, made in zip(call.shape(0)[2:], call.result[2:], strict=True))
-    return None if nearest and plain and by_whole else SUPPORTED[MOVE].accepted
+    alike = len(call.result) == 4 and call.result[:2] == call.shape(0)[:2]
+    return None if alike and known(call) and _repeats(call, 2) and _repeats(call, 3) else SUPPORTED[MOVE].accepted
+
+
+def _repeats(call: Call, axis: int) -> bool:
+    """Whether a Resize to the nearest element makes the same number of elements of each along an axis."""
+    size, made, found = call.shape(0)[axis], call.result[axis], axis_taps(call, axis)
+    return found is None or bool(size and made % size == 0 and (found.indices == np.arange(made)[:, None] // (made // size)).all())
 
 
 class Support(NamedTuple):
@@ -145,7 +152,7 @@ SUPPORTED: dict[Arithmetic, Support] = {
         Operation.COPY,
         _refused_move,
         frozenset({"Resize"}),
-        "the accelerator moves elements by Resize to the nearest one, asymmetric, rounded down, by whole factors",
+        "the accelerator moves elements by Resize to the nearest one, where it makes as many rows of each row, and columns of each column",
     ),
 }
 

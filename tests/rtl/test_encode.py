@@ -7,11 +7,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from codegen.accel import encode
 from codegen.source import Unsupported
 from hw_rtl.emulator import Emulation, Order, emulate
 from lfopt.app.streams import memory, outputs
+from lfopt.frontend import from_model
 from lfopt.ir import CommandStream, Graph, Plan
 from lfopt.isa.program import assemble, decode, listing
 from lfopt.isa.program import encode as to_words
@@ -25,6 +27,7 @@ from tests.strategies import one_contraction
 from tests.test_one_truth import in_integers, planned, random_inputs
 
 MODES = ("lbdf", "brr", "resident", "tiled")
+RESIZES_BY_WHOLE_FACTORS = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")}
 
 
 def emulated(stream: CommandStream, inputs: dict[str, np.ndarray], order: Order, seed: int) -> Emulation:
@@ -84,6 +87,62 @@ def test_the_model_of_cycles_times_the_commands_that_are_encoded(scheme: str, sh
     line = Accelerator(Dataflow.of(graph), plan.hardware).timeline(group.steps, group.places)
     assert encode(plan, graph).commands == sum(map(len, line))
     assert len(line.computes) == 2 * parts * (shape[0] if scheme == "lbdf" else 1)
+
+
+def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarray], result: list[int], **attributes: object) -> Graph:
+    """One operator on feature maps, then weights: arrays as they are, of shapes random ones."""
+    rng = np.random.default_rng(0)
+    maps, names = {f"x{i}": shape for i, shape in enumerate(shapes)}, [f"w{i}" for i in range(len(weights))]
+    values = [w if isinstance(w, np.ndarray) else rng.standard_normal(w).astype(np.float32) for w in weights]
+    constants = [numpy_helper.from_array(value, name) for name, value in zip(names, values, strict=True)]
+    roi = [""] if kind == "Resize" else []
+    node = helper.make_node(kind, [*maps, *roi, *names], ["y"], "y", **attributes)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in {**maps, "y": result}.items()]
+    return from_model(
+        helper.make_model(helper.make_graph([node], "alone", ends[:-1], ends[-1:], constants), opset_imports=[helper.make_opsetid("", 18)])
+    )
+
+
+def run_alone(graph: Graph) -> list[str]:
+    """Where the stream of one operator in int8 differs from its plan and its values. Raises Unsupported if it becomes none."""
+    rng = np.random.default_rng(0)
+    graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
+    return disagreement(planned(GroupCosts(Dataflow.of(graph), accelerator_hardware(1 << 16)), (1,)), graph, inputs, 0)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        alone("MatMul", [[1, 16, 4, 16]], [[16, 32]], [1, 16, 4, 32]),
+        alone("MatMul", [[1, 2, 4, 16]], [[2, 16, 32]], [1, 2, 4, 32]),
+        alone("MatMul", [[1, 16, 4, 16]], [[16]], [1, 16, 4]),
+        alone("Add", [[1, 16], [1, 16, 1, 1]], [], [1, 16, 1, 16]),
+        alone("Mul", [[1, 16, 5, 16], [1, 16]], [], [1, 16, 5, 16]),
+        alone("Resize", [[1, 16]], [np.array([1, 2], np.float32)], [1, 32], mode="nearest"),
+        alone("Resize", [[1, 16, 2, 2]], [np.array([1, 2, 1, 1], np.float32)], [1, 32, 2, 2], mode="nearest"),
+    ],
+    ids=lambda graph: f"{graph.operators[0].kind} {[list(graph.tensors[name].shape) for name in graph.operators[0].inputs if name]}",
+)
+def test_sizes_that_look_like_those_of_maps_and_vectors_are_refused(graph: Graph) -> None:
+    with pytest.raises(Unsupported):
+        run_alone(graph)
+
+
+@pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "align_corners"])
+@pytest.mark.parametrize("rounding", ["floor", "round_prefer_floor", "ceil"])
+def test_a_resize_is_refused_or_makes_every_bit(coordinates: str, rounding: str) -> None:
+    """By 2.2, 4 rows become 8, but not two of each."""
+    done, refused = 0, list[str]()
+    for down, right in ((2, 1), (2.2, 1), (2, 3), (1.5, 2), (3, 2.4)):
+        size, scales = [1, 16, int(4 * down), int(5 * right)], np.array([1, 1, down, right], np.float32)
+        how = {"mode": "nearest", "coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+        try:
+            assert not run_alone(alone("Resize", [[1, 16, 4, 5]], [scales], size, **how)), (down, right)
+            done += 1
+        except Unsupported as reason:
+            refused.append(str(reason))
+    assert all("the accelerator moves elements by Resize" in reason for reason in refused)
+    assert done == 2 or (coordinates, rounding) not in RESIZES_BY_WHOLE_FACTORS
 
 
 @pytest.mark.slow
