@@ -51,8 +51,9 @@ from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.problem import Problem
+from simulator.queues import Queues
 from simulator.simulate import simulate
-from simulator.timing import Accelerator, Queues, transfer_cycles
+from simulator.timing import Accelerator, transfer_cycles
 from tests.conftest import ROOT
 from tests.strategies import OPSET, random_graph, random_hardware
 

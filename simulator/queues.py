@@ -1,0 +1,254 @@
+"""Commands of the accelerator in their three queues: loads, stores, computations; what each waits for, and when it runs.
+
+`simulator.timing` says what a command takes. Every parameter is a field of `Hardware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lfopt.ir import Box, Compute, Hardware, Place, Span, Transfer, box_shape, row_axis
+from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
+from lfopt.ops.footprint import folds_rows, footprints
+
+
+class Command(NamedTuple):
+    """How one command goes through the compute engine."""
+
+    cycles: int  # from its first pixel to its last
+    fill: int = 0  # in which the weights of its first pass arrive
+    final: int = 0  # of its last pass: before that, the weights of the next command find no room
+
+
+class Users:
+    """Of every slot of a place: when the last command of each queue that used it is done; 0 for none."""
+
+    def __init__(self, place: Place, others: tuple[int, ...]) -> None:
+        self.rows = place.purpose == "map"  # a number per row; else one per block
+        self.slots = place.slots
+        self.others = others  # places that share bytes with this one
+        self.made = [0] * place.slots  # computes that wrote
+        self.used = [0] * place.slots  # computes that wrote or read
+        self.loaded = [0] * place.slots
+        self.stored = [0] * place.slots
+        self.latest = [0, 0, 0]  # of computes, loads, stores, on any slot
+
+    def spans(self, number: int, count: int) -> Sequence[Span]:
+        """Slots of so many numbers from the given one on."""
+        if count >= self.slots:
+            return ((0, self.slots),)
+        low = number % self.slots
+        if low + count <= self.slots:
+            return ((low, low + count),)
+        return ((low, self.slots), (0, low + count - self.slots))
+
+
+def _last(of: list[int], spans: Sequence[Span]) -> int:
+    return max((max(of[low:high]) for low, high in spans if low < high), default=0)
+
+
+def _mark(of: list[int], spans: Sequence[Span], time: int) -> None:
+    for low, high in spans:
+        of[low:high] = [time] * (high - low)
+
+
+class Piece(NamedTuple):
+    """Part of a tensor that lies in a block, not by rows."""
+
+    tensor: str
+    box: Box
+    place: int
+    number: int  # of the block
+    offset: int  # in the block
+    end: int
+
+
+class Queues:
+    """Commands in their queues, and when they run.
+
+    A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held,
+    and a compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue
+    keeps its order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
+    """
+
+    def __init__(self, flow: Dataflow, places: Sequence[Place], index: dict[str, int], hardware: Hardware) -> None:
+        self.flow, self.index, self.hardware = flow, index, hardware
+        shared = [tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other)) for place in places]
+        self.users = [Users(place, others) for place, others in zip(places, shared, strict=True)]
+        self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
+        self.pieces: dict[str, list[Piece]] = {}
+        self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
+        self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
+        self.line = Timeline([], [], [])
+        self.busy = [0, 0, 0]  # cycles of each queue
+        self.entered = 0  # when the last command entered its queue
+        self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
+        self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+
+    def _enter(self, queue: int) -> int:
+        """When the next command enters a queue: 0 loads, 1 stores, 2 computes."""
+        self.entered += self.hardware.dispatch_cycles
+        before = self.line[queue]
+        if len(before) >= self.hardware.queue_depth:
+            self.entered = max(self.entered, before[-self.hardware.queue_depth][1])
+        return self.entered if self.hardware.overlap else max(self.entered, self.line.end)
+
+    def transfer(self, transfer: Transfer, cycles: int) -> None:
+        """The next command of the program, a transfer of so many cycles."""
+        wait = self._store(transfer) if transfer.store else self._load(transfer)
+        queue, ahead, before = int(transfer.store), self.hardware.transfers_in_flight, self.line[transfer.store]
+        start = max(self._enter(queue), wait, before[-ahead][1] if len(before) >= ahead else 0)
+        done = max(start + self.hardware.port_latency, before[-1][1] if before else 0) + cycles
+        before.append((start, done))
+        self.busy[queue] += cycles
+        if transfer.kind == "parameter":
+            self.parameters[self.index[transfer.tensor]] = done
+            return
+        users = self.users[transfer.place]
+        _mark(users.stored if transfer.store else users.loaded, self._numbers(transfer), done)
+        users.latest[1 + queue] = done
+
+    def compute(self, step: Compute, command: Command) -> None:
+        """The next command of the program, part of a computation."""
+        op, hardware = self.index[step.operator], self.hardware
+        reads, writes = list(self._operands(op, step)), list(self._results(op, step))
+        wait = max(self._enter(2), self.parameters.get(op, 0))
+        for place, spans in reads:
+            users = self.users[place]
+            wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
+        for place, spans in writes:
+            users = self.users[place]
+            wait = max(wait, _last(users.loaded, spans), _last(users.stored, spans))
+            for k in users.others:
+                wait = max(wait, *self.users[k].latest[1:])
+        if step.sums >= 0:
+            users = self.users[step.sums]
+            if not step.first:
+                wait = max(wait, users.latest[0])
+            for k in users.others:
+                wait = max(wait, *self.users[k].latest[1:])
+        ready = max(wait, self.begun) + hardware.start_cycles
+        self.begun = max(ready, self.ended)
+        first = max(self.begun, max(ready, self.room) + command.fill)
+        self.ended = first + command.cycles
+        self.room = self.ended - command.final
+        done = self.ended + hardware.drain_cycles
+        self.line.computes.append((self.begun, done))
+        self.busy[2] += command.cycles
+        for place, spans in reads:
+            _mark(self.users[place].used, spans, done)
+            self.users[place].latest[0] = done
+        for place, spans in writes:
+            users = self.users[place]
+            _mark(users.made, spans, done)
+            _mark(users.used, spans, done)
+            users.latest[0] = done
+        if step.sums >= 0:
+            self.users[step.sums].latest[0] = done
+
+    def _numbers(self, transfer: Transfer) -> Sequence[Span]:
+        users = self.users[transfer.place]
+        return users.spans(transfer.slot, transfer.rows if users.rows else 1)
+
+    def _load(self, load: Transfer) -> int:
+        """When the slots of a load are free; note what comes there."""
+        if load.kind == "parameter":
+            return 0
+        users, spans = self.users[load.place], self._numbers(load)
+        wait = max(_last(users.used, spans), _last(users.stored, spans))
+        for k in users.others:
+            wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
+        if users.rows:
+            axis = row_axis(box_shape(load.box))
+            self.homes[load.tensor] = (load.place, load.slot - (load.box[axis][0] if axis is not None else 0))
+        else:
+            self._put(Piece(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
+        return wait
+
+    def _put(self, new: Piece, slot: int) -> None:
+        """Note where a piece is, and forget what it overwrites."""
+        there = self.blocks.setdefault((new.place, slot), [])
+        for old in list(there):
+            if old.number != new.number or (old.offset < new.end and new.offset < old.end):
+                there.remove(old)
+                self.pieces[old.tensor].remove(old)
+        there.append(new)
+        self.pieces.setdefault(new.tensor, []).append(new)
+
+    def _store(self, store: Transfer) -> int:
+        """When the slots of a store are made."""
+        users, spans = self.users[store.place], self._numbers(store)
+        return max(_last(users.made, spans), _last(users.loaded, spans))
+
+    def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
+        """(place, slots) of everything that a step makes; note what comes there."""
+        for name, box, place in zip(self.flow.results[op], step.boxes, step.places, strict=False):
+            if place >= 0:
+                axis = row_axis(box_shape(box))
+                first, stop = box[axis] if axis is not None else (0, 1)
+                yield place, self.users[place].spans(first, stop - first)
+                self.homes[self.flow.maps[name].name] = (place, 0)
+
+    def _operands(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
+        """(place, slots) of everything that a step reads, and that the steps before it have put somewhere."""
+        flow = self.flow
+        call, maps = flow.calls[op], {o.input: o for o in flow.operands[op]}
+        for index, name in enumerate(call.operator.inputs):
+            operand = maps.get(index)
+            root = flow.maps[operand.map].name if operand else name
+            if operand and (name in self.homes or root in self.homes):
+                seen = name in self.homes
+                place, offset = self.homes[name if seen else root]
+                reads = flow.specs[op].reads(call, index) if seen else operand.reads
+                if step.inputs and folds_rows(call, index) and (seen or keeps_rows(flow.maps[operand.map].shape, call.shape(index))):
+                    first, stop = step.inputs
+                else:
+                    first, stop = self._rows(op, index, step, reads)
+                yield place, self.users[place].spans(first + offset, max(stop - first, 0))
+            elif pieces := self.pieces.get(name) or self.pieces.get(root):
+                yield from self._read_pieces(call, index, step, pieces)
+
+    def _rows(self, op: int, index: int, step: Compute, reads: RowReads) -> tuple[int, int]:
+        """Rows of an operand that the step reads."""
+        low, high = reads.rows_out, 0
+        for box in step.boxes:
+            axis = row_axis(box_shape(box))
+            start, stop = (0, reads.rows_out) if axis is None else box[axis]
+            if start < stop:
+                low, high = min(low, start), max(high, stop)
+        if high <= low:
+            return 0, 0
+        if high - low == 1 and high <= reads.rows_out:
+            return reads.first[low], reads.last[low] + 1
+        key = (op, index, low, high)
+        if key not in self._spans:
+            self._spans[key] = min(reads.first[low:high], default=0), max(reads.last[low:high], default=-1) + 1
+        return self._spans[key]
+
+    def _read_pieces(self, call: Call, index: int, step: Compute, pieces: list[Piece]) -> Iterator[tuple[int, Sequence[Span]]]:
+        needed = None if len(pieces) == 1 else footprints(call, index, step.boxes, inputs=step.inputs)
+        for piece in pieces:
+            if needed is None or len(needed) != len(piece.box) or _meet(needed, piece.box):
+                yield piece.place, self.users[piece.place].spans(piece.number, 1)
+
+
+class Timeline(NamedTuple):
+    """From when until when every command runs, in cycles; per queue, in the order of the program. Commands of one queue may overlap."""
+
+    loads: list[Span]
+    stores: list[Span]
+    computes: list[Span]
+
+    @property
+    def end(self) -> int:
+        """Cycles until everything is done."""
+        return max((queue[-1][1] for queue in self if queue), default=0)
+
+
+def _overlap(one: Place, other: Place) -> bool:
+    return one.address < other.end and other.address < one.end
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return all(max(a, c) < min(b, d) for (a, b), (c, d) in zip(one, other, strict=True))
