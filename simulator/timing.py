@@ -83,7 +83,7 @@ class Accelerator:
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
-    _kept: dict[tuple[int, Span], int] = field(default_factory=dict[tuple[int, Span], int])
+    _kept: dict[tuple[int, Span, Span], tuple[int, int]] = field(default_factory=dict[tuple[int, Span, Span], tuple[int, int]])
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
@@ -116,10 +116,10 @@ class Accelerator:
         return [replace(step, boxes=((images, channels, *part),)) for part in parts] if len(parts) > 1 else (step,)
 
     def command(self, step: Compute) -> Command:
-        """One of the commands of a step; what it takes depends on where it is only by the kernel rows that lie in the padding."""
+        """One of the commands of a step; what it takes depends on where it is only by what of its window lies in the padding."""
         i = self._index[step.operator]
         inner = step.inputs[1] - step.inputs[0] if step.inputs else None
-        kept = self._kernel_rows(i, step.boxes[0])
+        kept = self._kernel(i, step.boxes[0])
         key = (i, tuple(box_shape(box) for box in step.boxes), inner, step.first, step.last, kept)
         found = self._commands.get(key)
         if found is None:
@@ -127,17 +127,18 @@ class Accelerator:
             found = self._commands[key] = self._contraction(i, step, kept) if contracts else self._passes(i, step, inner, kept)
         return found
 
-    def _kernel_rows(self, op: int, out: Box) -> int | None:
-        """Rows of a sliding window that meet the map in some row of the result; None where there is no such window."""
+    def _kernel(self, op: int, out: Box) -> tuple[int, int] | None:
+        """Rows and columns of a sliding window that meet the map somewhere in a box of the result; None where there is no such window."""
         call = self.flow.calls[op]
         if len(out) != 4 or not self.flow.specs[op].slides:
             return None
-        key = (op, out[2])
+        key = (op, out[2], out[3])
         if key not in self._kept:
-            self._kept[key] = sliding(call, (out[2], out[3])).rows
+            window = sliding(call, (out[2], out[3]))
+            self._kept[key] = window.rows, window.columns
         return self._kept[key]
 
-    def _contraction(self, op: int, step: Compute, kept: int | None) -> Command:
+    def _contraction(self, op: int, step: Compute, kept: tuple[int, int] | None) -> Command:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
@@ -145,17 +146,17 @@ class Accelerator:
             return Command(COMMAND_CYCLES)
         weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
         row = Fraction(min(c.outer, hardware.mac_columns) * weight, hardware.weight_port_bytes)  # cycles in which a row of weights arrives
-        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept
+        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept[0]
         busy = rows * sum(count * max(_pixels(c.pixels), ceil(size * row)) for count, size in passes)
         busy = self._block(busy, c.pixels, rows * sum(count for count, _ in passes), step)
         return Command(blocks * busy + COMMAND_CYCLES, ceil(passes[0][1] * row) + hardware.weight_latency, c.pixels)
 
-    def _passes(self, op: int, step: Compute, inner: int | None, kept: int | None) -> Command:
+    def _passes(self, op: int, step: Compute, inner: int | None, kept: tuple[int, int] | None) -> Command:
         """A command of what is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:
-            rows = kept
+            rows, columns = kept
         if inner is not None:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
         passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)

@@ -220,6 +220,14 @@ def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
     assert cycles(flow, row(flow)) == 2 * 8 * 2 * 2 + 2
 
 
+def test_a_pool_passes_over_the_columns_that_meet_the_map_somewhere_in_the_box() -> None:
+    """Of 9 columns over a map of 5, 5 lie in the map wherever the window is; all 9 do for one pixel or another, and for the first pixel 5."""
+    flow = network(helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[1, 9], pads=[0, 4, 0, 4]), x=(1, 16, 5, 5))
+    for columns, passes in ((5, 3), (1, 2)):
+        step = replace(row(flow), boxes=(((0, 1), (0, 16), (0, 5), (0, columns)),))
+        assert cycles(flow, step) == passes * 5 * columns + 2
+
+
 @pytest.mark.parametrize("name", ["mobilenet_v2", "fsrcnn_deconv", "squeezenet1_1"])
 def test_macs_of_a_step_are_its_share_of_the_operators(name: str) -> None:
     flow = Dataflow.of(real(name))
