@@ -17,10 +17,11 @@ import onnx
 import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
+from lfopt.frontend.absorption import absorb
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
-from lfopt.frontend.qdq import Stored, absorb, is_q_or_dq, moved, quantization_of, standard_form
+from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset

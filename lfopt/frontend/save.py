@@ -1,6 +1,6 @@
 """Write a Graph as an ONNX file that `load` reads back to the same graph. Whoever reads meanwhile, or afterwards, finds a whole model or none.
 
-Quantised tensors are written in QDQ form (`lfopt.frontend.qdq`).
+Quantised tensors are written in QDQ form (`lfopt.frontend.expansion`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
+from lfopt.frontend.expansion import in_qdq_form
 from lfopt.frontend.opset import oldest_opset
-from lfopt.frontend.qdq import in_qdq_form
 from lfopt.frontend.spelling import LABEL
 from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor, round_up

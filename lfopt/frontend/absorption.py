@@ -1,0 +1,339 @@
+"""Quantised networks in QDQ form: QuantizeLinear and DequantizeLinear become what the tensors between them are, and are operators no more.
+
+In the file every map of integers stands between two operators, QuantizeLinear (Q) and DequantizeLinear (DQ), and the operators around it compute with
+real numbers. In the graph the map itself is of type int8 or uint8 and says what its integers stand for (`Tensor.quantization`), and operators read
+and write it directly. A constant behind a DQ likewise; a bias is int32.
+
+Where no integers stand between two operators (an *island* of float32), both stay as they are, and so do the Q and DQ at the island's border. A Q
+that reads integers is a change of scale. The graph's `notes` say where this is so.
+
+Exact, not approximate: taking Q through Relu, Clip or an operator that only moves elements changes no value, because rounding is monotone.
+`lfopt.frontend.expansion` is the way back. Source: ONNX operators QuantizeLinear, DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.frontend.qdq import BYTES, DQ, Q, Stored, is_q_or_dq, quantization_of
+from lfopt.ir import Graph, Operator, Quantization, Tensor
+from lfopt.ops import spec
+from lfopt.ops.table import OPAQUE
+
+# Operators that only move elements (operand 0; all of Concat's), or take the greatest of them: Q before them is Q after them, and so is DQ.
+MOVES = frozenset(
+    "Concat DepthToSpace Dropout Expand Flatten Gather GlobalMaxPool Identity MaxPool Pad Reshape Resize Slice SpaceToDepth Split Squeeze".split()
+) | frozenset("Tile Transpose Unsqueeze".split())
+CLAMPS = frozenset({"Clip", "Relu"})
+
+
+class _Code(NamedTuple):
+    """What stands for a float map: integers of this type with this quantization."""
+
+    dtype: str
+    quantization: Quantization
+
+
+def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
+    """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
+    if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
+        return graph
+    return _Absorption(graph, stored).result()
+
+
+@dataclass
+class _Absorption:
+    graph: Graph
+    stored: Mapping[str, Stored]
+    by: dict[str, Quantization | None] = field(default_factory=dict)  # of Q and DQ operators, by their name
+    producer: dict[str, Operator] = field(default_factory=dict)  # by tensor
+    readers: dict[str, list[Operator]] = field(default_factory=lambda: defaultdict(list))  # by tensor
+    held: dict[str, _Code] = field(default_factory=dict)  # maps of integers of the file, by name
+    codes: dict[str, _Code] = field(default_factory=dict)  # float maps that integers stand for
+    source: dict[str, str] = field(default_factory=dict)  # the map of integers that a DQ makes a float map of
+    integer: set[str] = field(default_factory=set)  # names of operators that read and write integers
+
+    def __post_init__(self) -> None:
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                self.by[operator.name] = quantization_of(
+                    operator, self.graph.tensors, self.graph.constants, f"node {operator.name!r} ({operator.kind})"
+                )
+            self.producer.update((name, operator) for name in operator.outputs if name)
+            for name in dict.fromkeys(operator.inputs):
+                if name:
+                    self.readers[name].append(operator)
+        self.outputs = set(self.graph.outputs)
+
+    # -- which maps are integers ---------------------------------------------------------------------------------------------------------
+
+    def result(self) -> Graph:
+        self._find_held()
+        self._find_codes()
+        self._shrink()
+        return _Rewriting(self).result()
+
+    def _find_held(self) -> None:
+        """Maps of integers of the file, whose quantization the operators around them give."""
+        for name in self.graph.inputs:
+            self._hold(name, next((self.by[r.name] for r in self.readers[name] if is_q_or_dq(r) and r.kind == DQ), None))
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                if operator.kind == Q:
+                    self._hold(operator.outputs[0], self.by[operator.name])
+            elif operator.kind in MOVES - {"Pad"} and self._takes_through(operator, forward=True):  # integers moved as such; Pad adds its own
+                sources = [self.held.get(name) for name in self._moved(operator)]
+                if sources[0] is not None and all(source == sources[0] for source in sources):
+                    for name in filter(None, operator.outputs):
+                        self._hold(name, sources[0].quantization)
+
+    def _hold(self, name: str, by: Quantization | None) -> None:
+        dtype = self.graph.tensors[name].dtype
+        if by is not None and by.axis is None and dtype in BYTES:
+            self.held[name] = _Code(dtype, by)
+
+    def _find_codes(self) -> None:
+        """Float maps that integers can stand for: behind a DQ, before a Q, or an operator away from one that takes Q or DQ through."""
+        for operator in self.graph.operators:
+            if is_q_or_dq(operator):
+                held = self.held.get(operator.inputs[0])
+                if operator.kind == DQ and held is not None and held.quantization == self.by[operator.name]:
+                    self.codes[operator.outputs[0]], self.source[operator.outputs[0]] = held, operator.inputs[0]
+                continue
+            for name in operator.outputs:
+                if name and (code := self._forward(operator, name) or self._wanted(name)) is not None:
+                    self.codes[name] = code
+        for name in self.graph.inputs:
+            if (code := self._wanted(name)) is not None:
+                self.codes[name] = code
+        for operator in reversed(self.graph.operators):
+            for name in operator.outputs if not is_q_or_dq(operator) else ():
+                if name and name not in self.codes and (code := self._backward(name)) is not None:
+                    self.codes[name] = code
+
+    def _moved(self, operator: Operator) -> list[str]:
+        """Operands whose elements the operator moves."""
+        return [*operator.inputs] if operator.kind == "Concat" else [operator.inputs[0]]
+
+    def _takes_through(self, operator: Operator, *, forward: bool) -> bool:
+        """Whether Q after the operator is Q before it, or (forward) DQ before it is DQ after it."""
+        if operator.domain or operator.kind not in MOVES | CLAMPS or (any(operator.outputs[1:]) and operator.kind != "Split"):
+            return False
+        constants = self.graph.constants
+        if operator.kind == "Resize":
+            beyond = operator.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize"  # then a number of its own is filled in
+            return operator.attributes.get("mode", "nearest") == "nearest" and not beyond
+        if operator.kind == "Pad" and operator.attributes.get("mode", "constant") == "constant" and len(operator.inputs) > 2 and operator.inputs[2]:
+            value = constants.get(operator.inputs[2])
+            return operator.inputs[2] in constants and (not forward or (value is not None and not value.any()))
+        if operator.kind == "Clip":
+            return not forward and all(name in constants for name in operator.inputs[1:] if name)
+        return True
+
+    def _forward(self, operator: Operator, name: str) -> _Code | None:
+        """Code of a result of an operator that takes DQ through. Where Q follows, that says it; but a view cannot change a scale."""
+        if not self._takes_through(operator, forward=True) or (self._all_q(name) and not spec(operator.kind).view):
+            return None
+        found = {self._code(operand) for operand in self._moved(operator)}
+        return found.pop() if len(found) == 1 else None
+
+    def _code(self, name: str) -> _Code | None:
+        """Code of an operand, be it a map or a constant."""
+        if name in self.stored:
+            tensor = self.stored[name].tensor
+            assert tensor.quantization is not None
+            return _Code(tensor.dtype, tensor.quantization) if tensor.quantization.axis is None and tensor.dtype in BYTES else None
+        return self.codes.get(name)
+
+    def _all_q(self, name: str) -> bool:
+        """Whether a map is read by Q alone."""
+        return name not in self.outputs and bool(self.readers[name]) and all(is_q_or_dq(r) and r.kind == Q for r in self.readers[name])
+
+    def _wanted(self, name: str) -> _Code | None:
+        """What the Qs that read a map agree upon, where nothing else reads it."""
+        if not self._all_q(name) or self.graph.tensors[name].dtype != "float32":
+            return None
+        found = {self.held.get(r.outputs[0]) for r in self.readers[name]}
+        return found.pop() if len(found) == 1 else None
+
+    def _backward(self, name: str) -> _Code | None:
+        """What the readers of a map agree upon, where all take Q through."""
+        readers = self.readers[name]
+        if name in self.outputs or not readers or self.graph.tensors[name].dtype != "float32":
+            return None
+        found: set[_Code | None] = set()
+        for reader in readers:
+            if is_q_or_dq(reader) and reader.kind == Q:
+                found.add(self.held.get(reader.outputs[0]))
+            elif not is_q_or_dq(reader) and self._takes_through(reader, forward=False) and name in self._moved(reader):
+                found.update(self.codes.get(result) for result in reader.outputs if result)
+            else:
+                return None
+        return found.pop() if len(found) == 1 else None
+
+    def _shrink(self) -> None:
+        """Find the operators on integers; take back the codes of float maps that an operator on floats makes or reads."""
+        while True:
+            self.integer = {operator.name for operator in self.graph.operators if self._is_integer(operator)}
+            lost = [name for name in self.codes if not self._stands(name)]
+            if not lost:
+                return
+            for name in lost:
+                del self.codes[name]
+
+    def _stands(self, name: str) -> bool:
+        """Whether whoever makes and reads the map can do so in integers. What a DQ makes is there as floats too, if need be."""
+        if name in self.source:
+            return True
+        if name in self.producer and self.producer[name].name not in self.integer:
+            return False
+        return all(map(self.on_integers, self.readers[name]))
+
+    def on_integers(self, operator: Operator) -> bool:
+        """Whether the operator reads integers where the file has floats that a DQ makes."""
+        return operator.outputs[0] in self.held if is_q_or_dq(operator) else operator.name in self.integer
+
+    def _is_integer(self, operator: Operator) -> bool:
+        """Whether integers stand for every float map that the operator reads or makes."""
+        if spec(operator.kind, operator.domain) is OPAQUE or is_q_or_dq(operator):
+            return False
+        tensors, constants = self.graph.tensors, self.graph.constants
+        read = [name for name in operator.inputs if name and tensors[name].dtype.startswith(("float", "bfloat")) and name not in constants]
+        made = [name for name in operator.outputs if name and tensors[name].dtype.startswith(("float", "bfloat"))]
+        coded = any(self._code(name) is not None for name in operator.inputs if name)
+        if not made:  # the index of the greatest is that of the greatest integer
+            return operator.kind in ("ArgMax", "ArgMin") and coded
+        return coded and all(name in self.codes for name in (*read, *made))
+
+
+class _Rewriting:
+    """The graph with integers in place of the float maps that they stand for."""
+
+    def __init__(self, found: _Absorption) -> None:
+        self.found, self.graph = found, found.graph
+        self.now: dict[str, str] = {}  # name of the map of integers that stands for a map of the file, where it is another
+        self.needless: set[str] = set()  # Qs whose result is what their operand's maker makes, and DQs of which the graph's output is the operand
+        self.copies: set[str] = set()  # Qs in place of which the integers get a second name
+        self.added: dict[str, Stored] = {}  # constants, by name
+
+    def result(self) -> Graph:
+        for operator in self.graph.operators:
+            self._find_stand_in(operator)
+        self._name_outputs()
+        operators = self._alive([self._rewritten(op) for op in self.graph.operators if op.name not in self.needless])
+        used = {name for op in operators for name in (*op.inputs, *op.outputs) if name} | set(self.graph.inputs) | set(self.graph.outputs)
+        tensors = {found.name: found for found in map(self._tensor, self.graph.tensors.values()) if found.name in used}
+        tensors |= {name: stored.tensor for name, stored in self.added.items()}
+        constants = {name: self._value(name) for name in self.graph.constants if name in used}
+        constants |= {name: stored.value for name, stored in self.added.items()}
+        graph = replace(self.graph, operators=tuple(operators), tensors=tensors, constants=constants)
+        return replace(graph, notes=(*graph.notes, *self._notes(graph)))
+
+    def _value(self, name: str) -> np.ndarray | None:
+        """Values of a constant that an operator reads as it is; what no operator on floats asked for before is dequantised now."""
+        value, stored = self.graph.constants[name], self.found.stored.get(name)
+        return stored.real() if value is None and stored is not None else value
+
+    def _root(self, name: str) -> str:
+        return self.now.get(name, name)
+
+    def _find_stand_in(self, operator: Operator) -> None:
+        """Q and DQ that say nothing new: their result is what they read."""
+        if not is_q_or_dq(operator):
+            return
+        read, made, found = operator.inputs[0], operator.outputs[0], self.found
+        if made in found.source:
+            self.now[made] = self._root(read)
+        elif operator.kind == Q and made in found.held and found.codes.get(read) == found.held[made]:
+            self.now[made] = self._root(read)
+            self.needless.add(operator.name)
+
+    def _name_outputs(self) -> None:
+        """Integers that are a result of the graph take the result's name, unless they have to keep another."""
+        taken = {*self.graph.inputs, *self.graph.outputs}
+        for wanted in sorted(self.graph.outputs, key=lambda name: name in self.found.source):  # results that are integers in the file first
+            root = self._root(wanted)
+            if root == wanted:
+                continue
+            if root not in taken and (wanted not in self.found.source or all(map(self.found.on_integers, self.found.readers[wanted]))):
+                self.now.update([(name, wanted) for name in (*self.now, root) if self._root(name) == root])
+                if wanted in self.found.source:
+                    self.needless.add(self.found.producer[wanted].name)
+            elif wanted not in self.found.source:  # the same integers under two names
+                del self.now[wanted]
+                maker = self.found.producer[wanted].name
+                self.needless.discard(maker)
+                self.copies.add(maker)
+
+    def _rewritten(self, operator: Operator) -> Operator:
+        """The operator as it reads and makes integers, if it does."""
+        read, *others = operator.inputs
+        if operator.name in self.copies:
+            return Operator(operator.name, "Identity", (self._root(read),), operator.outputs)
+        if is_q_or_dq(operator):
+            as_integers = operator.kind == DQ or self.found.on_integers(operator)
+            made = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)
+            return replace(operator, inputs=(self._root(read) if as_integers else read, *others), outputs=made)
+        inputs = tuple(self._operand(operator, i, name) if name else "" for i, name in enumerate(operator.inputs))
+        return replace(operator, inputs=inputs, outputs=tuple(self._root(name) if name else "" for name in operator.outputs))
+
+    def _operand(self, operator: Operator, index: int, name: str) -> str:
+        if operator.name not in self.found.integer:
+            return name if name in self.found.source else self._root(name)
+        if name in self.found.stored and index not in spec(operator.kind).parameters:
+            return self._add(name)
+        return self._root(name)
+
+    def _add(self, name: str) -> str:
+        """The name under which the integers behind a float constant are a constant of the graph."""
+        stored = self.found.stored[name]
+        for chosen in chain((stored.tensor.name, f"{name}.stored"), (f"{name}.stored{n}" for n in count(2))):
+            wanted = replace(stored.tensor, name=chosen)
+            if chosen not in self.graph.tensors and (chosen not in self.added or self.added[chosen].tensor == wanted):
+                self.added[chosen] = Stored(wanted, stored.value)
+                return chosen
+        raise AssertionError
+
+    def _alive(self, operators: Sequence[Operator]) -> list[Operator]:
+        """Without the Q and DQ whose results nobody reads."""
+        asked, alive = set(self.graph.outputs), list[Operator]()
+        for operator in reversed(operators):
+            if not is_q_or_dq(operator) or operator.outputs[0] in asked:
+                asked.update(operator.inputs)
+                alive.append(operator)
+        return alive[::-1]
+
+    def _tensor(self, tensor: Tensor) -> Tensor:
+        """What stands for a tensor of the file; itself, if that is a float map that a DQ still makes."""
+        root = self._root(tensor.name)
+        code = self.found.codes.get(tensor.name) or self.found.held.get(tensor.name)
+        if code is None or (tensor.name in self.found.source and root != tensor.name):
+            return tensor
+        return Tensor(root, tensor.shape, code.dtype, code.quantization)
+
+    def _notes(self, graph: Graph) -> Iterator[str]:
+        before, after = self.graph.tensors, graph.tensors
+        changed = [
+            (what, name) for what, names in (("input", graph.inputs), ("output", graph.outputs)) for name in names if before[name] != after[name]
+        ]
+        if real := [f"{what} {name!r} is {after[name].dtype}" for what, name in changed if before[name].dtype == "float32"]:
+            yield f"quantised network: {', '.join(real)}, where the file has float32"
+        if held := [f"{what} {name!r}" for what, name in changed if before[name].dtype in BYTES]:
+            yield f"quantised network: {', '.join(held)} is of integers in the file; a saved model has real numbers there"
+        borders = [op for op in graph.operators if is_q_or_dq(op)]
+        rescaled = [op for op in borders if op.kind == Q and after[op.inputs[0]].quantization is not None]
+        if rescaled:
+            yield f"{len(rescaled)} QuantizeLinear change the scale of integers and stay operators"
+        if len(borders) > len(rescaled):
+            kinds = Counter(op.kind for op in graph.operators if not is_q_or_dq(op) and any(self._is_real(name, graph) for name in op.outputs))
+            island = ", ".join(f"{kind} ({count})" if count > 1 else kind for kind, count in kinds.items())
+            yield f"{len(borders) - len(rescaled)} QuantizeLinear and DequantizeLinear stay operators, around what is not quantised: {island}"
+
+    def _is_real(self, name: str, graph: Graph) -> bool:
+        return bool(name) and graph.tensors[name].dtype == "float32"
