@@ -19,9 +19,9 @@ from lfopt.app.config import load_hardware
 from lfopt.ir import Compute, Graph, Hardware, whole
 from lfopt.ops import TABLE, Dataflow, Family, OpSpec, Tiling
 from lfopt.ops import contraction as contractions
+from lfopt.ops.arithmetic import APPLIES, SUMS, arithmetics
 from lfopt.ops.elementwise import KINDS, elementwise
 from lfopt.ops.floating import KERNELS
-from lfopt.ops.integer import APPLIES, SUMS, arithmetics
 from lfopt.ops.integer import METHODS as INTEGER_METHODS
 from lfopt.ops.traits import Arithmetic, Pattern
 from lfopt.planning import GroupCosts

@@ -20,11 +20,13 @@ from hypothesis import example, given
 from lfopt.frontend import from_model, to_model
 from lfopt.ir import MissingValues, Operator, Quantization, Tensor, UnsupportedModel, row_axis, slices, whole
 from lfopt.ops import Call
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.fixed_point import SUM_MAX, SUM_MIN, dequantized, factors, quantized, requantized, scaled, terms
 from lfopt.ops.footprint import footprints
-from lfopt.ops.integer import Arithmetic, arithmetic, contraction, recoding, table
 from lfopt.ops.reference import reference
+from lfopt.ops.scaling import contraction, recoding, table
+from lfopt.ops.traits import Arithmetic
 from lfopt.rewrite import simplify
 from tests.operators import ARITHMETIC, FAMILIES, Case, cases
 from tests.qdq_models import ADDS_EXACTLY, integers, quantise, quantised_operator, random_feeds, run, steps_apart, zoo_network

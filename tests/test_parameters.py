@@ -13,9 +13,11 @@ from threadpoolctl import threadpool_limits
 from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, Node, Operator, Plan, Quantization, Tensor, Transfer, Use, dram_bytes
 from lfopt.ir.listing import listing, parse
 from lfopt.ops import Call, Dataflow
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import factors
-from lfopt.ops.integer import Arithmetic, arithmetic, contraction, table
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
+from lfopt.ops.scaling import contraction, table
+from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
 from lfopt.planning.baselines import layer_by_layer_bytes
 from search.exact import solve

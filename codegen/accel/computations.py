@@ -15,28 +15,13 @@ from codegen.source import Unsupported
 from lfopt.ir import Compute, Tensor
 from lfopt.isa.tables import WINDOW, Scale
 from lfopt.ops import Call, row_of
+from lfopt.ops.arithmetic import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, arithmetic
 from lfopt.ops.fixed_point import limits
 from lfopt.ops.footprint import footprints
-from lfopt.ops.integer import (
-    CHOICE,
-    EXTREME,
-    MEAN,
-    MOVE,
-    PRODUCT,
-    SUMS,
-    TABLE,
-    TERMS,
-    Arithmetic,
-    arithmetic,
-    mean_factors,
-    product_factors,
-    recoding,
-    sum_terms,
-    table,
-    window_counts,
-)
 from lfopt.ops.parameter_data import clamps
 from lfopt.ops.reducing import folded_elements
+from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, table, window_counts
+from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, refusal, sliding
 
 

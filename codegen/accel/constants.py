@@ -11,7 +11,7 @@ import numpy as np
 from codegen.source import Unsupported
 from lfopt.ir import Box, MissingValues, Span
 from lfopt.ops import Call
-from lfopt.ops.integer import bias
+from lfopt.ops.scaling import bias
 from lfopt.planning.commands import is_depthwise
 
 

@@ -19,8 +19,8 @@ from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, MOVING, TABLE_BYTES, TABLES, Class, Kind, Opcode, Space
 from lfopt.ops import Call, Dataflow
+from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.footprint import footprints
-from lfopt.ops.integer import SUMS, arithmetic
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
 from lfopt.planning.commands import blocks, is_depthwise, refusal
 

@@ -14,10 +14,11 @@ from codegen.kernels.weights import on_rows, without_groups
 from codegen.kernels.window import Window, window_of
 from codegen.writer import Writer
 from lfopt.ir import Quantization, Tensor
-from lfopt.ops import integer as by
+from lfopt.ops import scaling as by
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Factors
-from lfopt.ops.integer import Arithmetic
 from lfopt.ops.parameters import reduced_axes
+from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
 BLOCK = 64  # bytes of a vector
@@ -27,7 +28,7 @@ def quantized(out: Writer, unit: Unit) -> None:
     """Write the C function of an operator on quantised maps. Raises Unsupported."""
     if not unit.target.dots:
         raise unit.unsupported(f"quantised maps, target {unit.target.name}", "fast kernels for them where there are AVX-512 and its VNNI")
-    how = by.arithmetic(unit.call)
+    how = arithmetic(unit.call)
     if len(unit.call.results) != 1 or how not in KERNELS:
         raise unit.unsupported(f"{len(unit.call.results)} results, or arithmetic {how.value!r}", ", ".join(key.value for key in KERNELS))
     KERNELS[how](out, unit)

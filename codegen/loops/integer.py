@@ -14,13 +14,14 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.sliding import taps
 from lfopt.ir import Quantization, Tensor, row_axis, whole
 from lfopt.ops import Call
-from lfopt.ops import integer as by
+from lfopt.ops import scaling as by
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import BYTES, Factors, limits
-from lfopt.ops.integer import Arithmetic
 from lfopt.ops.interpolation import Taps
 from lfopt.ops.parameters import reduced_axes, split_sizes
 from lfopt.ops.reducing import folded_elements
 from lfopt.ops.resizing import axis_taps
+from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
 Loops = Callable[[Nest], None]
@@ -34,7 +35,7 @@ def integers(nest: Nest, plain: Loops) -> None:
 
     Raises Unsupported.
     """
-    how = by.arithmetic(nest.call)
+    how = arithmetic(nest.call)
     if how is Arithmetic.MOVE and nest.call.operator.kind == "Split":
         _split(nest)
     elif how in (Arithmetic.MOVE, Arithmetic.CHOICE):
@@ -316,7 +317,7 @@ class _Recoded(Array):
 def _recoded(nest: Nest) -> Nest:
     """The operator on bytes that stand for themselves: those of operands are brought to the result's type, scale and zero point as they are read."""
     call = nest.call
-    moves = by.arithmetic(call) is Arithmetic.MOVE
+    moves = arithmetic(call) is Arithmetic.MOVE
     results = [tensor for tensor in call.result_tensors if tensor.quantization is not None]
     if len({(tensor.dtype, tensor.quantization) for tensor in results}) > 1:
         raise nest.unsupported("results of several scales", "one scale for all results")

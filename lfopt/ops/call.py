@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, update_wrapper
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count
 
 Shape = tuple[int, ...]
 T = TypeVar("T", bound=Attribute)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +88,22 @@ class Call:
     def row_axis_out(self) -> int | None:
         """Row axis of the first output."""
         return row_axis(self.result)
+
+
+class _Same:
+    """A call as a key: calls are told apart by identity, because they hold arrays."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def __hash__(self) -> int:
+        return id(self.call)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.call is other.call
+
+
+def once_per_call(find: Callable[[Call], R]) -> Callable[[Call], R]:
+    """Remember what is found of a call: schedules compute a row at a time."""
+    found = lru_cache(maxsize=1024)(lambda key: find(key.call))
+    return update_wrapper(lambda call: found(_Same(call)), find)

@@ -18,10 +18,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from lfopt.ir import Tensor
+from lfopt.ops.arithmetic import CHOICE, EXTREME, MOVE, SUMS, TABLE, arithmetic
 from lfopt.ops.call import Call
 from lfopt.ops.fixed_point import BYTES
-from lfopt.ops.integer import CHOICE, EXTREME, MOVE, SUMS, TABLE, Arithmetic, arithmetic, contraction, recoding, table
+from lfopt.ops.scaling import contraction, recoding, table
 from lfopt.ops.table import row_of
+from lfopt.ops.traits import Arithmetic
 
 FACTOR_BYTES = 5
 TABLE_BYTES = 256
@@ -37,7 +39,7 @@ def parameter_bytes(call: Call, channels: int = 16) -> int:
 
 
 def parameter_blocks(call: Call, channels: int = 16) -> tuple[np.ndarray, ...]:
-    """The parameters themselves, uint8: rows of factors, or tables. Raises what `lfopt.ops.integer.contraction` raises."""
+    """The parameters themselves, uint8: rows of factors, or tables. Raises what `lfopt.ops.scaling.contraction` raises."""
     how = _arithmetic(call)
     if how is not SUMS:
         return tuple(np.ascontiguousarray(found).view(np.uint8) for found in _tables(call, how))

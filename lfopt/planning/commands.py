@@ -25,9 +25,10 @@ import numpy as np
 from lfopt.ir import Box, Span, box_shape, whole
 from lfopt.isa.tables import Operation
 from lfopt.ops import Call, Family, row_of
-from lfopt.ops.integer import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, Arithmetic, arithmetic
+from lfopt.ops.arithmetic import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, arithmetic
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps, known
+from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 
 # -- what is done --------------------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware, Span, round_up
-from lfopt.ops.integer import Arithmetic, arithmetic, table
+from lfopt.ops.arithmetic import arithmetic
+from lfopt.ops.scaling import table
 from lfopt.ops.table import OPAQUE
+from lfopt.ops.traits import Arithmetic
 from simulator.recount.network import Network, Read
 
 

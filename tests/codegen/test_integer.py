@@ -22,8 +22,9 @@ from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
 from lfopt.ops import Call, Dataflow
-from lfopt.ops.integer import Arithmetic, arithmetic
+from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.reference import reference
+from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts
 from search.problem import Problem
 from simulator.execute import execute

@@ -23,8 +23,8 @@ from lfopt.frontend import load, save, to_model
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, MissingValues, Operator, UnsupportedModel
 from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
+from lfopt.ops.arithmetic import FLOAT, TABLE, arithmetic
 from lfopt.ops.elementwise import REAL
-from lfopt.ops.integer import FLOAT, TABLE, arithmetic
 
 SAMPLES = 16  # random inputs, where nothing is given
 UNARY = frozenset({*REAL, "Abs", "Clip", "Neg", "Relu", "Round"})  # one table each
