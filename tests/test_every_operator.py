@@ -13,6 +13,7 @@ from codegen.accel import encode
 from codegen.accel.computations import METHODS
 from codegen.kernels.heads import HEADS
 from codegen.loops import integer as integer_loops
+from codegen.loops import reals as real_loops
 from codegen.loops import table as loops
 from codegen.source import Unsupported
 from lfopt.app.config import load_hardware
@@ -108,7 +109,7 @@ def test_a_transposed_convolution_on_bytes_is_refused_before_its_weights_are_lai
 def test_no_back_end_has_an_operator_without_a_row() -> None:
     named = {
         "kernels": {*KERNELS, *KINDS, *contractions.SUMS},
-        "loops": {*loops.LOOPS, *loops.REFUSED, *integer_loops.FLOATS, *integer_loops.PRODUCTS},
+        "loops": {*loops.LOOPS, *loops.REFUSED, *real_loops.FLOATS, *integer_loops.PRODUCTS},
         "fast kernels": {*HEADS},
         "accelerator": {kind for support in SUPPORTED.values() for kind in support.kinds},
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from copy import copy
@@ -257,3 +257,6 @@ class Nest:
             first, stop = f"FIRST({extent}){moved}", f"STOP({extent}){moved}"
         self._sharing = False
         return f"for (int {index} = {first}; {index} < {stop}; {index}++)"
+
+
+Loops = Callable[[Nest], None]  # what writes the loops of an operator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codegen.kernels.heads import HEADS
-from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reducing, resizing, searching
+from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reals, reducing, resizing, searching
 from codegen.loops.nest import Nest
 
 LOOPS = {
@@ -16,7 +16,7 @@ LOOPS = {
     **reducing.LOOPS,
     **resizing.LOOPS,
     **searching.LOOPS,
-    **integer.BORDER,
+    **reals.BORDER,
 }
 REFUSED = {"QuantizeLinear": "a result whose type or scales lfopt does not take for a quantised map"}  # else `integer.integers` has it
 
