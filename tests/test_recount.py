@@ -35,8 +35,6 @@ from lfopt.ir import (
     Transfer,
     box_shape,
     cut,
-    dram_bytes,
-    round_up,
     row_axis,
     unfold,
 )
@@ -45,13 +43,14 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
-from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram, totals_of
+from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
 from simulator.recount import progressions, recount
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
+from tests.following import follow, with_places, with_steps
 from tests.strategies import OPSET, one_contraction, random_bands, random_contraction, random_graph, random_hardware, random_reduction
 from tests.test_exact import network
 
@@ -247,13 +246,6 @@ def named(tamper: Tamper, name: str) -> Tamper:
     return tamper
 
 
-def follow(plan: Plan) -> Plan:
-    """Totals that agree with tampered groups."""
-    moved, bound = total_dram(plan.groups).total, plan.totals.lower_bound_bytes
-    proof = "optimal" if moved == bound else "bound"
-    return replace(plan, totals=replace(plan.totals, dram_bytes=moved, gap=(moved - bound) / bound if bound else 0.0, proof=proof))
-
-
 def group_changed(
     change: Callable[[np.random.Generator, PlannedGroup, Plan], PlannedGroup | None], modes: str = ALL, *, steps: bool = False, name: str = ""
 ) -> Tamper:
@@ -373,11 +365,6 @@ FIGURES = [
 # -- tampering: places -------------------------------------------------------------------------------------------------------------------------
 
 
-def with_places(group: PlannedGroup, places: tuple[Place, ...]) -> PlannedGroup:
-    """The buffer that the group claims follows."""
-    return replace(group, places=places, buffer_bytes=max((place.end for place in places), default=0))
-
-
 def place_changed(change: Callable[[np.random.Generator, Place, PlannedGroup], Place | None], modes: str = ALL) -> Tamper:
     def tamper(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
         for k in rng.permutation(len(group.places)):
@@ -475,29 +462,6 @@ def edited(nodes: tuple[Node, ...], path: Path, by: tuple[Node, ...]) -> tuple[N
         assert isinstance(node, Loop)
         by = (replace(node, body=edited(node.body, tuple(rest), by)),)
     return (*nodes[:k], *by, *nodes[k + 1 :])
-
-
-def honest_bytes(nodes: tuple[Node, ...], hardware: Hardware) -> tuple[Node, ...]:
-    """Maps move what their boxes say."""
-
-    def honest(node: Node) -> Node:
-        if isinstance(node, Loop):
-            return replace(node, body=honest_bytes(node.body, hardware))
-        if isinstance(node, Compute) or node.kind not in ("input", "output"):
-            return node
-        extents = tuple(max(stop - start, 0) for start, stop in node.box)
-        axis = row_axis(extents)
-        rows = 1 if axis is None else extents[axis]
-        elements = int(np.prod(extents)) // max(rows, 1)
-        return replace(node, rows=rows, row_bytes=round_up(elements * hardware.element_bytes, hardware.dram_row_align))
-
-    return tuple(map(honest, nodes))
-
-
-def with_steps(group: PlannedGroup, steps: tuple[Node, ...], hardware: Hardware) -> PlannedGroup:
-    """The bytes that the group claims follow."""
-    steps = honest_bytes(steps, hardware)
-    return replace(group, steps=steps, dram=dram_bytes(steps))
 
 
 def step_changed(
