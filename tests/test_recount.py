@@ -963,7 +963,7 @@ def test_a_schedule_of_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     found = recount(graph, changed).discrepancies
     assert any("places, for" in line for line in found)
     assert any("entries, for" in line for line in found)
-    for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_ROWS", "rows more than 0 times"), ("MOST_HELD", "in a group")):
+    for name, said in (("MOST_CELLS", "boxes cut a tensor"), ("MOST_ROWS", "rows more than 0 times"), ("MOST_HELD", "rows of one map")):
         with monkeypatch.context() as less:
             less.setattr(progressions, name, 0)
             if name == "MOST_ROWS":

@@ -130,51 +130,59 @@ class Ring:
 
 
 class Rows:
-    """Rows written to a place, by row and by slot."""
+    """Rows written to a place, by row and by slot. Keys are a row or slot, times `base`, plus the step; they rise."""
 
     def __init__(self, ring: Ring) -> None:
-        self.ring = ring
+        self.ring, self.base = ring, ring.steps + 1
         pieces = [write.piece for write in ring.writes]
-        heights = [piece.height for piece in pieces]
-
-        def each_row(runs: Iterable[Ints]) -> Ints:
-            return _joined([np.repeat(values, height) for values, height in zip(runs, heights, strict=True)])
-
+        self._heights = [piece.height for piece in pieces]
+        times, rows = self._each(piece.leaf.times for piece in pieces), self._each(piece.first_row for piece in pieces)
+        slots = self._each(write.number for write in ring.writes)
         further = _joined([np.tile(np.arange(piece.height), piece.leaf.runs) for piece in pieces])
-        self._times = each_row(piece.leaf.times for piece in pieces)
-        self._rows = each_row(piece.first_row for piece in pieces) + further
-        self._slots = (each_row(write.number for write in ring.writes) + further) % ring.place.slots
-        self._parts = [tuple(each_row(piece.part(axis)[end] for piece in pieces) for end in (0, 1)) for axis in ring.narrow]
-        self._by_row, self._row_keys = self._order(self._rows)
-        self._by_slot, self._slot_keys = self._order(self._slots)
-        self._filled = self._elements(_joined([np.full(h * p.leaf.runs, prod(p.extents) // h) for h, p in zip(heights, pieces, strict=True)]))
+        rows += further
+        slots += further
+        slots %= ring.place.slots
+        del further
+        order, self._row_keys = self._sorted(rows, times)
+        self._slots = slots[order]  # by row
+        self._parts = [tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1)) for axis in ring.narrow]
+        self._by_slot, self._slot_keys = self._sorted(slots, times)
+        self._rows = rows[self._by_slot]  # by slot
+        self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
-    def _elements(self, written: Ints) -> Ints:
-        """In the order of `_by_slot`: elements of the row in the slot after each write, from when the first of them came there."""
-        written, times = written[self._by_slot], self._times[self._by_slot]
-        begins = _changes([self._slots[self._by_slot], self._rows[self._by_slot], self.ring.disturbances(times)])
-        first = np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0))
-        total = np.cumsum(written)
-        return total - total[first] + written[first]
+    def _each(self, runs: Iterable[Ints]) -> Ints:
+        """What all runs of every write have, for each row."""
+        return _joined([np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)])
 
-    def _order(self, numbers: Ints) -> tuple[Ints, Ints]:
-        keys = self._key(numbers, self._times)
+    def _sorted(self, numbers: Ints, times: Ints) -> tuple[Ints, Ints]:
+        keys = numbers * self.base
+        keys += times
         order = np.argsort(keys, kind="stable")
         return order, keys[order]
 
-    def _key(self, numbers: Ints, times: Ints) -> Ints:
-        return numbers * (self.ring.steps + 1) + times
+    @cached_property
+    def _filled(self) -> Ints:
+        """By slot: elements of the row in the slot after each write, from when the first of them came there."""
+        writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
+        written = _joined([np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes])[self._by_slot]
+        slots, times = np.divmod(self._slot_keys, self.base)
+        begins = _changes([slots, self._rows, self.ring.disturbances(times)])
+        del slots, times
+        first = np.maximum.accumulate(np.where(begins, np.arange(len(written)), 0))
+        total = np.cumsum(written)
+        return total - (total - written)[first]
 
     def have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         """Whether rows are here when they are read: each `row` in a `run` of what is wanted."""
         read = wanted.times[run]
-        at = np.searchsorted(self._row_keys, self._key(row, read)) - 1  # the last time that the row was written before
-        last = self._by_row[np.maximum(at, 0)]
-        found = (at >= 0) & (self._rows[last] == row)
-        written, slot = self._times[last], self._slots[last]
-        here = np.maximum(np.searchsorted(self._slot_keys, self._key(slot, read)) - 1, 0)
-        in_slot = self._by_slot[here]
-        found &= (self._times[in_slot] == written) & (self._rows[in_slot] == row) & (self._filled[here] >= wanted.row_elements[run])
+        last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)  # the last time that the row was written before
+        written, slot = self._row_keys[last] - row * self.base, self._slots[last]
+        found = (written >= 0) & (written < read)  # else it never was
+        here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
+        found &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
+        elements = wanted.row_elements[run]
+        if len(elements) and elements.max() > min(self._elements):
+            found &= self._filled[here] >= elements
         for axis, (start, stop) in zip(self.ring.narrow, self._parts, strict=True):
             part = wanted.parts[axis]
             if part is not None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis
 from simulator.recount.modes import MODES
-from simulator.recount.needs import Result, constant_rules, operand_rules
+from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
@@ -147,63 +148,88 @@ def _row_bytes(schedule: Schedule, shape: tuple[int, ...], tenant: Tenant) -> in
     return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
 
 
+class _Read(NamedTuple):
+    """What all runs of a step read of a map, or of sums."""
+
+    leaf: Leaf
+    wanted: Callable[[], Wanted]
+    place: int | None = None  # where it must be; None: in any of its places
+
+
 class _Reads:
-    """Everything that the steps read, looked up in the places."""
+    """Everything that the steps read, looked up in the places: one map or its sums after the other, as rows take a lot of memory."""
 
     def __init__(self, schedule: Schedule, rings: Sequence[Ring], tenants: Sequence[set[Tenant]]) -> None:
         self.schedule, self.net, self.rings = schedule, schedule.net, rings
-        self.holding: dict[Tenant, list[Rows]] = defaultdict(list)
+        self.holding: dict[Tenant, list[Ring]] = defaultdict(list)
         loads: dict[str, list[tuple[Ring, Write]]] = defaultdict(list)
-        schedule.work.hold(sum(ring.rows for ring in rings if ring.place.purpose != "weight"))
         for ring, found in zip(rings, tenants, strict=True):
             if ring.place.purpose == "weight":
                 for write in ring.writes:
                     loads[write.piece.tensor].append((ring, write))
             else:
                 (tenant,) = found
-                self.holding[tenant].append(Rows(ring))
+                self.holding[tenant].append(ring)
         self.blocks = {name: Blocks(loads.get(name, ())) for name in schedule.constants}
-
-    def problems(self) -> Iterator[str]:
-        """The first read of every step that is not served."""
-        for computation in self.schedule.computations:
+        self.reads: dict[Tenant, list[_Read]] = defaultdict(list)
+        self.rules: dict[tuple[str, int], Rules] = {}  # by operator and input
+        self.operands: list[tuple[Leaf, str, Callable[[], Result], range]] = []  # step, operator, its result, which inputs it reads
+        for computation in schedule.computations:
             if any(all(piece.extents) for piece in computation.pieces):
-                yield from self._computation(computation)
-        for op, piece in self.schedule.gathers:
-            yield from self._operands(piece.leaf, op, self.schedule.result(op, [piece]), range(1, 2))
-        for step, piece in self.schedule.moves:
+                self._computation(computation)
+        for op, piece in schedule.gathers:
+            self.operands.append((piece.leaf, op, partial(schedule.result, op, [piece]), range(1, 2)))
+        for leaf, op, result, inputs in self.operands:
+            self._maps(leaf, op, result, inputs)
+        for step, piece in schedule.moves:
             if step.store and all(piece.extents):
-                yield from self._rows(piece.leaf, Tenant(step.tensor), Wanted(piece.leaf.times, piece.parts, piece.row_axis), place=step.place)
+                self.reads[Tenant(step.tensor)].append(_Read(piece.leaf, partial(_same, piece), step.place))
 
-    def _computation(self, computation: Computation) -> Iterator[str]:
+    def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
-        result = self.schedule.result(step.operator, pieces, computation.inputs)
         inputs = range(len(self.net.operators[step.operator].inputs)) if step.last else range(2)  # a bias is added when sums are finished
-        yield from self._operands(leaf, step.operator, result, inputs)
+        self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
         if not step.first:
-            wanted = Wanted(leaf.times, pieces[0].parts, pieces[0].row_axis)
-            yield from self._rows(leaf, Tenant(pieces[0].tensor, sums=True), wanted, place=step.sums)
+            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_Read(leaf, partial(_same, pieces[0]), step.sums))
 
-    def _operands(self, leaf: Leaf, op: str, result: Result, inputs: range) -> Iterator[str]:
-        """Those of these inputs."""
+    def _maps(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range) -> None:
         call = self.net.calls[op]
         for read in self.net.reads[op]:
             if read.index in inputs:
                 seen = read.seen == read.map or Tenant(read.seen) in self.holding
                 name = read.seen if seen else read.map
-                parts = tuple(rule and rule(result) for rule in operand_rules(self.net, read, call, seen=seen))
-                yield from self._rows(leaf, Tenant(name), Wanted(leaf.times, parts, row_axis(self.net.graph.shape(name))))
+                if (op, read.index) not in self.rules:
+                    self.rules[op, read.index] = operand_rules(self.net, read, call, seen=seen)
+                wanted = partial(_wanted, leaf, self.rules[op, read.index], result, row_axis(self.net.graph.shape(name)))
+                self.reads[Tenant(name)].append(_Read(leaf, wanted))
+
+    def problems(self) -> Iterator[str]:
+        """The first read of every step that is not served."""
+        for leaf, op, result, inputs in self.operands:
+            yield from self._constants(leaf, op, result, inputs)
+        for tenant, reads in self.reads.items():
+            self.schedule.work.hold(sum(ring.rows for ring in self.holding[tenant]))
+            places = [Rows(ring) for ring in self.holding[tenant]]
+            for leaf, wanted, place in reads:
+                here = [rows for rows in places if place is None or rows.ring is self.rings[place]]
+                found = missing_row(here, wanted(), self.schedule.work)
+                if found is not None:
+                    what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
+                    yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"
+
+    def _constants(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range) -> Iterator[str]:
         for constant in self.net.constants[op]:
             if constant.index in inputs and not constant.gathered:
-                parts = tuple(rule and rule(result) for rule in constant_rules(call, constant.index))
-                step = self.blocks[constant.name].missing(Wanted(leaf.times, parts, None))
+                wanted = _wanted(leaf, constant_rules(self.net.calls[op], constant.index), result, None)
+                step = self.blocks[constant.name].missing(wanted)
                 if step is not None:
                     yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
 
-    def _rows(self, leaf: Leaf, tenant: Tenant, wanted: Wanted, place: int | None = None) -> Iterator[str]:
-        """Rows of a map or of sums, in any of its places or in one."""
-        places = [rows for rows in self.holding[tenant] if place is None or rows.ring is self.rings[place]]
-        found = missing_row(places, wanted, self.schedule.work)
-        if found is not None:
-            what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
-            yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"
+
+def _wanted(leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None) -> Wanted:
+    made = result()
+    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis)
+
+
+def _same(piece: Piece) -> Wanted:
+    return Wanted(piece.leaf.times, piece.parts, piece.row_axis)

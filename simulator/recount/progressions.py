@@ -16,7 +16,7 @@ from lfopt.ir import Loop, Node, Step, step_count
 Ints = np.ndarray  # int64
 MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
 MOST_ROWS = 1 << 26  # that are written to places or looked up there, in a plan
-MOST_HELD = 1 << 24  # of them that are written in one group: some 140 bytes each while they are followed
+MOST_HELD = 1 << 24  # of them that are followed at once: those of one map that are written in a group, some 100 bytes each
 
 
 class TooMuch(Exception):
@@ -36,9 +36,9 @@ class Work:
             raise TooMuch(f"the steps up to here write and read rows more than {MOST_ROWS:,} times; a recount follows no more")
 
     def hold(self, rows: int) -> None:
-        """Follow rows that a group writes all at once. Raises TooMuch."""
+        """Follow rows that are written of one map all at once. Raises TooMuch."""
         if rows > MOST_HELD:
-            raise TooMuch(f"its steps write rows {rows:,} times; a recount follows {MOST_HELD:,} in a group")
+            raise TooMuch(f"its steps write rows of one map {rows:,} times; a recount follows {MOST_HELD:,}")
         self.spend(rows)
 
 
