@@ -7,6 +7,7 @@ is there to prove a plan, and slow.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -115,7 +116,7 @@ class Counted:
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
         self.gathered: set[str] = set()  # constants of which rows are picked in DRAM
-        self.found: dict[str, list[tuple[int, int]]] = {}  # constant -> the pieces that its blocks may be in: (first, how many)
+        self.found: dict[str, list[tuple[int, int]]] = {}  # constant, or map in several places -> pieces that it may be in: (first, how many)
         self.places: list[str] = []
         self.parameters: dict[str, int] = {}  # operator -> number of its parameters in the table
         self.store = 1  # bytes of parameters that any group holds at once
@@ -126,6 +127,7 @@ class Counted:
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
         self.needy: set[str] = set()  # operators of the group at hand that have parameters
+        self.loaded: set[str] = set()  # what the group at hand loads, as it calls it: maps, or views of them
         for group in plan.groups:
             self._group(group)
         self.run.append("SHOW(m->maps, MAPS);")
@@ -168,16 +170,16 @@ class Counted:
             parameters = ", ".join(("const context *m", *(f"int {i}" for i in index)))
             inside = [f"{i} >= p->frame.first[{a}] && {i} < p->frame.stop[{a}]" for a, i in enumerate(index) if constant or a != axis]
             where = " + ".join(f"({i} - p->frame.first[{a}]) * p->step[{a}]" for a, i in enumerate(index) if constant or a != axis) or "0"
+            row = [] if constant else [f"p->row == {'0' if axis is None else f'i{axis}'}"]
+            here = f"if ({' && '.join((f'p->name == {k}', *row, *inside))}) return ({kind} *)(void *)p->start + {where};"
             with out.block(f"static inline {kind} *at_{k}({parameters})"):
-                if constant:
-                    for first, count in self.found.get(name, []):
-                        with out.block(f"for (int k = {first}; k < {first + count}; k++)"):
-                            out("const piece *p = &m->chip->pieces[k];")
-                            out(f"if ({' && '.join((f'p->name == {k}', *inside))}) return ({kind} *)(void *)p->start + {where};")
-                else:
-                    row = "0" if axis is None else f"i{axis}"
-                    out(f"const piece *p = m->chip->rows[tensors[{k}].rows + {row}];")
-                    out(f"if ({' && '.join(('p', f'p->name == {k}', f'p->row == {row}', *inside))}) return ({kind} *)(void *)p->start + {where};")
+                if not constant:
+                    out(f"const piece *p = m->chip->rows[tensors[{k}].rows + {'0' if axis is None else f'i{axis}'}];")
+                    out(here.replace("if (", "if (p && ", 1))
+                for first, count in self.found.get(name, []):
+                    with out.block(f"for (int k = {first}; k < {first + count}; k++)"):
+                        out(f"{'const piece *' if constant else ''}p = &m->chip->pieces[k];")
+                        out(here)
                 out(f"return missing(m, {k});")
             out("")
             if name in self.gathered:
@@ -238,7 +240,9 @@ class Counted:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
         self.spare = max([self.spare, *(place.slot_bytes for place in group.places)])
         first_place = len(self.places)
-        self.summing = {node.operator for node in _computations(group.steps) if node.inputs is not None or not (node.first and node.last)}
+        steps = [*_leaves(group.steps)]
+        self.loaded = {node.tensor for node in steps if isinstance(node, Transfer) and not node.store}
+        self.summing = {n.operator for n in steps if isinstance(n, Compute) and (n.inputs is not None or not (n.first and n.last))}
         self.places += [f"{{{place.address}, {place.slot_bytes}, {place.slots}}}" for place in group.places]
         pieces: dict[tuple[str, int], int] = {}  # (tensor, place) -> first of its pieces
 
@@ -246,8 +250,6 @@ class Counted:
             if (name, place) not in pieces:
                 pieces[name, place] = self.pieces
                 self.pieces += group.places[place].slots
-                if name in self.graph.constants:
-                    self.found.setdefault(name, []).append((pieces[name, place], group.places[place].slots))
             return pieces[name, place]
 
         def walk(nodes: Sequence[Node], depth: int) -> None:
@@ -266,6 +268,10 @@ class Counted:
         self.store = max(self.store, sum(self._parameters(op) for op in self.needy))
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
             walk(group.steps, 0)
+        times = Counter(name for name, _ in pieces)
+        for (name, place), first in pieces.items():
+            if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
+                self.found.setdefault(name, []).append((first, group.places[place].slots))
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
 
@@ -338,11 +344,10 @@ class Counted:
         if (group.id, operator) in self.operators:
             return self.operators[group.id, operator]
         i, call = self.calls[operator]
-        names = {place.name for place in group.places}
         operands: dict[int, Array] = {}
         for operand in self.flow.operands[i]:
             seen, behind = call.operator.inputs[operand.input], self.flow.maps[operand.map].name
-            held = seen if seen in names and seen != behind else behind
+            held = seen if seen in self.loaded else behind
             operands[operand.input] = self._array(held, call.shape(operand.input))
         for index, name in enumerate(call.operator.inputs):
             if (operator, name) in self.weights and call.constant[index]:
@@ -371,11 +376,12 @@ class Counted:
         return OnChip(Layout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
 
 
-def _computations(nodes: Sequence[Node]) -> Iterator[Compute]:
+def _leaves(nodes: Sequence[Node]) -> Iterator[Step]:
+    """Steps as they are written."""
     for node in nodes:
         if isinstance(node, Loop):
-            yield from _computations(node.body)
-        elif isinstance(node, Compute):
+            yield from _leaves(node.body)
+        else:
             yield node
 
 

@@ -23,6 +23,7 @@ from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
 from search.problem import Problem
 from simulator.execute import execute
+from tests.strategies import one_contraction
 from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
 
 QUICK = ("-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror")
@@ -90,6 +91,22 @@ def test_many_more_random_plans(first: int, integers: bool, tmp_path: Path) -> N
     modes = run_random(range(first, first + 100), tmp_path, integers=integers)
     print(modes)
     assert all(modes[mode] for mode in ("lbdf", "brr", "resident", "tiled")), modes
+
+
+@pytest.mark.parametrize(
+    ("graph", "second"),
+    [
+        (one_contraction("MatMul", {"x": [1, 4, 8, 8]}, {}, "x x", [1, 4, 8, 8]), {"x in blocks", "x beside"}),
+        (one_contraction("Gemm", {"x": [6, 6]}, {"w": [6, 6]}, "x w x", [6, 6]), {"x beside"}),
+    ],
+    ids=["a matrix by itself", "its operand as the bias"],
+)
+def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: set[str], tmp_path: Path) -> None:
+    """Its rows, and other rows of it where they come in another order."""
+    costs = GroupCosts(Dataflow.of(graph), Hardware(80))
+    plan = planned(costs, (costs.dataflow.everything,))
+    assert {place.name for group in plan.groups for place in group.places} >= second | {"x"}
+    assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(0)), tmp_path) == []
 
 
 @pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf"), ("resnet18", 64, "brr")])
