@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,30 @@ import numpy as np
 from codegen.accel import encode
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
+from lfopt.app.commands.explain import explain
+from lfopt.app.files import read_plan, write_plan
 from lfopt.app.pipeline import run_search
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.random_values import random_inputs
 from lfopt.app.report.summary import page_of
 from lfopt.app.verify import load_planned
-from lfopt.ir import Graph, Hardware, LfoptError, Plan
+from lfopt.ir import Graph, Hardware, LfoptError, Plan, PlannedGroup
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
+from lfopt.planning.modes.tiled import Tiled
 from search.problem import Problem
 from simulator.execute import execute
 from simulator.simulate import simulate
 from tests.codegen.checked import run_checked
+from tests.following import follow_all
 
 HUGE = (-1, 0, 1, 1 << 39, 10**17, 1 << 62, 1 << 70)
 
 
 @dataclass
 class Subject:
-    """A network with its plan in a folder, and what is right of it."""
+    """A network with its plan in a folder, what is right of it, and what was found to be."""
 
     graph: Graph
     folder: Path
@@ -42,22 +47,52 @@ class Subject:
     document: dict[str, Any]
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
-    code: dict[str, CSource | None] = field(default_factory=dict[str, "CSource | None"])  # of the plan as it was made, by how it is printed
-    program: bytes = b""
+    tilings: frozenset[str]  # kinds of tiles in its groups of mode tiled
+    program: bytes  # for the accelerator, of the plan as it was made
+    code: set[str]  # digests of C that gives what is right
+    executed: list[tuple[tuple[PlannedGroup, ...], Hardware]]  # what does so when it is executed
 
     @staticmethod
-    def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED) -> Subject:
-        """Plan the network; everything that takes the plan, takes it now."""
-        folder.mkdir()
+    def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
+        """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
         found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
-        write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
+        limit = Limit() if most is None else Limit(most=most)
+        write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(limit), graph, folder)
         plan, graph = load_planned(folder)
+        tiled = masks_of(costs.dataflow, [group.nodes for group in plan.groups if group.mode == "tiled" and group.steps])
+        mode = costs.modes["tiled"]
+        assert isinstance(mode, Tiled)
         inputs = random_inputs(graph, np.random.default_rng(0))
-        subject = Subject(graph, folder, plan, json.loads((folder / "plan.json").read_text()), inputs, reference(graph, inputs))
-        subject.code = {how: printed(plan, graph, how) for how in ("fast", "count")}
-        subject.program = programmed(plan, graph)
-        return subject
+        return Subject(
+            graph,
+            folder,
+            plan,
+            document=json.loads((folder / "plan.json").read_text()),
+            inputs=inputs,
+            outputs=reference(graph, inputs),
+            tilings=frozenset(mode.tile(mask, hardware.buffer_bytes).kind for mask in tiled),
+            program=programmed(plan, graph),
+            code={digest(source) for how in HOW if (source := printed(plan, graph, how)) is not None},
+            executed=[(plan.groups, plan.hardware)],
+        )
+
+    def prove(self, scratch: Path) -> None:
+        """Whatever reads the plan as it was made gives what is right of it: after that, what is the same of a changed plan is right too."""
+        self.code.clear()
+        self.executed.clear()
+        readers_agree(self, self.folder / "plan.json", self.plan, self.graph, scratch)
+
+
+HOW = ("fast", "count")  # how code is printed
+
+
+def digest(source: CSource) -> str:
+    """Of all that a program is compiled from, and its weights."""
+    found = hashlib.sha256(repr((source.name, source.flags, sorted(source.files))).encode())
+    for name in sorted(source.files):
+        found.update(hashlib.sha256(source.files[name]).digest())
+    return found.hexdigest()
 
 
 def printed(plan: Plan, graph: Graph, how: str) -> CSource | None:
@@ -153,41 +188,77 @@ def _other_text(old: str, rng: np.random.Generator) -> str:
 
 
 def verdict(subject: Subject, document: dict[str, Any], scratch: Path) -> str:
-    """`refused`, or `right`: every reader gave what is right. Fails otherwise."""
+    """What becomes of a changed plan: `refused`; `same`, what is read is the plan as it was made; or `right`, every reader gave what is right.
+
+    Most changes are refused because something else in the file does not agree with them: bytes, sums of bytes. Those are tried again with claims
+    that follow: `followed` if every reader gave what is right then. Fails otherwise.
+    """
     file = subject.folder / "changed.json"
     file.write_text(json.dumps(document))
+    found = _judged(subject, file, scratch)
+    if found != "refused":
+        return found
     try:
-        plan, graph = load_planned(file)
-    except LfoptError as error:
-        said = str(error)
-    else:
-        said = ""
-    if said:
-        assert "\n" not in said
-        assert len(said) < 1000
+        plan = read_plan(file)
+        following = follow_all(plan)
+    except (LfoptError, OverflowError):  # it cannot be read; or nobody can write its gap
         return "refused"
+    if following == plan:
+        return "refused"
+    write_plan(following, file)
+    return "followed" if _judged(subject, file, scratch) == "right" else "refused"
+
+
+def _judged(subject: Subject, file: Path, scratch: Path) -> str:
+    found = _loaded(file)
+    if isinstance(found, str):
+        assert "\n" not in found
+        assert 0 < len(found) < 1000
+        return "refused"
+    plan, graph = found
     if plan == subject.plan:
-        return "right"
+        return "same"
+    readers_agree(subject, file, plan, graph, scratch)
+    return "right"
+
+
+def _loaded(file: Path) -> tuple[Plan, Graph] | str:
+    """The plan and its network; or why it is refused."""
+    try:
+        return load_planned(file)
+    except LfoptError as error:
+        return str(error)
+
+
+def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratch: Path) -> None:
+    """Everything that reads a plan gives what is right of it.
+
+    Two of the readers take long, and are not asked twice for the same answer. `execute` reads the groups, the hardware, and a network whose file
+    has the digest that the plan names: with equal ones it does the same thing. A program is its text: byte for byte the same C, compiled the same
+    way, gives the same results on the same inputs, and was run under the sanitizers before.
+    """
     report = simulate(plan, graph)
     assert not report.disagreements
     assert page_of(plan, graph, 0, 0)
-    same = (plan.groups, plan.memory, plan.traffic) == (subject.plan.groups, subject.plan.memory, subject.plan.traffic)
-    if not same or plan.hardware != subject.plan.hardware:
+    changed = next((k for k, group in enumerate(plan.groups) if group not in subject.plan.groups), 0)
+    explain(str(file), group=changed, explainer=("analytic",), seconds=0.5)
+    if (plan.groups, plan.hardware) not in subject.executed:
         done = execute(plan, graph, subject.inputs)
         _same(done.outputs, subject.outputs)
         for group, counted in zip(plan.groups, done.groups, strict=True):
             assert counted.by_formula or (group.dram, group.buffer_bytes) == (counted.dram, counted.peak_bytes)
-    for how, before in subject.code.items():
+        subject.executed.append((plan.groups, plan.hardware))
+    for how in HOW:
         source = printed(plan, graph, how)
-        if source is not None and (before is None or dict(source.files) != dict(before.files)):
+        if source is not None and (text := digest(source)) not in subject.code:
             made = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), "-O0", alignment=True)
             _same(made, subject.outputs)
+            subject.code.add(text)
     program = programmed(plan, graph)
     assert program in (b"", subject.program), "another program: what it does is for the tests of the accelerator"
-    return "right"
 
 
-def _same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> None:
+def _same(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> None:
     for name, value in wanted.items():
         assert np.allclose(found[name], value, rtol=1e-4, atol=1e-4 * float(np.abs(value).max(initial=0))), name
 
