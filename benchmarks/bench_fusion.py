@@ -47,7 +47,6 @@ from lfopt.rewrite import RULES, simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
-from search.problem import Problem
 from search.tvm import fuse_by_patterns
 
 UNLIMITED = Hardware(1 << 40, element_bytes=4)
@@ -141,14 +140,14 @@ def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds
     """Plan one network in every way."""
     graph = simplify(read, rules)
     flow = Dataflow.of(graph)
-    problem = Problem.of(GroupCosts(flow, UNLIMITED, scheme="auto"))
+    costs = GroupCosts(flow, UNLIMITED, scheme="auto")
     plans = {
         "none": tuple(1 << i for i in range(len(flow))),
-        "tvm": fuse_by_patterns(problem).groups,
-        "strict": grow_blocks(problem, strict=True).groups,
-        "dnnfusion": grow_blocks(problem).groups,
-        "dp": solve_by_types(problem, time_limit=seconds).groups,
-        "exact": solve(problem, time_limit=seconds).groups,
+        "tvm": fuse_by_patterns(costs).groups,
+        "strict": grow_blocks(costs, strict=True).groups,
+        "dnnfusion": grow_blocks(costs).groups,
+        "dp": solve_by_types(costs, time_limit=seconds).groups,
+        "exact": solve(costs, time_limit=seconds).groups,
     }
     peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
     layers = {planner: len(groups) for planner, groups in plans.items()}

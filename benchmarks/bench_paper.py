@@ -46,7 +46,7 @@ from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve
 from search.partition import Partitions
-from search.problem import Problem, Result
+from search.result import Result
 from search.sampling import sample
 
 SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
@@ -217,7 +217,7 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
     """Every search with every guidance that can be had."""
     flow = Dataflow.of(simplify(from_model(zoo.build(case.zoo, weights=False))))
     costs = _costs(case, flow)
-    best = solve(Problem.of(costs), time_limit=PROOF_SECONDS)
+    best = solve(costs, time_limit=PROOF_SECONDS)
     prices = [costs.evaluate(group) for group in best.groups]
     largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
     runs: list[Run] = []
@@ -229,10 +229,10 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
                     explain = None if guidance == "none" else _explainer(case, costs, guidance, seed)
                 except InvalidConfig:
                     break
-                partitions = Partitions(Problem.of(costs))
+                partitions = Partitions(costs)
                 budget = settings.budget or case.plans
                 result = SEARCHES[search](
-                    partitions.problem,
+                    partitions.model,
                     budget=budget,
                     seed=seed,
                     time_limit=settings.limit,

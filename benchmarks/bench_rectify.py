@@ -42,7 +42,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
-from search.problem import Problem, Result
+from search.result import Result
 from search.sampling import sample
 
 SEARCHES: dict[str, tuple[Callable[..., Result], int]] = {"RS": (sample, 100), "LS": (improve, 300)}
@@ -116,7 +116,7 @@ def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> l
         met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
 
     search, budget = SEARCHES[name]
-    search(Problem.of(costs), budget=budget, seed=seed, split=note)
+    search(costs, budget=budget, seed=seed, split=note)
     groups = sorted(met)
     order = np.random.default_rng(seed).permutation(len(groups))[:most]
     return [groups[k] for k in order]
@@ -125,7 +125,7 @@ def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> l
 def best_bytes(costs: GroupCosts, group: int) -> int:
     """F_D of the best split of a group, proven."""
     alone = Dataflow.of(excerpt(costs.dataflow, group))
-    found = solve(Problem.of(GroupCosts(alone, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False)))
+    found = solve(GroupCosts(alone, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=False))
     assert found.proof == "optimal"
     return found.dram_bytes
 

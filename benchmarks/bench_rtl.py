@@ -32,7 +32,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, total_dram
 from search.exact import solve
-from search.problem import Problem, Result
+from search.result import Result
 from simulator.simulate import simulate
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "resnet18", "efficientnet_b0", "efficientnet_b3")
@@ -60,7 +60,7 @@ def main() -> None:
             graph = load(path)
             for scheme in ("auto", "lbdf", "layer by layer"):
                 costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf" if scheme == "lbdf" else "auto")
-                found = _alone(costs) if scheme == "layer by layer" else solve(Problem.of(costs), time_limit=60)
+                found = _alone(costs) if scheme == "layer by layer" else solve(costs, time_limit=60)
                 cells = _measured(name, scheme, make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
                 print(_line(cells), flush=True)
                 table.add_row(*cells)

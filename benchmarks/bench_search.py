@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.results import Sheet, add_option
 from lfopt import zoo
 from lfopt.frontend import from_model, load
+from lfopt.fusion import CostModel
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
@@ -26,7 +27,7 @@ from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve
 from search.partition import Partitions
-from search.problem import Problem, Result
+from search.result import Result
 from search.sampling import sample
 
 ZOO = (
@@ -61,7 +62,7 @@ def main() -> int:
         cold, warm = 0.0, 0.0
         found = None
         for _ in range(REPEATS):
-            partitions = Partitions(_problem(flow))
+            partitions = Partitions(_model(flow))
             cold = max(cold, _speed(search, partitions, options.budget)[0])
             speed, found = _speed(search, partitions, options.budget)
             warm = max(warm, speed)
@@ -95,7 +96,7 @@ def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, st
     for name in files or ZOO:
         flow = Dataflow.of(load(files[name]) if files else from_model(zoo.build(name, weights=False)))
         for kib in BUFFERS:
-            found = solve(Problem.of(GroupCosts(flow, Hardware(kib * 1024))), time_limit=limit)
+            found = solve(GroupCosts(flow, Hardware(kib * 1024)), time_limit=limit)
             rows.append({
                 "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": found.dram_bytes,
                 "lower_bound_bytes": found.lower_bound_bytes, "gap": found.gap, "proof": found.proof, "seconds": found.seconds,
@@ -115,13 +116,12 @@ def _verdict(found: int, wanted: int) -> str:
 def _speed(search: Callable[..., Result], partitions: Partitions, budget: int) -> tuple[float, Result]:
     """(plans per second of CPU time, what was found)."""
     start = time.process_time()
-    found = search(partitions.problem, budget=budget, seed=0, partitions=partitions)
+    found = search(partitions.model, budget=budget, seed=0, partitions=partitions)
     return found.evaluations / (time.process_time() - start), found
 
 
-def _problem(flow: Dataflow, kib: int = 128) -> Problem:
-    costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
-    return Problem.of(costs)
+def _model(flow: Dataflow, kib: int = 128) -> CostModel:
+    return GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
 
 
 if __name__ == "__main__":

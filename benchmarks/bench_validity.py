@@ -43,7 +43,6 @@ from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
 from search.partition import Dice, Partitions
-from search.problem import Problem
 
 CHIP = Hardware(256 << 10)
 NETWORKS = ("mobilenet_v2", "resnet50", "efficientnet_b3")
@@ -105,14 +104,14 @@ def _met(costs: GroupCosts, plans: int) -> list[int]:
             asked[mask] = None
             return super().price(mask)
 
-    partitions, dice = Recorded(Problem.of(costs)), Dice(0)
+    partitions, dice = Recorded(costs), Dice(0)
     for _ in range(plans):
         partitions.draw(dice)
     return list(asked)
 
 
 def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> list[Row]:
-    best = solve(Problem.of(_costs(flow, scheme)), time_limit=60).lower_bound_bytes
+    best = solve(_costs(flow, scheme), time_limit=60).lower_bound_bytes
     found: list[Row] = []
     for guided in (False, True):
         for screened in (False, True):
@@ -125,12 +124,11 @@ def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> l
 
 def _search(flow: Dataflow, scheme: LabelScheme, budget: int, seed: int, *, guided: bool, screened: bool) -> Row:
     costs = _costs(flow, scheme)
-    problem = Problem.of(costs)
-    partitions = Partitions(problem)
+    partitions = Partitions(costs)
     split = splitter(explainer(costs, "analytic", seed), partitions) if guided else None
     screen = screener(costs, Predictor.load(scheme)) if screened else None
     start = time.process_time()
-    result = improve(problem, budget=budget, seed=seed, partitions=partitions, split=split, screen=screen)
+    result = improve(costs, budget=budget, seed=seed, partitions=partitions, split=split, screen=screen)
     return {
         "dram_bytes": result.dram_bytes, "seconds": time.process_time() - start, "checks": partitions.judged, "unchecked": result.repairs.screened,
     }  # fmt: skip

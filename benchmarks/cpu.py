@@ -22,7 +22,7 @@ from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt import zoo
-from lfopt.app.compiled import cpu_costs, cpu_problem
+from lfopt.app.compiled import cpu_costs, cpu_model
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.profiles import latency_here
 from lfopt.app.sizes import parse_shapes
@@ -33,7 +33,7 @@ from lfopt.rewrite import simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
-from search.problem import Result
+from search.result import Result
 from search.tvm import fuse_by_patterns
 
 MOBILE = ("efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large")
@@ -174,10 +174,10 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path)
     """
     costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4))
     groups = {
-        "exact": lambda: solve(cpu_problem(costs), time_limit=SEARCH_SECONDS).groups,
-        "dp": lambda: solve_by_types(cpu_problem(costs), time_limit=SEARCH_SECONDS).groups,
-        "dnnfusion": lambda: grow_blocks(cpu_problem(costs), latency=latency_here(costs)).groups,
-        "tvm": lambda: fuse_by_patterns(cpu_problem(costs)).groups,
+        "exact": lambda: solve(cpu_model(costs), time_limit=SEARCH_SECONDS).groups,
+        "dp": lambda: solve_by_types(cpu_model(costs), time_limit=SEARCH_SECONDS).groups,
+        "dnnfusion": lambda: grow_blocks(cpu_model(costs), latency=latency_here(costs)).groups,
+        "tvm": lambda: fuse_by_patterns(cpu_model(costs)).groups,
         "epilogue": lambda: epilogue_groups(costs),
         "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
     }

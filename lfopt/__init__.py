@@ -18,7 +18,7 @@ _PLACES = {
     "lfopt.app.results": "Explained Planned",
     "lfopt.app.verify": "Verified",
     "lfopt.planning": "Limit",
-    "search.problem": "Result",
+    "search.result": "Result",
     "simulator.execute": "Execution",
     "codegen.build": "CannotBuild",
     "codegen.runtime": "CannotRun Compiled",

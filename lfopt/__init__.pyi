@@ -263,7 +263,7 @@ from lfopt.ir import (
     within as within,
 )
 from lfopt.planning import Limit as Limit
-from search.problem import Result as Result
+from search.result import Result as Result
 from simulator.execute import Execution as Execution
 
 __version__: str

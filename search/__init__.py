@@ -1,1 +1,1 @@
-"""Searches over fusion schemes. Each is given a `Problem`: a dataflow and callables that price a group."""
+"""Searches over fusion schemes. Each is given a `lfopt.fusion.CostModel`, which prices groups."""

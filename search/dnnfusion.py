@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lfopt.fusion import Outcome, TypeRules, combined, mapping_of
+from lfopt.fusion import CostModel, Outcome, TypeRules, combined, mapping_of
 from lfopt.ops import bits
 from lfopt.ops.table import Mapping
 from search.partition import Partitions
-from search.problem import Problem, Result
+from search.result import Result
 
 Latency = Callable[[int], float]  # (group) -> what running it takes, in any unit
 
 
-def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: bool = False, partitions: Partitions | None = None) -> Result:
+def grow_blocks(model: CostModel, *, latency: Latency | None = None, strict: bool = False, partitions: Partitions | None = None) -> Result:
     """One block after the other: from the unfused one-to-one operator of the smallest result, over its successors, then its predecessors.
 
     Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
@@ -24,7 +24,7 @@ def grow_blocks(problem: Problem, *, latency: Latency | None = None, strict: boo
     Ctrl-C returns the blocks so far.
     """
     start = time.perf_counter()
-    partitions = partitions or Partitions(problem)
+    partitions = partitions or Partitions(model)
     blocks = _Blocks(partitions, latency or partitions.bytes_of, strict=strict)
     interrupted = False
     try:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lfopt.fusion import TypeRules
-from lfopt.ir import Cost, DoesNotFit
+from lfopt.fusion import Adapted, CostModel, Floor, TypeRules
+from lfopt.ir import Cost
 from search.exact import Progress, solve
-from search.problem import Floor, Problem, Result
+from search.result import Result
 
 
-def solve_by_types(problem: Problem, *, strict: bool = False, time_limit: float | None = None, progress: Progress | None = None) -> Result:
+def solve_by_types(model: CostModel, *, strict: bool = False, time_limit: float | None = None, progress: Progress | None = None) -> Result:
     """The scheme of fewest DRAM bytes without groups that table 3 of DNNFusion (arXiv 2108.13342) breaks; the best found when the time is over.
 
     Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over a cost model, and pruning together;
@@ -18,18 +18,31 @@ def solve_by_types(problem: Problem, *, strict: bool = False, time_limit: float 
     because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
     softmax and normalisation may join.
     """
-    rules = TypeRules.of(problem.dataflow, strict=strict)
+    found = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), time_limit=time_limit, progress=progress)
+    return replace(found, method="dp", lower_bound_bytes=model.least_bytes, proof="none")
 
-    def evaluate(group: int) -> Cost | DoesNotFit | None:
-        return problem.evaluate(group) if rules.allow(group) else None
 
-    def may_grow(group: int, floor: Floor) -> bool:
-        return rules.allow(group) and problem.may_grow(group, floor)
+class _OfTypes(Adapted[Floor]):
+    """A cost model in which no group is legal that rules of mapping types break."""
 
-    def legal_anywhere(group: int) -> bool:
-        return rules.allow(group) and problem.legal_anywhere(group)
+    def __init__(self, model: CostModel[Floor], rules: TypeRules) -> None:
+        super().__init__(model)
+        self.allow = rules.allow
+        self._mates = tuple(mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask for i, mask in enumerate(model.mates))
 
-    mates = tuple(mask & ~(rules.single & ~(1 << i)) if rules.single >> i & 1 else mask for i, mask in enumerate(problem.mates))
-    allowed = replace(problem, evaluate=evaluate, may_grow=may_grow, legal_anywhere=legal_anywhere, mates=mates, simpler=None)
-    found = solve(allowed, time_limit=time_limit, progress=progress)
-    return replace(found, method="dp", lower_bound_bytes=problem.least_bytes, proof="none")
+    @property
+    def mates(self) -> tuple[int, ...]:
+        """Of two operators that no group may both have, neither."""
+        return self._mates
+
+    def price(self, group: int, /) -> Cost | None:
+        """None where the rules break the group."""
+        return self.model.price(group) if self.allow(group) else None
+
+    def may_grow(self, group: int, floor: Floor, /) -> bool:
+        """What a broken group is grown into is broken too."""
+        return self.allow(group) and self.model.may_grow(group, floor)
+
+    def legal_anywhere(self, group: int, /) -> bool:
+        """As far as the rules allow."""
+        return self.allow(group) and self.model.legal_anywhere(group)

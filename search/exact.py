@@ -21,10 +21,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from lfopt.fusion import component, connected
-from lfopt.ir import Cost
-from lfopt.ops import bits
-from search.problem import Problem, Result
+from lfopt.fusion import CostModel, component, connected
+from lfopt.ops import Dataflow, bits
+from search.result import Result
 
 FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
 GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
@@ -34,21 +33,21 @@ NOTHING = 1 << 62  # more bytes than any plan
 Progress = Callable[[int, int, int | None, int], None]  # operators executed, of how many, best bytes if there is a scheme, proven lower bound
 
 
-def solve(problem: Problem, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
+def solve(model: CostModel, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
     """Find the scheme of least DRAM bytes; stop early at the time limit (seconds) or on KeyboardInterrupt, with the best scheme and a bound."""
     start = time.perf_counter()
-    search = _Search(problem, start + time_limit if time_limit is not None else None, progress, bound=problem.least_bytes)
+    search = _Search(model, start + time_limit if time_limit is not None else None, progress, bound=model.least_bytes)
     width, interrupted = FIRST_WIDTH, False
     try:
-        if problem.simpler is not None:
-            search.begin_with(problem.simpler, start + time_limit / 2 if time_limit is not None else None)
+        if model.simpler is not None:
+            search.begin_with(model.simpler, start + time_limit / 2 if time_limit is not None else None)
         while search.bound < search.best and not search.late():
             search.walk(width)
             width *= WIDER
     except KeyboardInterrupt:
         interrupted = True
     if not search.groups:
-        search.groups = tuple(1 << i for i in range(len(problem.dataflow)))
+        search.groups = tuple(1 << i for i in range(len(model.dataflow)))
         search.best = search.dram_bytes(search.groups)
     proof = "optimal" if search.bound >= search.best else "bound"
     bound, seconds = min(search.bound, search.best), time.perf_counter() - start
@@ -68,7 +67,7 @@ class _State:
 
 @dataclass
 class _Search:
-    problem: Problem
+    model: CostModel
     deadline: float | None
     progress: Progress | None
     best: int = NOTHING
@@ -83,10 +82,10 @@ class _Search:
 
     def dram_bytes(self, groups: tuple[int, ...]) -> int:
         """Bytes of a scheme of legal groups."""
-        return sum(cost.dram_bytes for cost in map(self.problem.evaluate, groups) if isinstance(cost, Cost))
+        return sum(cost.dram_bytes for cost in map(self.model.price, groups) if cost is not None)
 
-    def begin_with(self, simpler: Problem, deadline: float | None) -> None:
-        """Take what one pass over a simpler problem finds as the first scheme."""
+    def begin_with(self, simpler: CostModel, deadline: float | None) -> None:
+        """Take what one pass over a simpler model finds as the first scheme."""
         first = _Search(simpler, deadline, self.progress, bound=simpler.least_bytes)
         try:
             first.walk(FIRST_WIDTH)
@@ -98,7 +97,7 @@ class _Search:
 
     def walk(self, width: int) -> None:
         """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
-        states = {0: _State(0, self.problem.least_bytes, 0)}
+        states = {0: _State(0, self.model.least_bytes, 0)}
         try:
             self._walk(width, states)
         except KeyboardInterrupt:
@@ -106,7 +105,7 @@ class _Search:
             raise
 
     def _walk(self, width: int, states: dict[int, _State]) -> None:
-        flow = self.problem.dataflow
+        flow = self.model.dataflow
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = NOTHING  # least that any dropped state promises
@@ -138,27 +137,27 @@ class _Search:
         """Of a pass that was not finished: the way to the best of the states that got furthest, and every other operator alone."""
         furthest = max(mask.bit_count() for mask in states)
         reached = min((mask for mask in states if mask.bit_count() == furthest), key=lambda mask: states[mask].cost + states[mask].rest)
-        groups = (*_path(states, reached), *(1 << i for i in bits(self.problem.dataflow.everything & ~reached)))
+        groups = (*_path(states, reached), *(1 << i for i in bits(self.model.dataflow.everything & ~reached)))
         if (found := self.dram_bytes(groups)) < self.best:
             self.best, self.groups = found, groups
             self.history.append((self.evaluations, self.best))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
         """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
-        problem, here = self.problem, states[mask]
+        model, here = self.model, states[mask]
         if here.cost + here.rest >= self.best:
             return NOTHING
-        for group, least in next_groups(problem, mask, most):
+        for group, least in next_groups(model, mask, most):
             if not group:
                 return here.cost + here.rest
             after = mask | group
             known = states.get(after)
-            rest = problem.rest_bytes(mask, here.rest, group) if known is None else known.rest
+            rest = model.rest_bytes(mask, here.rest, group) if known is None else known.rest
             if here.cost + least + rest >= (self.best if known is None else min(self.best, known.cost + rest)):
                 continue
             self.evaluations += 1
-            found = problem.evaluate(group)
-            if not isinstance(found, Cost):
+            found = model.price(group)
+            if found is None:
                 continue
             cost = here.cost + found.dram_bytes
             if known is None:
@@ -178,23 +177,23 @@ def _path(states: dict[int, _State], mask: int) -> tuple[int, ...]:
     return tuple(reversed(groups))
 
 
-def next_groups(problem: Problem, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
+def next_groups(model: CostModel, state: int, most: int = NOTHING) -> Iterator[tuple[int, int]]:
     """Connected groups that may be executed next in the canonical order, each with its DRAM bytes if every tensor moves once.
 
     After growing `most` sets of operators it ends with the empty group.
     """
-    flow = problem.dataflow
-    preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, problem.mates
+    flow = model.dataflow
+    preds, succs, neighbours, mates = flow.preds, flow.succs, flow.neighbours, model.mates
     rest = flow.everything & ~state
     ready = 0
     for i in bits(rest):
         if not preds[i] & rest:
             ready |= 1 << i
-    limit = _last_start(problem, rest)
+    limit = _last_start(flow, mates, rest)
     for start in bits(ready):
         if start > limit:
             return
-        floor, dram = problem.grow(0, None, 0, start)
+        floor, dram = model.grow(0, None, 0, start)
         stack = [(1 << start, floor, dram, ready | succs[start], mates[start] & rest, True)]
         while stack:
             mask, floor, dram, frontier, allowed, joined = stack.pop()
@@ -204,7 +203,7 @@ def next_groups(problem: Problem, state: int, most: int = NOTHING) -> Iterator[t
                 return
             if joined:
                 yield mask, dram
-            if not problem.may_grow(mask, floor):
+            if not model.may_grow(mask, floor):
                 continue
             last = mask.bit_length()
             allowed = allowed >> last << last
@@ -215,18 +214,17 @@ def next_groups(problem: Problem, state: int, most: int = NOTHING) -> Iterator[t
                 if preds[i] & ~done:
                     continue
                 larger = mask | 1 << i
-                larger_floor, larger_dram = problem.grow(mask, floor, dram, i)
-                if problem.may_grow(larger, larger_floor):
+                larger_floor, larger_dram = model.grow(mask, floor, dram, i)
+                if model.may_grow(larger, larger_floor):
                     whole = bool(neighbours[i] & mask) if joined else connected(neighbours, larger)
                     stack.append((larger, larger_floor, larger_dram, frontier | succs[i], allowed & mates[i], whole))
 
 
-def _last_start(problem: Problem, rest: int) -> int:
+def _last_start(flow: Dataflow, mates: tuple[int, ...], rest: int) -> int:
     """Highest operator that may be the lowest of the next group: the first one whose own group waits for nothing."""
-    flow = problem.dataflow
     for i in bits(rest):
         others = rest & ~(flow.descendants[i] | 1 << i)
-        if not any(flow.ancestors[mate] & others for mate in bits(problem.mates[i] & rest)):
+        if not any(flow.ancestors[mate] & others for mate in bits(mates[i] & rest)):
             return i
     return len(flow)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lfopt.fusion import CostModel
 from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
-from search.problem import Problem, Result
+from search.result import Result
 
 TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
 
 def improve(
-    problem: Problem,
+    model: CostModel,
     *,
     budget: int,
     seed: int,
@@ -31,7 +32,7 @@ def improve(
     Source: arXiv 2501.00636 (its LS, K = 10). With the budgets of its tables, three plans end nearer to the optimum than ten wherever they differ: on
     ResNet-50 and MobileNet-V2 under brr, 1 % and 0 % instead of 3 % and 6 %.
     """
-    partitions = partitions or Partitions(problem)
+    partitions = partitions or Partitions(model)
     dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
     guide = Guide(split, screen)
     seen: set[frozenset[int]] = set()

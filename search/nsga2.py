@@ -23,14 +23,15 @@ from pymoo.core.survival import Survival
 from pymoo.core.termination import NoTermination
 from pymoo.operators.selection.tournament import TournamentSelection
 
+from lfopt.fusion import CostModel
 from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
-from search.problem import Front, Problem, Result
+from search.result import Front, Result
 
 Point = tuple[int, int]  # (DRAM bytes, buffer bytes)
 
 
 def evolve(
-    problem: Problem,
+    model: CostModel,
     *,
     budget: int,
     seed: int,
@@ -52,7 +53,7 @@ def evolve(
     The first population has the legal plans of `start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
-    partitions = partitions or Partitions(problem)
+    partitions = partitions or Partitions(model)
     dice, tally = Dice((seed, 1)), Tally(partitions, budget, time_limit, progress)  # pymoo draws from default_rng(seed)
     guide = Guide(split, screen)
     plans: dict[bytes, list[int]] = {}  # of the genomes asked for last

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.fusion import connected_parts
+from lfopt.fusion import CostModel, connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import bits
-from search.problem import Front, Problem, Repairs, Result
+from search.result import Front, Repairs, Result
 
 PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
@@ -93,12 +93,12 @@ class Dice:
 
 
 class Partitions:
-    """Legal partitions of one problem. What is learnt of groups is kept, so searches on one problem do well to share this."""
+    """Legal partitions of one model. What is learnt of groups is kept, so searches on one model do well to share this."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        flow = self.flow = problem.dataflow
-        self.links: tuple[tuple[int, int], ...] = tuple(_links(problem))  # (earlier operator, later operator)
+    def __init__(self, model: CostModel) -> None:
+        self.model = model
+        flow = self.flow = model.dataflow
+        self.links: tuple[tuple[int, int], ...] = tuple(_links(model))  # (earlier operator, later operator)
         self.singles: Plan = tuple(1 << i for i in range(len(flow)))
         self._upto = tuple(above | 1 << i for i, above in enumerate(flow.ancestors))
         self._from = tuple(below | 1 << i for i, below in enumerate(flow.descendants))
@@ -132,8 +132,8 @@ class Partitions:
             return known
         if mask in self._illegal:
             return None
-        found = self.problem.evaluate(mask) if self._may_fit(mask) else None
-        if isinstance(found, Cost):
+        found = self.model.price(mask) if self._may_fit(mask) else None
+        if found is not None:
             price = self._prices[mask] = self._priced(mask, found)
             return price
         if len(self._illegal) >= KEPT:
@@ -149,13 +149,13 @@ class Partitions:
         """False if bounds that never fall as a group grows rule it out: much cheaper than to evaluate a large group."""
         if mask & (mask - 1) == 0:
             return True
-        if mask & ~self.problem.mates[mask.bit_length() - 1]:
+        if mask & ~self.model.mates[mask.bit_length() - 1]:
             return False
         group = floor = dram = 0
         for op in bits(mask):
-            floor, dram = self.problem.grow(group, floor, dram, op)
+            floor, dram = self.model.grow(group, floor, dram, op)
             group |= 1 << op
-            if not self.problem.may_grow(group, floor):
+            if not self.model.may_grow(group, floor):
                 return False
         return True
 
@@ -208,7 +208,7 @@ class Partitions:
         guide = guide or Guide()
         legal: list[int] = []
         waiting = list(groups)
-        split, anywhere = guide.split, self.problem.legal_anywhere
+        split, anywhere = guide.split, self.model.legal_anywhere
         doubted = guide.doubted(waiting, anywhere) if guide.screen else set[int]()
         waiting.reverse()
         price, known = self.price, self._prices
@@ -328,7 +328,7 @@ class Partitions:
         for group in sorted(set(groups), key=lambda group: (-group.bit_count(), group)):
             if not any(group & other for other in apart):  # of groups that overlap, the larger: Ctrl-C came while operators were being moved to it
                 apart.append(group)
-        plan, least = self.in_order(apart), self.problem.least_bytes
+        plan, least = self.in_order(apart), self.model.least_bytes
         try:
             dram_bytes = sum(map(self.bytes_of, plan))
         except KeyboardInterrupt:
@@ -407,9 +407,9 @@ class Tally:
         return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, history, front, self.interrupted, repairs)
 
 
-def _links(problem: Problem) -> list[tuple[int, int]]:
+def _links(model: CostModel) -> list[tuple[int, int]]:
     """Pairs of operators that may be fused directly, by later operator, then by earlier."""
-    flow = problem.dataflow
+    flow = model.dataflow
     found: set[tuple[int, int]] = set()
     for m, mask in enumerate(flow.readers):
         readers = list(bits(mask))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from lfopt.fusion import CostModel
 from search.partition import Dice, Guide, Partitions, Progress, Screen, Split, Tally
-from search.problem import Problem, Result
+from search.result import Result
 
 
 def sample(
-    problem: Problem,
+    model: CostModel,
     *,
     budget: int,
     seed: int,
@@ -22,7 +23,7 @@ def sample(
 
     Source: arXiv 2501.00636 (its RS).
     """
-    partitions = partitions or Partitions(problem)
+    partitions = partitions or Partitions(model)
     dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
     guide = Guide(split, screen)
     try:

@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DoesNotFit
+from lfopt.fusion import CostModel
 from search.exact import next_groups
-from search.problem import Problem
 
 MAX_STEPS = 2_000_000  # steps between states that are kept; more would take gigabytes
 
@@ -38,26 +37,22 @@ class _Step(NamedTuple):
     dram_bytes: int  # once it fits
 
 
-Evaluate = Callable[[int], Cost | DoesNotFit]
-
-
-def staircase(
-    largest: Problem, evaluate_at: Callable[[int], Evaluate], buffer_need: Callable[[int], int], low: int, high: int, deadline: float
-) -> Iterator[Stair]:
+def staircase(model_at: Callable[[int], CostModel], buffer_need: Callable[[int], int], low: int, high: int, deadline: float) -> Iterator[Stair]:
     """Stairs from `high` down to `low`; each is yielded once its left end is known.
 
-    `largest` is the problem on `high` bytes of buffer, `evaluate_at` prices groups on other sizes, `buffer_need` gives F_beta of a group.
+    `model_at` gives the model of a buffer of so many bytes, all of one dataflow; `buffer_need` F_beta of a group, in bytes.
     Raises TooMany, also where the enumeration is not done at the deadline (of time.perf_counter). Traffic `paper` has no staircase: what it
     leaves out changes with the buffer.
     """
+    largest = model_at(high)
     order, steps = _enumerate(largest, buffer_need, deadline)
     done = largest.dataflow.everything
     buffer, pending = high, None
     while buffer >= low:
-        evaluate = evaluate_at(buffer)
-        dram, groups = _shortest(evaluate, order, steps, buffer, done)
-        costs = [evaluate(group) for group in groups]
-        needs = max((cost.buffer_bytes for cost in costs if isinstance(cost, Cost) and cost.buffer_bytes < buffer), default=0)
+        model = model_at(buffer)
+        dram, groups = _shortest(model, order, steps, buffer, done)
+        costs = map(model.price, groups)
+        needs = max((cost.buffer_bytes for cost in costs if cost is not None and cost.buffer_bytes < buffer), default=0)
         start = max(min(needs + 1, buffer), low)
         if pending is not None and pending.dram_bytes != dram:
             yield pending
@@ -67,9 +62,9 @@ def staircase(
         yield pending
 
 
-def _enumerate(problem: Problem, buffer_need: Callable[[int], int], deadline: float) -> tuple[list[int], dict[int, list[_Step]]]:
+def _enumerate(model: CostModel, buffer_need: Callable[[int], int], deadline: float) -> tuple[list[int], dict[int, list[_Step]]]:
     """All states in order of size, and the legal groups that lead on from each, those that need the least buffer first."""
-    flow = problem.dataflow
+    flow = model.dataflow
     levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
     levels[0].append(0)
     steps: dict[int, list[_Step]] = {flow.everything: []}
@@ -77,12 +72,12 @@ def _enumerate(problem: Problem, buffer_need: Callable[[int], int], deadline: fl
     for level in levels[:-1]:
         for state in level:
             found: list[_Step] = []
-            for group, _ in next_groups(problem, state, MAX_STEPS - count):
+            for group, _ in next_groups(model, state, MAX_STEPS - count):
                 if not group or time.perf_counter() > deadline:
                     raise TooMany
-                cost = problem.evaluate(group)
-                if isinstance(cost, Cost):
-                    needs = -1 if problem.legal_anywhere(group) else buffer_need(group)
+                cost = model.price(group)
+                if cost is not None:
+                    needs = -1 if model.legal_anywhere(group) else buffer_need(group)
                     found.append(_Step(needs, state | group, group, cost.dram_bytes))
             count += len(found)
             steps[state] = sorted(found)
@@ -93,7 +88,7 @@ def _enumerate(problem: Problem, buffer_need: Callable[[int], int], deadline: fl
     return [state for level in levels for state in level], steps
 
 
-def _shortest(evaluate: Evaluate, order: list[int], steps: dict[int, list[_Step]], buffer: int, done: int) -> tuple[int, list[int]]:
+def _shortest(model: CostModel, order: list[int], steps: dict[int, list[_Step]], buffer: int, done: int) -> tuple[int, list[int]]:
     best: dict[int, tuple[int, int, int]] = {0: (0, 0, 0)}  # state -> (bytes, state before, group)
     for state in order:
         if state not in best:
@@ -102,7 +97,7 @@ def _shortest(evaluate: Evaluate, order: list[int], steps: dict[int, list[_Step]
         for needs, after, group, dram in steps[state]:
             if needs >= buffer:
                 break
-            total = here + (dram if needs >= 0 else _dram_bytes(evaluate, group))
+            total = here + (dram if needs >= 0 else _dram_bytes(model, group))
             if after not in best or total < best[after][0]:
                 best[after] = (total, state, group)
     groups: list[int] = []
@@ -113,7 +108,7 @@ def _shortest(evaluate: Evaluate, order: list[int], steps: dict[int, list[_Step]
     return best[done][0], groups
 
 
-def _dram_bytes(evaluate: Evaluate, group: int) -> int:
-    cost = evaluate(group)
-    assert isinstance(cost, Cost), "the group runs on any buffer"
+def _dram_bytes(model: CostModel, group: int) -> int:
+    cost = model.price(group)
+    assert cost is not None, "the group runs on any buffer"
     return cost.dram_bytes

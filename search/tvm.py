@@ -5,29 +5,29 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from lfopt.fusion import connected, convex_gap
+from lfopt.fusion import CostModel, connected, convex_gap
 from lfopt.fusion.patterns import Pattern, pattern_of
 from lfopt.ops import bits
 from search.partition import Partitions
-from search.problem import Problem, Result
+from search.result import Result
 
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Pattern
 DEEPEST = 256  # operators of one group
 
 
-def fuse_by_patterns(problem: Problem) -> Result:
+def fuse_by_patterns(model: CostModel) -> Result:
     """The groups that the pass FuseOps of TVM makes. No cost is looked at; a group that is not legal on the chip is not made.
 
     Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the elementwise ones behind them, simple ones
     join the injective ones and reductions that they lead to; then injective ones join one another. Ctrl-C returns the groups so far.
     """
     start = time.perf_counter()
-    partitions = Partitions(problem)
+    partitions = Partitions(model)
     fuser = _Fuser(partitions)
     interrupted = False
     try:
         for phase in (0, 1):
-            for op in range(len(problem.dataflow)):
+            for op in range(len(model.dataflow)):
                 fuser.visit(op, phase)
     except KeyboardInterrupt:
         interrupted = True

@@ -35,7 +35,6 @@ from lfopt.planning import GroupCosts, Limit
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
-from search.problem import Problem
 from tests.conftest import MODELS, ROOT
 from tests.test_one_truth import in_integers, random_inputs
 
@@ -99,7 +98,7 @@ def run(case: Case, method: str | None) -> Golden:
     graph = graph_of(case)
     chip = ACCELERATOR if case.what == "stream" else Hardware(case.buffer_kib * 1024, element_bytes=4 if case.what == "c" else 2)
     costs = GroupCosts(Dataflow.of(graph), chip, scheme=case.scheme)  # type: ignore[arg-type]
-    problem = Problem.of(costs)
+    problem = costs
     if method is None:
         method = "exact" if solve(problem, time_limit=EXACT_SECONDS).proof == "optimal" else "local"
     found = solve(problem) if method == "exact" else improve(problem, budget=BUDGET, seed=0)  # where no clock decides anything

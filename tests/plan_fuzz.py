@@ -28,7 +28,6 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
 from lfopt.planning.modes.tiled import Tiled
-from search.problem import Problem
 from simulator.execute import execute
 from simulator.simulate import simulate
 from tests.codegen.checked import run_checked
@@ -56,7 +55,7 @@ class Subject:
     def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
         """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
-        found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
+        found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
         limit = Limit() if most is None else Limit(most=most)
         write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(limit), graph, folder)
         plan, graph = load_planned(folder)

@@ -15,7 +15,7 @@ from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, Hardware, InvalidCon
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from search.problem import Problem, Result
+from search.result import Result
 from tests.brute import Oracle, brute_force, prices
 from tests.strategies import random_graph, random_hardware
 
@@ -26,7 +26,7 @@ SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 def optimum(costs: GroupCosts) -> Result:
     """Solve to optimality, and check that what comes back is what it says."""
     flow = costs.dataflow
-    found = solve(Problem.of(costs))
+    found = solve(costs)
     assert found.proof == "optimal"
     assert found.lower_bound_bytes == found.dram_bytes
     assert legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
@@ -130,11 +130,11 @@ def test_a_group_of_the_simpler_problem_moves_no_more_in_auto() -> None:
     groups = 0
     for seed in range(450_000, 450_060):
         _, graph, hardware = some_case(seed, 4, 8)
-        problem = Problem.of(GroupCosts(Dataflow.of(graph), hardware, scheme="auto"))
-        assert problem.simpler is not None
+        model = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
+        assert model.simpler is not None
         for mask in Oracle(graph).legal_groups():
-            if isinstance(before := problem.simpler.evaluate(mask), Cost):
-                found = problem.evaluate(mask)
+            if isinstance(before := model.simpler.evaluate(mask), Cost):
+                found = model.evaluate(mask)
                 assert isinstance(found, Cost)
                 assert found.dram_bytes <= before.dram_bytes
                 groups += 1

@@ -46,7 +46,6 @@ from lfopt.planning.brr import NEVER, Banded, Bands
 from lfopt.planning.optimus import Fused, Optimus, OptimusCosts, paper_bands
 from lfopt.rewrite import simplify
 from search.exact import solve
-from search.problem import Problem
 from simulator.execute import Machine
 from tests.brute import Oracle
 from tests.strategies import OPSET, random_graph, random_hardware
@@ -731,7 +730,7 @@ def test_optimus_costs_are_those_of_the_formula_and_the_exact_search_finds_the_o
             for op in bits(mask):
                 part |= 1 << op
                 assert model.floor(part) <= min((least for least, _, _ in model.needs(mask)), default=optimus.NEVER)
-        best = solve(Problem.of(costs))
+        best = solve(costs)
         assert best.proof == "optimal"
         assert best.dram_bytes == oracle.least(price)[0], f"seed {seed}"
         tried += len(best.groups) < len(flow)

@@ -16,7 +16,7 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from search import exact
 from search.exact import solve
-from search.problem import Problem, Result
+from search.result import Result
 from simulator.recount import Network, count
 from tests.brute import brute_force
 from tests.strategies import random_graph, random_hardware
@@ -25,16 +25,11 @@ MODELS = Path(__file__).resolve().parents[2] / "shared" / "models"
 KIB = 1024
 
 
-def problem(costs: GroupCosts) -> Problem:
-    """The search's view of a cost model."""
-    return Problem.of(costs)
-
-
 def optimum(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Result:
     """Solve to optimality, and check that what comes back is what it says."""
     flow = Dataflow.of(graph)
     costs = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
-    found = solve(problem(costs))
+    found = solve(costs)
     assert found.proof == "optimal"
     assert found.lower_bound_bytes == found.dram_bytes
     assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
@@ -102,7 +97,7 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
         best = optimum(graph, hardware).dram_bytes
-        found = solve(problem(costs), time_limit=float(rng.choice([0.0, 0.0005, 0.002])))
+        found = solve(costs, time_limit=float(rng.choice([0.0, 0.0005, 0.002])))
         assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
         assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
         proofs.append(found.proof)

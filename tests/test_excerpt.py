@@ -11,7 +11,6 @@ from lfopt.ops.excerpt import excerpt
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.dnnfusion import grow_blocks
-from search.problem import Problem
 from tests.strategies import random_graph
 
 CHIP = Hardware(1 << 40)
@@ -19,7 +18,7 @@ CHIP = Hardware(1 << 40)
 
 def groups_of(graph: Graph) -> tuple[GroupCosts, tuple[int, ...]]:
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="auto")
-    return costs, grow_blocks(Problem.of(costs)).groups
+    return costs, grow_blocks(costs).groups
 
 
 def test_a_group_alone_computes_what_it_computes_in_its_network() -> None:

@@ -27,10 +27,11 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.partition import Partitions, Screen
-from search.problem import Problem, Result
+from search.result import Result
 from tests.processes import ROOT, under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
 from tests.test_searches import KIB, SEARCHES, Search, assert_legal, ladder, mobilenet
+from tests.watching import Watched
 
 LIES: dict[str, Screen] = {
     "all invalid": lambda groups: [False] * len(groups),
@@ -57,10 +58,9 @@ def explainers(costs: GroupCosts) -> dict[str, Explain]:
 
 
 def guided(search: Search, costs: GroupCosts, explain: Explain | None, screen: Screen | None = None, **options) -> Result:
-    problem = Problem.of(costs)
-    partitions = Partitions(problem)
+    partitions = Partitions(costs)
     split = splitter(explain, partitions) if explain is not None else None
-    return search(problem, partitions=partitions, split=split, screen=screen, **options)
+    return search(costs, partitions=partitions, split=split, screen=screen, **options)
 
 
 def same(a: Result, b: Result) -> bool:
@@ -79,10 +79,10 @@ def test_no_explanation_and_no_prediction_makes_a_plan_illegal(search: Search, l
         graph = random_graph(rng, int(rng.integers(1, 16)))
         traffic, epilogue = list(Traffic)[seed % 3], seed % 2 == 0
         costs = costs_of(graph, random_hardware(rng, graph), traffic, epilogue=epilogue)
-        problem, best = Problem.of(costs), solve(Problem.of(costs)).dram_bytes
+        best = solve(costs).dram_bytes
         for explain in (None, *explainers(costs).values()):
             found = guided(search, costs, explain, LIES[lie] if lie else None, budget=40, seed=seed)
-            assert assert_legal(problem, found.groups) == found.dram_bytes >= best
+            assert assert_legal(costs, found.groups) == found.dram_bytes >= best
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident", "auto"])
@@ -90,7 +90,7 @@ def test_no_explanation_and_no_prediction_makes_a_plan_illegal(search: Search, l
 def test_guidance_works_for_every_scheme(search: Search, scheme: str) -> None:
     costs = costs_of(traffic=Traffic.TILED, scheme=scheme, epilogue=True)
     found = guided(search, costs, analytic(costs), LIES["by lot"], budget=60, seed=1)
-    assert_legal(Problem.of(costs), found.groups)
+    assert_legal(costs, found.groups)
 
 
 # -- what guidance does ----------------------------------------------------------------------------------------------------------------------
@@ -177,14 +177,7 @@ def test_what_a_search_found_legal_is_not_screened_again() -> None:
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
     costs = costs_of()
-    problem = Problem.of(costs)
     priced: list[int] = []
-
-    def evaluate(group: int) -> object:
-        priced.append(group)
-        return problem.evaluate(group)
-
-    watched = Problem(**{**vars(problem), "evaluate": evaluate})
     refused: set[int] = set()
 
     def screen(groups: Sequence[int]) -> list[bool]:
@@ -192,7 +185,7 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
         refused.update(group for group, passes in zip(groups, passed, strict=True) if not passes)
         return list(passed)
 
-    found = search(watched, budget=60, seed=0, screen=screen)
+    found = search(Watched(costs, priced.append), budget=60, seed=0, screen=screen)
     assert refused
     assert not refused & set(priced)
     assert found.repairs.screened >= len(refused)
@@ -222,12 +215,11 @@ def test_the_predictor_is_asked_once_for_each_group() -> None:
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Search, screen: Screen | None) -> None:
     costs = costs_of()
-    problem = Problem.of(costs)
-    shared = Partitions(problem)
+    shared = Partitions(costs)
     split = splitter(analytic(costs), shared)
     options = {"budget": 200, "seed": 7, "screen": screen}
-    first = search(problem, partitions=shared, split=split, **options)
-    again = search(problem, partitions=shared, split=split, **options)
+    first = search(costs, partitions=shared, split=split, **options)
+    again = search(costs, partitions=shared, split=split, **options)
     fresh = guided(search, costs_of(), analytic(costs_of()), budget=200, seed=7, screen=screen)
     assert same(first, again)
     assert same(first, fresh)
@@ -290,11 +282,10 @@ def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_on
     found: list[Result] = []
     for search in SEARCHES[1], SEARCHES[1]:
         costs = costs_of()
-        problem = Problem.of(costs)
-        partitions = Partitions(problem)
+        partitions = Partitions(costs)
         split, screened = guide(costs, partitions, name, screen=screen, seed=4)
-        found.append(search(problem, budget=15, seed=4, partitions=partitions, split=split, screen=screened))
-        assert_legal(problem, found[-1].groups)
+        found.append(search(costs, budget=15, seed=4, partitions=partitions, split=split, screen=screened))
+        assert_legal(costs, found[-1].groups)
     assert same(*found)
 
 
@@ -333,7 +324,7 @@ def test_wrong_guidance_is_refused_in_one_line_that_says_what_is_accepted() -> N
 
 def test_guidance_that_needs_no_predictor_needs_none() -> None:
     costs = costs_of()
-    partitions = Partitions(Problem.of(costs))
+    partitions = Partitions(costs)
     split, screen = guide(costs, partitions, "analytic", screen=False, seed=0)
     assert split is not None
     assert screen is None
@@ -379,7 +370,7 @@ def deeplab() -> Dataflow:
 
 def test_an_operator_that_can_share_no_legal_group_is_cut_out_without_an_explanation() -> None:
     costs = GroupCosts(deeplab(), Hardware(128 * KIB), Traffic.PAPER, epilogue=False)
-    partitions = Partitions(Problem.of(costs))
+    partitions = Partitions(costs)
     split = splitter(analytic(costs), partitions)
     groups = split(deeplab().everything)
     assert groups is not None

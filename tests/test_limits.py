@@ -29,7 +29,7 @@ from lfopt.app.sizes import bytes_text, format_size, parse_size, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import CannotWrite, DoesNotFit, Graph, Hardware, InvalidConfig, Plan, line_count, step_count
 from lfopt.planning import GroupCosts, Limit
-from search.problem import Problem, Result, unfused
+from search.result import Result, unfused
 from search.staircase import Stair
 from simulator.recount import recount
 from simulator.simulate import simulate
@@ -318,8 +318,8 @@ def test_a_plan_without_a_limit_of_its_buffer_is_shown_without_a_share_of_it(tmp
 
 
 def test_an_interrupted_search_without_a_plan_gives_every_operator_alone() -> None:
-    problem = Problem.of(outcome_of("lbdf").costs)
-    found: Result = unfused(problem, "local")
+    model = outcome_of("lbdf").costs
+    found: Result = unfused(model, "local")
     assert found.interrupted
-    assert [group.bit_count() for group in found.groups] == [1] * len(problem.dataflow)
-    assert found.dram_bytes == sum(cost.dram_bytes for cost in map(problem.evaluate, found.groups) if cost)  # type: ignore[union-attr]
+    assert [group.bit_count() for group in found.groups] == [1] * len(model.dataflow)
+    assert found.dram_bytes == sum(cost.dram_bytes for cost in map(model.price, found.groups) if cost)

@@ -49,7 +49,6 @@ from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram
 from search.exact import solve
 from search.partition import Dice, Partitions
-from search.problem import Problem
 from simulator.execute import Execution, execute
 from simulator.recount import recount
 from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction
@@ -63,7 +62,7 @@ Values = Mapping[str, np.ndarray]
 
 def random_scheme(costs: GroupCosts, seed: int) -> tuple[int, ...]:
     """Connected, convex groups with an acyclic quotient that may run, drawn at random, in an executable order."""
-    partitions = Partitions(Problem.of(costs))
+    partitions = Partitions(costs)
     return partitions.in_order(partitions.draw(Dice((seed, 1))))
 
 
@@ -498,7 +497,7 @@ def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> N
         wanted = reference(graph, inputs)
         for scheme in schemes:
             costs = GroupCosts(flow, hardware, scheme=scheme)
-            found = solve(Problem.of(costs), time_limit=30)
+            found = solve(costs, time_limit=30)
             plan = planned(costs, found.groups)
             by_formula = sum(group.dram.total for group in plan.groups if group.unexecutable)
             assert by_formula <= 0.08 * found.dram_bytes

@@ -21,7 +21,6 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts, Traffic, memory_map, plan_groups, totals_of
 from lfopt.planning.baselines import layer_by_layer_bytes
 from search.exact import solve
-from search.problem import Problem
 from simulator.execute import Violation, execute
 from simulator.recount import recount
 from simulator.simulate import simulate
@@ -168,7 +167,7 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
         assert isinstance(found, Cost) or found == DoesNotFit(
             3, 512, store, (Use("f", "parameters", 0, 0, 256), Use("g", "parameters", 0, 0, 256)), "parameter store"
         )
-        groups = solve(Problem.of(costs)).groups
+        groups = solve(costs).groups
         assert groups == ((3,) if fits else (1, 2))
         plan = planned(costs, groups)
         done = execute(plan, graph, {"x": np.zeros((1, 2, 4, 4), np.int8)})
@@ -183,7 +182,7 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
         graph, hardware, _ = drawn(rng, integers=True)
         traffic = Traffic.TILED if seed % 3 else Traffic.ONCE
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=SCHEMES[seed % len(SCHEMES)])
-        found = solve(Problem.of(costs))
+        found = solve(costs)
         made = plan_groups(costs, found.groups)
         assert isinstance(made, tuple)
         plan = replace(planned(costs, found.groups), totals=totals_of(costs, made, found.lower_bound_bytes), memory=memory_map(costs, made))
@@ -207,9 +206,9 @@ def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(sc
         hardware = replace(hardware, parameter_store_bytes=int(rng.choice([81, 300, 600])))
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme)
         wanted, _ = brute_force(graph, hardware, Traffic.TILED, epilogue=True, scheme=scheme)
-        found = solve(Problem.of(costs))
+        found = solve(costs)
         assert (found.dram_bytes, found.proof) == (wanted, "optimal"), f"seed {seed}"
-        roomy = solve(Problem.of(GroupCosts(costs.dataflow, replace(hardware, parameter_store_bytes=STORE), scheme=scheme)))
+        roomy = solve(GroupCosts(costs.dataflow, replace(hardware, parameter_store_bytes=STORE), scheme=scheme))
         assert roomy.dram_bytes <= found.dram_bytes
         apart += roomy.dram_bytes < found.dram_bytes
         tried += 1

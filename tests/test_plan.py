@@ -19,7 +19,6 @@ from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, I
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Limit, Traffic, plan
 from search.exact import solve
-from search.problem import Problem
 from simulator.recount import recount
 from tests.strategies import random_graph, random_hardware
 from tests.test_tiny import residual_block
@@ -64,7 +63,7 @@ def test_what_a_search_finds_plans_the_same_by_name() -> None:
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 9)))
         costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.TILED, scheme=("lbdf", "auto")[seed % 2])
-        result = solve(Problem.of(costs))
+        result = solve(costs)
         draft = make_draft(graph, costs, result, result.lower_bound_bytes)
         scheme = FusionScheme(tuple(group.nodes for group in draft.plan.groups))
         again = plan(graph, scheme, costs.hardware, modes=costs.scheme, lower_bound_bytes=result.lower_bound_bytes, search=draft.plan.search)

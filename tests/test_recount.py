@@ -45,7 +45,6 @@ from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
-from search.problem import Problem
 from simulator.execute import execute
 from simulator.recount import progressions, recount
 from simulator.recount.needs import RULES
@@ -70,7 +69,7 @@ def planned(
 ) -> Plan:
     """The plan of the optimal scheme, or that of every operator alone."""
     costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue)
-    found = solve(Problem.of(costs))
+    found = solve(costs)
     made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
     assert isinstance(made, tuple)
     totals = totals_of(costs, made, found.lower_bound_bytes)

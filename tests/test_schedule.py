@@ -22,7 +22,6 @@ from lfopt.ir.listing import listing, parse
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.problem import Problem
 from tests.strategies import random_graph, random_hardware
 from tests.test_one_truth import SCHEMES, planned, random_scheme
 
@@ -294,7 +293,7 @@ def test_plans_are_read_back_as_they_were_written(tmp_path: Path) -> None:
 def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int) -> None:
     """Folded, a schedule of tens of thousands of steps is a file of two thousand lines."""
     costs = GroupCosts(Dataflow.of(load_network(f"zoo:{name}", {}, "default", weights=False)), Hardware(256 * 1024))
-    plan = planned(costs, solve(Problem.of(costs)).groups)
+    plan = planned(costs, solve(costs).groups)
     lines = sum(1 for group in plan.groups for _ in listing(group.steps))
     run = sum(step_count(group.steps) for group in plan.groups)
     print(f"\n{name}: {len(plan.groups)} groups, {run:,} steps in {lines:,} lines")
@@ -304,7 +303,7 @@ def test_the_plan_of_a_real_network_is_a_few_lines_a_group(name: str, times: int
 
 def test_a_plan_of_too_many_lines_is_refused_before_they_are_read(tmp_path, monkeypatch) -> None:
     costs = GroupCosts(Dataflow.of(random_graph(np.random.default_rng(0), 4)), Hardware(1 << 16))
-    write_plan(planned(costs, solve(Problem.of(costs)).groups), tmp_path / "plan.json")
+    write_plan(planned(costs, solve(costs).groups), tmp_path / "plan.json")
     monkeypatch.setattr("lfopt.app.files.MOST_LINES", 2)
     with pytest.raises(InvalidPlan, match=r"plan.json: found \d+ lines of steps; accepted: up to 2$"):
         read_plan(tmp_path)

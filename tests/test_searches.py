@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -18,8 +17,8 @@ from onnx import TensorProto, helper
 
 from lfopt import zoo
 from lfopt.frontend import from_model
-from lfopt.fusion import legal
-from lfopt.ir import Cost, FusionScheme, Graph, Hardware
+from lfopt.fusion import CostModel, legal
+from lfopt.ir import FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.dnnfusion import grow_blocks
@@ -28,21 +27,21 @@ from search.exact import solve
 from search.local import improve
 from search.nsga2 import by_crowding, evolve, fronts
 from search.partition import PAIRED, Dice, Partitions
-from search.problem import Problem, Result
+from search.result import Result
 from search.sampling import sample
 from search.tvm import fuse_by_patterns
 from tests.processes import under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
+from tests.watching import Watched
 
 Search = Callable[..., Result]
 SEARCHES: list[Search] = [sample, improve, evolve]
 KIB = 1024
 
 
-def problem_for(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> Problem:
+def model_for(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> CostModel:
     """The searches' view of a network on a chip."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, epilogue=epilogue)
-    return Problem.of(costs)
+    return GroupCosts(Dataflow.of(graph), hardware, traffic, epilogue=epilogue)
 
 
 @cache
@@ -80,95 +79,95 @@ def _model(nodes: list[onnx.NodeProto], inputs: dict[str, tuple[int, ...]], outp
     return onnx.shape_inference.infer_shapes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
 
 
-def assert_legal(problem: Problem, groups: tuple[int, ...]) -> int:
+def assert_legal(model: CostModel, groups: tuple[int, ...]) -> int:
     """The plan is a legal scheme in an executable order; returns its DRAM bytes."""
-    flow = problem.dataflow
+    flow = model.dataflow
     verdict = legal(flow.graph, FusionScheme(tuple(flow.names(group) for group in groups)))
     assert verdict.legal, verdict.reasons
     done = 0
     for group in groups:
         assert all(not flow.preds[i] & ~(done | group) for i in bits(group))
         done |= group
-    prices = [problem.evaluate(group) for group in groups]
-    assert all(isinstance(price, Cost) for price in prices)
-    return sum(price.dram_bytes for price in prices if isinstance(price, Cost))
+    prices = [model.price(group) for group in groups]
+    assert all(price is not None for price in prices)
+    return sum(price.dram_bytes for price in prices if price is not None)
 
 
-class Watched(Partitions):
+class Recorded(Partitions):
     """Remembers every plan that a search counts."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem)
+    def __init__(self, model: CostModel) -> None:
+        super().__init__(model)
         self.counted: list[tuple[int, ...]] = []
 
 
 @pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Callable[[Problem], Watched]:
+def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[CostModel], Recorded]:
     """Partitions that remember every plan counted."""
     from search.partition import Tally
 
     count = Tally.count
 
     def remember(tally: Tally, plan: tuple[int, ...], dram_bytes: int) -> None:
-        assert isinstance(tally.partitions, Watched)
+        assert isinstance(tally.partitions, Recorded)
         tally.partitions.counted.append(tuple(plan))
         assert tally.partitions.dram_bytes(plan) == dram_bytes
         count(tally, plan, dram_bytes)
 
     monkeypatch.setattr(Tally, "count", remember)
-    return Watched
+    return Recorded
 
 
 # -- what comes out ------------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, watched: Callable[[Problem], Watched]) -> None:
+def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, recorded: Callable[[CostModel], Recorded]) -> None:
     for seed in range(40):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(1, 16)))
         traffic, epilogue = list(Traffic)[seed % 3], seed % 2 == 0
-        problem = problem_for(graph, random_hardware(rng, graph), traffic, epilogue=epilogue)
-        partitions = watched(problem)
-        best = solve(problem)
+        model = model_for(graph, random_hardware(rng, graph), traffic, epilogue=epilogue)
+        partitions = recorded(model)
+        best = solve(model)
         assert best.proof == "optimal"
-        found = search(problem, budget=60, seed=seed, partitions=partitions)
+        found = search(model, budget=60, seed=seed, partitions=partitions)
         costs = [
-            assert_legal(problem, ordered)
+            assert_legal(model, ordered)
             for plan in dict.fromkeys(partitions.counted)
             if (ordered := partitions.executable(plan)) is not None  # None: groups that wait for one another
         ]
         assert len(costs) == len(set(partitions.counted))
-        assert found.dram_bytes == min(costs) == assert_legal(problem, found.groups)
+        assert found.dram_bytes == min(costs) == assert_legal(model, found.groups)
         assert min(costs) >= best.dram_bytes, f"seed {seed}"
 
 
 @pytest.mark.parametrize(("search", "gap"), [(sample, 1.2), (improve, 0.06), (evolve, 0.15)])
 def test_plans_of_mobilenet_v2_are_legal_and_near_the_optimum(search: Search, gap: float) -> None:
-    problem = problem_for(mobilenet(), Hardware(128 * KIB), Traffic.PAPER)
-    best = solve(problem)
-    found = search(problem, budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes)
-    assert assert_legal(problem, found.groups) == found.dram_bytes >= best.dram_bytes
+    model = model_for(mobilenet(), Hardware(128 * KIB), Traffic.PAPER)
+    best = solve(model)
+    found = search(model, budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes)
+    assert assert_legal(model, found.groups) == found.dram_bytes >= best.dram_bytes
     assert found.gap < gap
     assert found.proof == ("optimal" if found.dram_bytes == best.dram_bytes else "bound")
 
 
 @pytest.mark.parametrize("search", [improve, evolve])
 def test_searches_that_learn_find_the_optimum_of_a_small_network(search: Search) -> None:
-    problem = problem_for(ladder(3), Hardware(3 * KIB))
-    assert search(problem, budget=1500, seed=0).dram_bytes == solve(problem).dram_bytes
+    model = model_for(ladder(3), Hardware(3 * KIB))
+    assert search(model, budget=1500, seed=0).dram_bytes == solve(model).dram_bytes
 
 
 def test_fused_everything_is_found_where_it_fits() -> None:
-    problem = problem_for(ladder(), Hardware(1024 * KIB))
+    model = model_for(ladder(), Hardware(1024 * KIB))
     for search in SEARCHES:
-        assert search(problem, budget=200, seed=0).groups == (problem.dataflow.everything,)
+        assert search(model, budget=200, seed=0).groups == (model.dataflow.everything,)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
     graph = from_model(_model([helper.make_node("Relu", ["x"], ["y"], name="only")], {"x": (1, 1, 4, 4)}, ["y"], []))
-    assert search(problem_for(graph, Hardware(64)), budget=5, seed=0).groups == (1,)
+    assert search(model_for(graph, Hardware(64)), budget=5, seed=0).groups == (1,)
 
 
 # -- seeds ---------------------------------------------------------------------------------------------------------------------------------
@@ -176,25 +175,25 @@ def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Search) -> None:
-    problem = problem_for(ladder(), Hardware(3 * KIB))
-    shared = Partitions(problem)
-    first = search(problem, budget=300, seed=7, partitions=shared)
+    model = model_for(ladder(), Hardware(3 * KIB))
+    shared = Partitions(model)
+    first = search(model, budget=300, seed=7, partitions=shared)
     np.random.seed(1)  # noqa: NPY002 - global state must not matter
-    for again in (search(problem, budget=300, seed=7, partitions=shared), search(problem_for(ladder(), Hardware(3 * KIB)), budget=300, seed=7)):
+    for again in (search(model, budget=300, seed=7, partitions=shared), search(model_for(ladder(), Hardware(3 * KIB)), budget=300, seed=7)):
         assert (again.groups, again.history, again.front) == (first.groups, first.history, first.front)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_different_seeds_take_different_ways(search: Search) -> None:
-    problem = problem_for(mobilenet(), Hardware(128 * KIB))
-    assert len({search(problem, budget=60, seed=seed).history for seed in range(4)}) == 4
+    model = model_for(mobilenet(), Hardware(128 * KIB))
+    assert len({search(model, budget=60, seed=seed).history for seed in range(4)}) == 4
 
 
 PINNED = """
 from lfopt.ir import Hardware
-from tests.test_searches import SEARCHES, ladder, problem_for
+from tests.test_searches import SEARCHES, ladder, model_for
 for search in SEARCHES:
-    found = search(problem_for(ladder(), Hardware(3 * 1024)), budget=200, seed=3)
+    found = search(model_for(ladder(), Hardware(3 * 1024)), budget=200, seed=3)
     print(search.__name__, found.history, [hex(group) for group in found.groups], len(found.front))
 """
 
@@ -214,7 +213,7 @@ def test_hash_order_does_not_matter() -> None:
     ],
 )
 def test_a_seed_means_the_same_on_every_machine(search: Search, end: tuple[tuple[int, int], ...]) -> None:
-    assert search(problem_for(ladder(), Hardware(3 * KIB)), budget=200, seed=3).history[-3:] == end
+    assert search(model_for(ladder(), Hardware(3 * KIB)), budget=200, seed=3).history[-3:] == end
 
 
 def test_dice_are_fair_and_fixed() -> None:
@@ -232,12 +231,12 @@ def test_dice_are_fair_and_fixed() -> None:
 @pytest.mark.parametrize("budget", [0, 1, 7, 20, 33, 250])
 def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
     told: list[tuple[int, int]] = []
-    problem = problem_for(mobilenet(), Hardware(128 * KIB))
-    found = search(problem, budget=budget, seed=0, progress=lambda done, best: told.append((done, best)))
+    model = model_for(mobilenet(), Hardware(128 * KIB))
+    found = search(model, budget=budget, seed=0, progress=lambda done, best: told.append((done, best)))
     assert found.evaluations == budget
     assert told[-1:] == ([(budget, found.dram_bytes)] if budget else [])
     assert told == sorted(told, key=lambda item: (item[0], -item[1]))
-    assert_legal(problem, found.groups)
+    assert_legal(model, found.groups)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -249,10 +248,10 @@ def test_ctrl_c_returns_the_best_so_far(search: Search) -> None:
         if done >= 200:
             raise KeyboardInterrupt
 
-    problem = problem_for(mobilenet(), Hardware(128 * KIB))
-    found = search(problem, budget=10**9, seed=0, progress=stop)
+    model = model_for(mobilenet(), Hardware(128 * KIB))
+    found = search(model, budget=10**9, seed=0, progress=stop)
     assert 200 <= found.evaluations < 10_000
-    assert found.dram_bytes == seen[-1] == assert_legal(problem, found.groups)
+    assert found.dram_bytes == seen[-1] == assert_legal(model, found.groups)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -260,23 +259,18 @@ def test_the_time_limit_holds(search: Search, monkeypatch: pytest.MonkeyPatch) -
     """On a clock that a busy machine does not disturb: every look at it takes a hundredth of a second."""
     looks = count()
     monkeypatch.setattr(time, "perf_counter", lambda: next(looks) / 100)
-    problem = problem_for(mobilenet(), Hardware(128 * KIB))
-    found = search(problem, budget=10**9, seed=0, time_limit=0.5)
+    model = model_for(mobilenet(), Hardware(128 * KIB))
+    found = search(model, budget=10**9, seed=0, time_limit=0.5)
     assert 0 < found.evaluations < 10**9
     assert 0.5 <= found.seconds < 2
-    assert search(problem, budget=10, seed=0, time_limit=0.0).evaluations == 0
+    assert search(model, budget=10, seed=0, time_limit=0.0).evaluations == 0
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_no_group_is_priced_twice(search: Search) -> None:
-    problem = problem_for(ladder(), Hardware(3 * KIB))
+    model = model_for(ladder(), Hardware(3 * KIB))
     asked: list[int] = []
-
-    def evaluate(group: int) -> object:
-        asked.append(group)
-        return problem.evaluate(group)
-
-    counting = Problem(**{**vars(problem), "evaluate": evaluate})
+    counting = Watched(model, asked.append)
     partitions = Partitions(counting)
     search(counting, budget=300, seed=0, partitions=partitions)
     assert len(asked) == len(set(asked))
@@ -290,35 +284,35 @@ def test_no_group_is_priced_twice(search: Search) -> None:
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_given_split_is_tried_before_a_random_one(search: Search) -> None:
-    problem = problem_for(ladder(), Hardware(3 * KIB))
+    model = model_for(ladder(), Hardware(3 * KIB))
     asked: list[int] = []
 
     def split(group: int) -> list[int] | None:
         asked.append(group)
         return [1 << i for i in bits(group)] if len(asked) % 2 else None
 
-    found = search(problem, budget=50, seed=0, split=split)
+    found = search(model, budget=50, seed=0, split=split)
     assert asked
-    assert all(not isinstance(problem.evaluate(group), Cost) for group in asked)
-    assert_legal(problem, found.groups)
+    assert all(model.price(group) is None for group in asked)
+    assert_legal(model, found.groups)
 
 
 def test_decoded_genomes_are_connected_convex_and_acyclic_and_encode_undoes_decode() -> None:
     for seed in range(150):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(2, 20)))
-        problem = problem_for(graph, Hardware(2**40))
-        partitions = Partitions(problem)
+        model = model_for(graph, Hardware(2**40))
+        partitions = Partitions(model)
         genome = (rng.random(len(partitions.links)) < rng.random()).astype(np.uint8)
         plan = partitions.in_order(partitions.decode(genome.tobytes()))
-        assert_legal(problem, plan)
+        assert_legal(model, plan)
         partitions.fit(plan, Dice(0))
         again = partitions.in_order(partitions.decode(partitions.encode(plan).tobytes()))
         assert again == plan
 
 
 def test_a_cut_genome_is_every_operator_alone_and_a_fused_one_everything_connected() -> None:
-    partitions = Partitions(problem_for(ladder(), Hardware(2**40)))
+    partitions = Partitions(model_for(ladder(), Hardware(2**40)))
     links = len(partitions.links)
     assert partitions.decode(bytes(links)) == list(partitions.singles)
     assert partitions.decode(bytes([1] * links)) == [partitions.flow.everything]
@@ -334,7 +328,7 @@ def test_a_group_that_comes_to_wait_later_makes_those_behind_it_wait_too() -> No
         helper.make_node("Add", ["k", "h"], ["w"], name="w"),
     ]
     graph = from_model(_model(nodes, {"x": (1, 1, 4, 4), "y": (1, 1, 4, 4)}, ["v", "w"], []))
-    partitions = Partitions(problem_for(graph, Hardware(2**40)))
+    partitions = Partitions(model_for(graph, Hardware(2**40)))
     fused = {(0, 3), (1, 4)}
     genome = bytes(int(link in fused) for link in partitions.links)
     assert sum(genome) == 2
@@ -343,23 +337,23 @@ def test_a_group_that_comes_to_wait_later_makes_those_behind_it_wait_too() -> No
 
 def test_links_of_a_map_with_many_readers_grow_with_the_readers() -> None:
     for readers in (2, PAIRED + 1, 40):
-        partitions = Partitions(problem_for(fan(readers), Hardware(2**40)))
+        partitions = Partitions(model_for(fan(readers), Hardware(2**40)))
         pairs = sum(min(i, PAIRED) for i in range(readers))
         assert len(partitions.links) == readers + pairs
         assert len(set(partitions.links)) == len(partitions.links)
 
 
-def test_the_front_holds_legal_plans_that_nothing_counted_beats(watched: Callable[[Problem], Watched]) -> None:
-    problem = problem_for(ladder(), Hardware(16 * KIB))
-    partitions = watched(problem)
-    found = evolve(problem, budget=400, seed=0, partitions=partitions)
+def test_the_front_holds_legal_plans_that_nothing_counted_beats(recorded: Callable[[CostModel], Recorded]) -> None:
+    model = model_for(ladder(), Hardware(16 * KIB))
+    partitions = recorded(model)
+    found = evolve(model, budget=400, seed=0, partitions=partitions)
     assert len(found.front) > 2
     points = [(dram, buffer) for dram, buffer, _ in found.front]
     assert points == sorted(points)
     assert [b for _, b in points] == sorted({b for _, b in points}, reverse=True)
     assert points[0][0] == found.dram_bytes
     for dram, buffer, groups in found.front:
-        assert assert_legal(problem, groups) == dram
+        assert assert_legal(model, groups) == dram
         assert partitions.buffer_bytes(groups) == buffer
     for plan in partitions.counted:
         dram, buffer = partitions.dram_bytes(plan), partitions.buffer_bytes(plan)
@@ -396,9 +390,9 @@ def test_only_nsga2_imports_pymoo_and_nothing_imports_torch() -> None:
 # -- Ctrl-C ------------------------------------------------------------------------------------------------------------------------------------
 
 METHODS: dict[str, Search] = {
-    "random": lambda problem: sample(problem, budget=400, seed=0),
-    "local": lambda problem: improve(problem, budget=400, seed=0),
-    "nsga2": lambda problem: evolve(problem, budget=400, seed=0),
+    "random": lambda model: sample(model, budget=400, seed=0),
+    "local": lambda model: improve(model, budget=400, seed=0),
+    "nsga2": lambda model: evolve(model, budget=400, seed=0),
     "exact": solve,
     "dp": solve_by_types,
     "dnnfusion": grow_blocks,
@@ -409,42 +403,36 @@ METHODS: dict[str, Search] = {
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.3, 0.7])
 def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(method: str, share: float) -> None:
-    problem = problem_for(ladder(4), Hardware(3 * KIB))
+    model = model_for(ladder(4), Hardware(3 * KIB))
     calls = count()
-
-    def counted(group: int) -> object:
-        next(calls)
-        return problem.evaluate(group)
-
-    whole = METHODS[method](replace(problem, evaluate=counted))
+    whole = METHODS[method](Watched(model, lambda group: next(calls)))
     assert not whole.interrupted
     at, again = int(share * next(calls)), count()
 
-    def broken_off(group: int) -> object:
+    def break_off(group: int) -> None:
         if next(again) == at:
             raise KeyboardInterrupt
-        return problem.evaluate(group)
 
-    found = METHODS[method](replace(problem, evaluate=broken_off))
+    found = METHODS[method](Watched(model, break_off))
     assert found.interrupted
     assert found.method == method
-    assert found.dram_bytes == assert_legal(problem, found.groups)
+    assert found.dram_bytes == assert_legal(model, found.groups)
     assert found.lower_bound_bytes <= whole.dram_bytes <= found.dram_bytes or method in ("tvm", "dnnfusion", "random", "local", "nsga2")
 
 
 def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
-    problem = problem_for(ladder(2), Hardware(1 << 30))
-    partitions = Partitions(problem)
-    blocks = [1 << i for i in range(len(problem.dataflow))]
+    model = model_for(ladder(2), Hardware(1 << 30))
+    partitions = Partitions(model)
+    blocks = [1 << i for i in range(len(model.dataflow))]
     blocks[0] = 0b11  # the second operator has not been told yet
     found = partitions.scheme(blocks, "tvm", 0.0, interrupted=True)
     assert found.groups[0] == 0b11
-    assert found.dram_bytes == assert_legal(problem, found.groups)
+    assert found.dram_bytes == assert_legal(model, found.groups)
 
 
 def test_exact_says_no_bytes_before_it_has_a_plan() -> None:
     told: list[int | None] = []
-    solve(problem_for(ladder(), Hardware(3 * KIB)), progress=lambda done, total, best, bound: told.append(best))
+    solve(model_for(ladder(), Hardware(3 * KIB)), progress=lambda done, total, best, bound: told.append(best))
     assert told[0] is None
     assert all(best is None or best < 1 << 60 for best in told)
     assert told[-1] is not None or len(told) <= len(ladder().operators)

@@ -50,7 +50,6 @@ from lfopt.planning.resident import Resident
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
-from search.problem import Problem
 from simulator.queues import Queues
 from simulator.simulate import simulate
 from simulator.timing import Accelerator, transfer_cycles
@@ -95,7 +94,7 @@ def real(name: str) -> Graph:
 def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: str = "lbdf") -> Plan:
     """The optimal plan."""
     costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
-    found = solve(Problem.of(costs))
+    found = solve(costs)
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
     totals = totals_of(costs, groups, found.lower_bound_bytes)
@@ -124,7 +123,7 @@ def schedules(seeds: range) -> Iterator[tuple[Dataflow, Hardware, Schedule]]:
         )
         flow = Dataflow.of(graph)
         costs = GroupCosts(flow, hardware)
-        for group in solve(Problem.of(costs)).groups:
+        for group in solve(costs).groups:
             yield flow, hardware, line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))
             yield flow, hardware, Resident(flow, hardware).schedule(group)
 
@@ -322,7 +321,7 @@ def test_shortened_loops_tell_the_cycles_within_two_percent(name: str, kib: int)
     graph = real(name)
     flow, hardware = Dataflow.of(graph), Hardware(kib << 10)
     costs, accelerator, tried = GroupCosts(flow, hardware), Accelerator(flow, hardware), 0
-    for group in solve(Problem.of(costs)).groups:
+    for group in solve(costs).groups:
         if costs.evaluate(group).mode != "lbdf":
             continue
         places, steps = line_buffer_schedule(Layout(flow, hardware), group, costs.groups.line_buffers.ring_rows(group))

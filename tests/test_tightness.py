@@ -44,7 +44,6 @@ from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
 from lfopt.planning import GroupCosts
 from search.exact import solve
-from search.problem import Problem
 from simulator.buffer import NotOnChip
 from simulator.execute import Machine, Violation
 from tests.strategies import random_bands, random_graph, random_hardware, random_reduction
@@ -214,7 +213,7 @@ def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
     graph = real_network(model, {"image": (1, 3, 64, 64)})
     costs = GroupCosts(Dataflow.of(graph), ACCELERATOR, scheme=scheme)
     inputs = random_inputs(graph, np.random.default_rng(2))
-    for stage in stages(planned(costs, solve(Problem.of(costs)).groups), graph, inputs):
+    for stage in stages(planned(costs, solve(costs).groups), graph, inputs):
         yield costs.dataflow, stage
 
 

@@ -12,7 +12,6 @@ from lfopt.ir import Cost, DoesNotFit, FusionScheme, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from search.problem import Problem
 
 
 def residual_block() -> onnx.ModelProto:
@@ -40,7 +39,7 @@ def test_a_residual_block_runs_as_one_group_and_moves_only_its_ends():
     need = 9 * ROW + 2 * WEIGHTS
     costs = GroupCosts(flow, Hardware(need + 1), Traffic.ONCE, epilogue=False)
     assert costs.evaluate(flow.everything) == Cost(2 * MAP + 2 * WEIGHTS, need, "lbdf", need)
-    result = solve(Problem.of(costs))
+    result = solve(costs)
     assert (result.groups, result.proof) == ((flow.everything,), "optimal")
 
 
@@ -52,7 +51,7 @@ def test_one_byte_less_and_it_does_not_fit():
     assert isinstance(misfit, DoesNotFit)
     assert (misfit.needed, misfit.available) == (need, need)
     assert sum(use.bytes for use in misfit.uses) == need
-    result = solve(Problem.of(costs))
+    result = solve(costs)
     assert len(result.groups) == 2
     assert result.proof == "optimal"
 

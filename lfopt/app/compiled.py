@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
@@ -22,11 +23,12 @@ from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
 from lfopt.app.random_values import random_inputs
 from lfopt.app.sizes import looks_like_a_size, size_option
 from lfopt.frontend import InputShapes
-from lfopt.ir import Cost, DoesNotFit, Graph, Hardware, InvalidConfig, MissingValues, Plan
+from lfopt.fusion import Adapted, CostModel, Floor
+from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow, Family
 from lfopt.planning import GroupCosts, Propose
-from search.problem import Problem, Result
+from search.result import Result
 
 Target = Literal["avx512", "avx2", "neon", "c99", "native"]
 CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
@@ -145,28 +147,40 @@ def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
-def cpu_problem(costs: GroupCosts, target: str = "native") -> Problem:
-    """The problem of the cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
+class _WholeMapsApart(Adapted[Floor]):
+    """A cost model in which some operators begin a group of their own, with nothing but an epilogue."""
+
+    def __init__(self, model: CostModel[Floor], apart: int, is_epilogue: Callable[[int], bool]) -> None:
+        """`apart`: the mask of those operators."""
+        super().__init__(model)
+        self.apart, self.is_epilogue = apart, is_epilogue
+
+    @property
+    def simpler(self) -> CostModel | None:
+        """The same of the simpler model."""
+        simpler = self.model.simpler
+        return None if simpler is None else _WholeMapsApart(simpler, self.apart, self.is_epilogue)
+
+    def price(self, group: int, /) -> Cost | None:
+        """None for a group of several operators that has one of these in another place than the first, or more than its epilogue."""
+        if group & self.apart and group & (group - 1) and (not group & -group & self.apart or not self.is_epilogue(group)):
+            return None
+        return self.model.price(group)
+
+
+def cpu_model(costs: GroupCosts, target: str = "native") -> CostModel:
+    """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
     apart = better_whole(costs.dataflow, target)
-
-    def restricted(problem: Problem) -> Problem:
-        def evaluate(mask: int) -> Cost | DoesNotFit | None:
-            if mask & apart and mask & (mask - 1) and (not mask & -mask & apart or not costs.groups.is_epilogue_group(mask)):
-                return None
-            return problem.evaluate(mask)
-
-        return replace(problem, evaluate=evaluate, simpler=problem.simpler and restricted(problem.simpler))
-
-    return restricted(Problem.of(costs)) if apart else Problem.of(costs)
+    return _WholeMapsApart(costs, apart, costs.groups.is_epilogue_group) if apart else costs
 
 
 def plan_for_cpu(graph: Graph, hardware: Hardware, target: Target = "native", report: Report | None = None, tuning: Tuning | None = None) -> Plan:
-    """The plan of least traffic (see `cpu_costs` and `cpu_problem`).
+    """The plan of least traffic (see `cpu_costs` and `cpu_model`).
 
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
     costs = cpu_costs(graph, hardware)
-    found = run_search(costs, cpu_problem(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
+    found = run_search(costs, cpu_model(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
     if found.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from explainers.graph import links
 from lfopt.app.guidance import explainer, splitter
+from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Scheme
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
@@ -18,7 +19,6 @@ from lfopt.ops.excerpt import excerpt
 from lfopt.planning import NEVER, GroupCosts, Traffic
 from search.exact import solve
 from search.partition import Partitions
-from search.problem import Problem
 
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
 Splits = Callable[[int], tuple[int, ...] | None]  # (group) -> legal groups in its place, or None
@@ -139,8 +139,7 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
     def outside(group: int) -> int:
         return sum(1 << operators[k] for k in bits(group))
 
-    problem = replace(Problem.of(inner), evaluate=lambda group: costs.price(outside(group)))
-    result = solve(problem, time_limit=seconds)
+    result = solve(_PricedOutside(inner, costs, outside), time_limit=seconds)
     if result.interrupted:
         raise KeyboardInterrupt
     groups = tuple(map(outside, result.groups))
@@ -150,6 +149,24 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
             groups, moved, by = found, less, name
     bound = min(result.lower_bound_bytes, moved)
     return Repair(groups, moved, whole_bytes(costs, mask), bound, by, time.perf_counter() - clock, _crossings(costs, mask, groups))
+
+
+class _PricedOutside(Adapted[Floor]):
+    """A cost model of an excerpt of a network, in which groups cost what they do in the whole."""
+
+    def __init__(self, inner: CostModel[Floor], costs: GroupCosts, outside: Callable[[int], int]) -> None:
+        """`outside`: a group of the excerpt -> the same in the network."""
+        super().__init__(inner)
+        self.costs, self.outside = costs, outside
+
+    @property
+    def simpler(self) -> CostModel | None:
+        """The excerpt's own: it is only to begin with."""
+        return self.model.simpler
+
+    def price(self, group: int, /) -> Cost | None:
+        """That of the group in the network."""
+        return self.costs.price(self.outside(group))
 
 
 def moved_bytes(costs: GroupCosts, groups: Iterable[int]) -> int:
@@ -196,7 +213,7 @@ def explainers(costs: GroupCosts, names: Sequence[ExplainerName], seed: int) -> 
     Raises InvalidConfig where one that is named cannot be had.
     """
     found: dict[str, tuple[Scores, Splits]] = {}
-    partitions = Partitions(Problem.of(costs))
+    partitions = Partitions(costs)
     for name in names or ("analytic", *SHIPPED):
         try:
             scores = explainer(costs, name, seed)

@@ -41,7 +41,7 @@ def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     """SPLIT as the searches use it: a group is valid if it is legal, tiled ones included. Operators that share no legal group are cut out first."""
-    mates = partitions.problem.mates
+    mates = partitions.model.mates
     alone = sum(1 << i for i, mask in enumerate(mates) if mask == 1 << i)
 
     def valid(mask: int) -> bool:

@@ -14,13 +14,14 @@ from onnx import ModelProto
 from lfopt.app.config import Config, GuidanceName, Method, Proposal
 from lfopt.app.plans import make_draft, write_files
 from lfopt.frontend import InputShapes, from_model, load
+from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Traffic, up_to
 from lfopt.rewrite import simplify
 from search.partition import Partitions
-from search.problem import Problem, Result, unfused
+from search.result import Result, unfused
 
 ZOO = "zoo:"
 Model = str | os.PathLike[str] | ModelProto  # an ONNX file, zoo:NAME, or what is in memory
@@ -62,7 +63,7 @@ def label_of(model: Model) -> str:
 
 def run_search(
     costs: GroupCosts,
-    problem: Problem,
+    model: CostModel,
     method: Method,
     *,
     budget: int,
@@ -93,25 +94,25 @@ def run_search(
     if method == "exact":
         from search.exact import solve  # noqa: PLC0415
 
-        return solve(problem, time_limit=time_limit, progress=of_operators)
+        return solve(model, time_limit=time_limit, progress=of_operators)
     if method == "dp":
         from search.dp import solve_by_types  # noqa: PLC0415
 
-        return solve_by_types(problem, time_limit=time_limit, progress=of_operators)
+        return solve_by_types(model, time_limit=time_limit, progress=of_operators)
     if method == "dnnfusion":
         from search.dnnfusion import grow_blocks  # noqa: PLC0415
 
-        return grow_blocks(problem, latency=_measured(costs, report) if profile else None)
+        return grow_blocks(model, latency=_measured(costs, report) if profile else None)
     if method == "tvm":
         from search.tvm import fuse_by_patterns  # noqa: PLC0415
 
-        return fuse_by_patterns(problem)
-    partitions = Partitions(problem)
+        return fuse_by_patterns(model)
+    partitions = Partitions(model)
     options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans, "partitions": partitions}
     if propose == "mapping":
         from search.dnnfusion import grow_blocks  # noqa: PLC0415
 
-        proposed = grow_blocks(problem, partitions=partitions)
+        proposed = grow_blocks(model, partitions=partitions)
         if proposed.interrupted:
             return replace(proposed, method=method, seed=seed)
         options["start"] = (proposed.groups,)
@@ -126,7 +127,7 @@ def run_search(
         from search.local import improve as run  # noqa: PLC0415
     else:
         from search.sampling import sample as run  # noqa: PLC0415
-    return run(problem, lower_bound_bytes=max(lower_bound, problem.least_bytes), **options)
+    return run(model, lower_bound_bytes=max(lower_bound, model.least_bytes), **options)
 
 
 def _measured(costs: GroupCosts, report: Report | None) -> Callable[[int], float]:
@@ -188,7 +189,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     lap("load")
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
-    problem = Problem.of(costs)
+
     bound = 0
     runs: list[Run] = []
     options = config.search
@@ -198,7 +199,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         try:
             result = run_search(
                 costs,
-                problem,
+                costs,
                 method,
                 budget=options.budget,
                 seed=options.seed,
@@ -211,7 +212,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
                 profile=options.profile and method == "dnnfusion",
             )
         except KeyboardInterrupt:  # before the search began, or after it ended
-            result = unfused(problem, method)
+            result = unfused(costs, method)
         runs.append(Run(result, guidance))
         if method == "exact":
             bound = result.lower_bound_bytes

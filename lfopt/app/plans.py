@@ -11,7 +11,7 @@ from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
 from lfopt.planning import MODEL, Draft, GroupCosts, Propose, draft
-from search.problem import Front, Result
+from search.result import Front, Result
 
 
 def make_draft(

@@ -27,7 +27,7 @@ from lfopt.planning import GroupCosts, Propose
 from lfopt.planning.band_rows import heights
 from lfopt.planning.tiles import signature
 from search.dnnfusion import Latency
-from search.problem import Result
+from search.result import Result
 
 DATABASE = "profiles.sqlite"
 ASIDE = ".damaged"  # what such a database is called then

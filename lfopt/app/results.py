@@ -15,7 +15,7 @@ from lfopt.app.plans import write_files
 from lfopt.ir import FusionScheme, Graph, Plan
 from lfopt.ir.names import plural
 from lfopt.ops import Dataflow
-from search.problem import Result
+from search.result import Result
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,6 @@ from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, Traffic
-from search.problem import Problem
 from simulator.recount import Recount, recount
 
 
@@ -71,7 +70,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
     costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
-    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=time_limit, lower_bound=0, report=report)
+    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=time_limit, lower_bound=0, report=report)
     bound = plan.totals.lower_bound_bytes
     if bound > found.dram_bytes:
         return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)

@@ -1,6 +1,20 @@
-"""Which sets of operators may be fused at all, whatever the chip."""
+"""Which sets of operators may be fused at all, whatever the chip; and what a model says of their cost on one."""
 
+from lfopt.fusion.cost_model import Adapted, CostModel, Floor
 from lfopt.fusion.legality import component, connected, connected_parts, convex_gap, legal
 from lfopt.fusion.mapping import Outcome, TypeRules, combined, mapping_of
 
-__all__ = ["Outcome", "TypeRules", "combined", "component", "connected", "connected_parts", "convex_gap", "legal", "mapping_of"]
+__all__ = [
+    "Adapted",
+    "CostModel",
+    "Floor",
+    "Outcome",
+    "TypeRules",
+    "combined",
+    "component",
+    "connected",
+    "connected_parts",
+    "convex_gap",
+    "legal",
+    "mapping_of",
+]

@@ -23,7 +23,7 @@ KEPT = 1 << 16  # bounds of groups that are remembered
 
 
 class GroupCosts:
-    """Costs of the groups of one dataflow on one chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
+    """The `CostModel` of one dataflow on one chip, memoised. Groups are masks of operators; connectivity and convexity are not checked."""
 
     def __init__(
         self,

@@ -251,7 +251,7 @@ def _window(flow: Dataflow, op: int, index: int, reads: RowReads) -> tuple[int, 
 
 
 class OptimusCosts:
-    """Costs of groups under the model, as the searches ask for them. Bytes are those of `GroupCosts`, the weights times T.
+    """The `CostModel` of groups under the model. Bytes are those of `GroupCosts`, the weights times T.
 
     A group of several operators is legal if the model calls it valid. A single operator always is: weights pass T times where the model has an
     answer; local layers, and what it has no answer for, move every tensor once. No operator is left out: weights need not fit.
@@ -264,6 +264,10 @@ class OptimusCosts:
         self._once = GroupCosts(dataflow, replace(hardware, buffer_bytes=1 << 40), Traffic.ONCE, epilogue=False)
         self._elements = hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements  # S
         self._costs: dict[int, Cost | DoesNotFit] = {}
+
+    @property
+    def simpler(self) -> None:
+        """There is none."""
 
     def evaluate(self, mask: int) -> Cost | DoesNotFit:
         """Cost of the group, or why it may not run."""
@@ -281,6 +285,11 @@ class OptimusCosts:
             return Cost(self._once.dram(mask).total, 0, "opaque" if opaque else "tiled")
         needed = min((least for least, _, _ in self.model.needs(mask)), default=NEVER)
         return DoesNotFit(mask, needed * size, self.hardware.buffer_bytes, (Use("minF", "map", 1, needed * size, needed * size),))
+
+    def price(self, mask: int) -> Cost | None:
+        """As `evaluate`, without reasons."""
+        found = self.evaluate(mask)
+        return found if isinstance(found, Cost) else None
 
     def grow(self, mask: int, _floor: int | None, dram: int, op: int) -> tuple[int, int]:
         """Add an operator whose index is above all others: (lower bound on minF from now on, DRAM bytes if every tensor moves once)."""

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from codegen.build import find_compiler
-from lfopt.app.compiled import compile_graph, cpu_problem
+from lfopt.app.compiled import compile_graph, cpu_model
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, code_of, group_times, latency_here, measured, tuned
@@ -24,7 +24,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose
 from search.dnnfusion import grow_blocks
 from search.exact import solve
-from search.problem import Result
+from search.result import Result
 
 SMALL = {"image": (1, 3, 64, 64)}
 CHIP = Hardware(256 * 1024, element_bytes=4)
@@ -33,7 +33,7 @@ CHIP = Hardware(256 * 1024, element_bytes=4)
 def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
     graph = load_network(f"zoo:{name}", SMALL, "default")
     small = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
-    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_problem(small), time_limit=20)
+    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_model(small), time_limit=20)
 
 
 class Clock:
@@ -176,10 +176,10 @@ def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default", weights=False)
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
     counts: list[int] = []
-    found = grow_blocks(cpu_problem(costs), latency=latency_here(costs, counts.append))
+    found = grow_blocks(cpu_model(costs), latency=latency_here(costs, counts.append))
     known = Profiles.here("native", 1, find_compiler()).seconds()
     assert counts == list(range(1, len(known) + 1))
     assert counts
     assert all(0 < seconds < 10 for seconds in known.values())
-    assert grow_blocks(cpu_problem(costs), latency=latency_here(costs, counts.append)).groups == found.groups
+    assert grow_blocks(cpu_model(costs), latency=latency_here(costs, counts.append)).groups == found.groups
     assert len(counts) == len(known), "all was known"

@@ -35,7 +35,6 @@ from lfopt.ir.names import plain
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from search.problem import Problem
 from simulator.occupancy import likeness, occupancy, step_at
 from simulator.simulate import simulate
 
@@ -355,7 +354,7 @@ def test_the_staircase_falls_and_its_stairs_are_the_optima_they_say(squeezenet):
     assert [s.dram_bytes for s in stairs] == sorted((s.dram_bytes for s in stairs), reverse=True)
     assert squeezenet.plan.totals.dram_bytes in [s.dram_bytes for s in stairs if s.buffer_bytes == squeezenet.plan.hardware.buffer_bytes]
     for stair in [s for s in stairs if s.dram_bytes == s.lower_bound_bytes and s.since_bytes < s.buffer_bytes][:3]:
-        assert solve(Problem.of(squeezenet.costs.at(stair.since_bytes))).dram_bytes == stair.dram_bytes
+        assert solve(squeezenet.costs.at(stair.since_bytes)).dram_bytes == stair.dram_bytes
 
 
 # -- the buffer while a group runs -----------------------------------------------------------------------------------------------------------

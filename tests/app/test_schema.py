@@ -19,7 +19,6 @@ from lfopt.app.schema import KINDS, TYPES, described, schema
 from lfopt.ir import Hardware, InvalidConfig, LfoptError, Scheme
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
-from search.problem import Problem
 from tests.plan_fuzz import mutated
 from tests.strategies import random_graph
 
@@ -55,7 +54,7 @@ def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traff
 
 
 def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
-    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
     graph = costs.dataflow.graph
     write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
     return json.loads((folder / "plan.json").read_text())

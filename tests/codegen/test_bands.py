@@ -13,7 +13,6 @@ from lfopt.app.plans import make_draft
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose, up_to
-from search.problem import Problem
 from simulator.recount import recount
 from tests.codegen.test_emit import KIB, RUNS_HERE, _Net, agrees
 from tests.strategies import random_bands
@@ -22,7 +21,7 @@ from tests.strategies import random_bands
 def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
     """Groups that fit `kib`, in bands of several rows on a chip with `room` times as much."""
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4))
-    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
     larger = costs.at(room * kib * KIB)
     return make_draft(graph, larger, found, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
 

@@ -23,7 +23,6 @@ from lfopt.ops import Dataflow
 from lfopt.ops.parameters import permutation
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from search.problem import Problem
 from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
@@ -35,7 +34,7 @@ STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function",
 
 def planned(graph: Graph, scheme: str, kib: int = 64) -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = run_search(costs, Problem.of(costs), "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 

@@ -19,7 +19,6 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
-from search.problem import Problem
 from tests.explainers.networks import convolutions, network, random_groups
 from tests.strategies import random_graph, random_hardware
 
@@ -130,7 +129,7 @@ def test_the_best_link_of_all_leads_to_the_optimum(scheme: str) -> None:
         if len(flow) < 2 or not connected(flow.neighbours, flow.everything) or costs.price(flow.everything) is not None:
             continue
         tried += 1
-        assert -brute(costs)(flow.everything).max() == solve(Problem.of(costs)).dram_bytes, f"seed {seed}"
+        assert -brute(costs)(flow.everything).max() == solve(costs).dram_bytes, f"seed {seed}"
     assert tried > 10
 
 

@@ -24,7 +24,6 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
 from lfopt.zoo import names
 from search.partition import Dice, Partitions
-from search.problem import Problem
 
 LABELLED_FOR = Hardware(BETAS[-1])  # 2 bytes an element, as in the paper; the buffer does not count
 
@@ -85,7 +84,7 @@ def dataflow(source: str) -> Dataflow:
 
 def drawer(costs: GroupCosts) -> Draw:
     """How a random search comes by groups: a random scheme, whose groups are cut at random until each fits or is a single operator."""
-    partitions = Partitions(Problem.of(costs))
+    partitions = Partitions(costs)
 
     def draw(seed: Seed, fits: Fits) -> Iterator[int]:
         dice = Dice(seed)

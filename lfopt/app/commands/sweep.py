@@ -20,7 +20,6 @@ from lfopt.ir.names import file_name
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES, SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
 from search.exact import solve
-from search.problem import Problem
 from search.staircase import Stair, TooMany, staircase
 
 STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)  # a range of buffers is for them
@@ -104,9 +103,7 @@ def _solve_range(costs: GroupCosts, sizes: list[int], time_limit: float, report:
     stairs: list[Stair] = []
     try:
         deadline = time.perf_counter() + time_limit
-        for stair in staircase(
-            Problem.of(costs.at(high)), lambda size: costs.at(size).evaluate, lambda mask: costs.least_need(mask)[1], low, high, deadline
-        ):
+        for stair in staircase(costs.at, lambda mask: costs.least_need(mask)[1], low, high, deadline):
             stairs.append(stair)
             report(f"{len(stairs)} steps, down to {format_size(stair.buffer_bytes)}", (high - stair.buffer_bytes) / (high - low))
     except KeyboardInterrupt:
@@ -125,7 +122,7 @@ def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: 
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))
-        result = solve(Problem.of(costs.at(size)), time_limit=time_limit)
+        result = solve(costs.at(size), time_limit=time_limit)
         stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
         if result.interrupted:
             return stairs, True
