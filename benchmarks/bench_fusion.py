@@ -47,6 +47,7 @@ from lfopt.rewrite import RULES, simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
+from search.options import SearchOptions
 from search.tvm import fuse_by_patterns
 
 UNLIMITED = Hardware(1 << 40, element_bytes=4)
@@ -146,8 +147,8 @@ def measured(name: str, model: onnx.ModelProto, read: Graph, rules: str, seconds
         "tvm": fuse_by_patterns(costs).groups,
         "strict": grow_blocks(costs, strict=True).groups,
         "dnnfusion": grow_blocks(costs).groups,
-        "dp": solve_by_types(costs, time_limit=seconds).groups,
-        "exact": solve(costs, time_limit=seconds).groups,
+        "dp": solve_by_types(costs, SearchOptions(time_limit=seconds)).groups,
+        "exact": solve(costs, SearchOptions(time_limit=seconds)).groups,
     }
     peers = (onnxruntime_nodes(model), tvm_kernels(model)) if read.has_values else (None, None)
     layers = {planner: len(groups) for planner, groups in plans.items()}

@@ -45,6 +45,7 @@ from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve
+from search.options import SearchOptions
 from search.partition import Partitions
 from search.result import Result
 from search.sampling import sample
@@ -217,7 +218,7 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
     """Every search with every guidance that can be had."""
     flow = Dataflow.of(simplify(from_model(zoo.build(case.zoo, weights=False))))
     costs = _costs(case, flow)
-    best = solve(costs, time_limit=PROOF_SECONDS)
+    best = solve(costs, SearchOptions(time_limit=PROOF_SECONDS))
     prices = [costs.evaluate(group) for group in best.groups]
     largest = max((price.buffer_bytes for price in prices if isinstance(price, Cost) and price.mode == "lbdf"), default=0)
     runs: list[Run] = []
@@ -233,17 +234,19 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
                 budget = settings.budget or case.plans
                 result = SEARCHES[search](
                     partitions.model,
-                    budget=budget,
-                    seed=seed,
-                    time_limit=settings.limit,
-                    lower_bound_bytes=best.lower_bound_bytes,
-                    partitions=partitions,
-                    split=splitter(explain, partitions) if explain else None,
-                    screen=screener(bound := _bound(case, costs), predictor(bound)) if settings.screen else None,
+                    SearchOptions(
+                        budget=budget,
+                        seed=seed,
+                        time_limit=settings.limit,
+                        lower_bound_bytes=best.lower_bound_bytes,
+                        partitions=partitions,
+                        split=splitter(explain, partitions) if explain else None,
+                        screen=screener(bound := _bound(case, costs), predictor(bound)) if settings.screen else None,
+                    ),
                 )
                 runs.append(_run(case, search, guidance, budget, result, best) | {
                     "operators": len(flow),
-                    "buffer_bytes": None if case.elements else partitions.buffer_bytes(result.groups),
+                    "buffer_bytes": None if case.elements else partitions.required_bytes(result.groups),
                     "optimum_buffer_bytes": None if case.elements else largest,
                 })  # fmt: skip
     return runs
@@ -272,7 +275,7 @@ def _bound(case: Case, costs: GroupCosts | OptimusCosts) -> GroupCosts:
 def _run(case: Case, search: str, guidance: str, budget: int, result: Result, best: Result) -> Run:
     def at(plans: int) -> float | None:
         found = [size for done, size in result.history if done <= plans]
-        return found[-1] / best.dram_bytes - 1 if found and plans <= result.evaluations else None
+        return found[-1] / best.dram_bytes - 1 if found and plans <= result.plans_evaluated else None
 
     column = ("none", "gnne", "pg", "rg").index(guidance) if guidance in ("none", "gnne", "pg", "rg") else None
     paper = case.paper[search]
@@ -280,7 +283,7 @@ def _run(case: Case, search: str, guidance: str, budget: int, result: Result, be
     repairs = result.repairs
     return {
         "tables": list(case.tables), "network": case.network, "scheme": case.scheme, "kib": case.kib, "buffer_elements": case.elements or None,
-        "search": search, "guidance": guidance, "seed": result.seed, "budget": budget, "plans": result.evaluations,
+        "search": search, "guidance": guidance, "seed": result.seed, "budget": budget, "plans": result.plans_evaluated,
         "dram_bytes": result.dram_bytes, "optimum_bytes": best.dram_bytes, "lower_bound_bytes": best.lower_bound_bytes, "proof": best.proof,
         "gap": result.dram_bytes / best.lower_bound_bytes - 1, **{f"gap_at_{plans}": at(plans) for plans in MARKS},
         "plans_to_1_percent": next((done for done, size in result.history if size <= NEAR * best.lower_bound_bytes), None),

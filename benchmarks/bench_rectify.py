@@ -42,6 +42,7 @@ from lfopt.planning import GroupCosts, Traffic
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
+from search.options import SearchOptions
 from search.result import Result
 from search.sampling import sample
 
@@ -116,7 +117,7 @@ def collect(costs: GroupCosts, unfit: int, name: str, seed: int, most: int) -> l
         met.update(part for part in parts if part & (part - 1) and costs.groups.line_need(part) >= beta)
 
     search, budget = SEARCHES[name]
-    search(costs, budget=budget, seed=seed, split=note)
+    search(costs, SearchOptions(budget=budget, seed=seed, split=note))
     groups = sorted(met)
     order = np.random.default_rng(seed).permutation(len(groups))[:most]
     return [groups[k] for k in order]

@@ -32,6 +32,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, total_dram
 from search.exact import solve
+from search.options import SearchOptions
 from search.result import Result
 from simulator.simulate import simulate
 
@@ -60,7 +61,7 @@ def main() -> None:
             graph = load(path)
             for scheme in ("auto", "lbdf", "layer by layer"):
                 costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf" if scheme == "lbdf" else "auto")
-                found = _alone(costs) if scheme == "layer by layer" else solve(costs, time_limit=60)
+                found = _alone(costs) if scheme == "layer by layer" else solve(costs, SearchOptions(time_limit=60))
                 cells = _measured(name, scheme, make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
                 print(_line(cells), flush=True)
                 table.add_row(*cells)
@@ -75,7 +76,7 @@ def _line(cells: list[str]) -> str:
 
 def _alone(costs: GroupCosts) -> Result:
     """Every operator a group of its own."""
-    return Result(tuple(1 << i for i in range(len(costs.dataflow))), 0, 0, "none", "layer by layer", None, 0, 0.0)
+    return Result("layer by layer", tuple(1 << i for i in range(len(costs.dataflow))), 0, 0, 0, 0, 0.0)
 
 
 def _measured(name: str, scheme: str, plan: Plan, graph: Graph) -> list[str]:

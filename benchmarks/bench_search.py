@@ -26,6 +26,7 @@ from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve
+from search.options import SearchOptions
 from search.partition import Partitions
 from search.result import Result
 from search.sampling import sample
@@ -67,7 +68,7 @@ def main() -> int:
             speed, found = _speed(search, partitions, options.budget)
             warm = max(warm, speed)
         assert found is not None
-        rows.append({"search": name, "plans": found.evaluations, "cold": round(cold), "warm": round(warm), "dram_bytes": found.dram_bytes})
+        rows.append({"search": name, "plans": found.plans_evaluated, "cold": round(cold), "warm": round(warm), "dram_bytes": found.dram_bytes})
 
     table = Table(title=f"{flow.graph.name}: {len(flow)} operators, 128 KiB, {options.budget:,} plans; plans per second of CPU time")
     for column in ("search", "nothing known", f"to reach {COLD:,}", "groups priced before", f"to reach {WARM:,}", "best plan, bytes"):
@@ -96,7 +97,7 @@ def _exact(sheet: Sheet, limit: float, folder: Path | None) -> list[dict[str, st
     for name in files or ZOO:
         flow = Dataflow.of(load(files[name]) if files else from_model(zoo.build(name, weights=False)))
         for kib in BUFFERS:
-            found = solve(GroupCosts(flow, Hardware(kib * 1024)), time_limit=limit)
+            found = solve(GroupCosts(flow, Hardware(kib * 1024)), SearchOptions(time_limit=limit))
             rows.append({
                 "network": name, "operators": len(flow), "buffer_kib": kib, "dram_bytes": found.dram_bytes,
                 "lower_bound_bytes": found.lower_bound_bytes, "gap": found.gap, "proof": found.proof, "seconds": found.seconds,
@@ -116,8 +117,8 @@ def _verdict(found: int, wanted: int) -> str:
 def _speed(search: Callable[..., Result], partitions: Partitions, budget: int) -> tuple[float, Result]:
     """(plans per second of CPU time, what was found)."""
     start = time.process_time()
-    found = search(partitions.model, budget=budget, seed=0, partitions=partitions)
-    return found.evaluations / (time.process_time() - start), found
+    found = search(partitions.model, SearchOptions(budget=budget, seed=0, partitions=partitions))
+    return found.plans_evaluated / (time.process_time() - start), found
 
 
 def _model(flow: Dataflow, kib: int = 128) -> CostModel:

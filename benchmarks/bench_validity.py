@@ -42,6 +42,7 @@ from lfopt.planning import GroupCosts, Traffic, plan_groups
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
+from search.options import SearchOptions
 from search.partition import Dice, Partitions
 
 CHIP = Hardware(256 << 10)
@@ -111,7 +112,7 @@ def _met(costs: GroupCosts, plans: int) -> list[int]:
 
 
 def _searches(flow: Dataflow, scheme: LabelScheme, budget: int, seeds: int) -> list[Row]:
-    best = solve(_costs(flow, scheme), time_limit=60).lower_bound_bytes
+    best = solve(_costs(flow, scheme), SearchOptions(time_limit=60)).lower_bound_bytes
     found: list[Row] = []
     for guided in (False, True):
         for screened in (False, True):
@@ -128,7 +129,7 @@ def _search(flow: Dataflow, scheme: LabelScheme, budget: int, seed: int, *, guid
     split = splitter(explainer(costs, "analytic", seed), partitions) if guided else None
     screen = screener(costs, Predictor.load(scheme)) if screened else None
     start = time.process_time()
-    result = improve(costs, budget=budget, seed=seed, partitions=partitions, split=split, screen=screen)
+    result = improve(costs, SearchOptions(budget=budget, seed=seed, partitions=partitions, split=split, screen=screen))
     return {
         "dram_bytes": result.dram_bytes, "seconds": time.process_time() - start, "checks": partitions.judged, "unchecked": result.repairs.screened,
     }  # fmt: skip

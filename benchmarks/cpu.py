@@ -33,6 +33,7 @@ from lfopt.rewrite import simplify
 from search.dnnfusion import grow_blocks
 from search.dp import solve_by_types
 from search.exact import solve
+from search.options import SearchOptions
 from search.result import Result
 from search.tvm import fuse_by_patterns
 
@@ -174,9 +175,9 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path)
     """
     costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4))
     groups = {
-        "exact": lambda: solve(cpu_model(costs), time_limit=SEARCH_SECONDS).groups,
-        "dp": lambda: solve_by_types(cpu_model(costs), time_limit=SEARCH_SECONDS).groups,
-        "dnnfusion": lambda: grow_blocks(cpu_model(costs), latency=latency_here(costs)).groups,
+        "exact": lambda: solve(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
+        "dp": lambda: solve_by_types(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
+        "dnnfusion": lambda: grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs))).groups,
         "tvm": lambda: fuse_by_patterns(cpu_model(costs)).groups,
         "epilogue": lambda: epilogue_groups(costs),
         "alone": lambda: tuple(1 << i for i in range(len(costs.dataflow))),
@@ -185,7 +186,7 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path)
     for kind in kinds:
         if kind not in groups:
             raise InvalidConfig(f"plan: found {kind!r}; accepted: {', '.join(groups)}")
-        result = Result(groups[kind](), 0, 0, "none", kind, None, 0, 0.0)
+        result = Result(kind, groups[kind](), 0, 0, 0, 0, 0.0)
         found[kind] = Planned(write_files(make_draft(graph, costs, result, 0).finished(), graph, folder / kind), folder / kind)
     return found
 

@@ -26,6 +26,7 @@ from lfopt.ir import (
     Totals,
 )
 from lfopt.ir.hardware import LEAST_0
+from search.methods import METHODS
 
 PAGES = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -51,6 +52,7 @@ UNITS = {  # of a field of Hardware, where its name does not end with it
     "name": "-",
 }
 ENDINGS = {"_bytes": "bytes", "_cycles": "cycles", "_hz": "Hz", "_pj": "pJ"}
+FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}  # of SearchConfig, that stand for options of a search
 PAPERS = "the figures of arXiv 2501.00636 imply 2 bytes"
 SOURCES = {  # of a default of Hardware; all others describe the accelerator of hw_rtl, or are assumed
     "buffer_bytes": "-",
@@ -105,6 +107,14 @@ def _commands() -> Iterator[str]:
         yield f"| [`lfopt {name}`](#{name}) | {text} |"
 
 
+def _methods() -> Iterator[str]:
+    yield "| method | what it does | fields that it reads | may prove |"
+    yield "|---|---|---|---|"
+    for name, method in METHODS.items():
+        takes = ", ".join(f"`{FIELDS.get(option, option)}`" for option in method.takes)
+        yield f"| `{name}` | {method.summary} | {takes} | {'yes' if method.proves else ''} |"
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
@@ -121,7 +131,9 @@ KINDS: tuple[type, ...] = (
     Config,
     SearchConfig,
 )
-TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
+TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands, "methods": _methods} | {
+    kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS
+}
 
 
 def renewed(page: str) -> str:

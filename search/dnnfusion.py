@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 from lfopt.fusion import CostModel, Outcome, TypeRules, combined, mapping_of
 from lfopt.ops import bits
 from lfopt.ops.table import Mapping
+from search.options import DEFAULTS, Latency, SearchOptions
 from search.partition import Partitions
 from search.result import Result
+from search.tally import Tally, one_scheme
 
-Latency = Callable[[int], float]  # (group) -> what running it takes, in any unit
 
-
-def grow_blocks(model: CostModel, *, latency: Latency | None = None, strict: bool = False, partitions: Partitions | None = None) -> Result:
+def grow_blocks(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
     """One block after the other: from the unfused one-to-one operator of the smallest result, over its successors, then its predecessors.
 
     Source: DNNFusion (arXiv 2108.13342), listing 1, with the type of the block in place of that of its last operator, as its figure 3 has it; an
-    operator joins only if no two blocks wait for each other then, and the block stays legal. `latency` decides doubtful pairs (yellow in table 3):
-    fused if the larger block takes no longer than its parts; without one, DRAM bytes do. With `strict`, no block has two many-to-many operators, as
-    table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the paper's table 5 counts.
-    Ctrl-C returns the blocks so far.
+    operator joins only if no two blocks wait for each other then, and the block stays legal. Doubtful pairs (yellow in table 3) are fused if the
+    larger block takes no longer than its parts by `options.latency`; without one, if it moves no more DRAM bytes. With `strict`, no block has two
+    many-to-many operators, as table 3 has it; without, pools, reductions, softmax and normalisation may stand beside another (doubtful), as the
+    paper's table 5 counts.
     """
-    start = time.perf_counter()
-    partitions = partitions or Partitions(model)
-    blocks = _Blocks(partitions, latency or partitions.bytes_of, strict=strict)
-    interrupted = False
+    partitions = options.partitions or Partitions(model)
+    tally = Tally(model, options, lambda: partitions.asked)
+    blocks = _Blocks(partitions, options.latency or partitions.bytes_of, strict=strict)
     try:
         for seed in blocks.seeds():
+            if tally.over():
+                break
             if blocks.block[seed] == 1 << seed:
                 blocks.grow(seed)
     except KeyboardInterrupt:
-        interrupted = True
-    return partitions.scheme(blocks.block, "dnnfusion", time.perf_counter() - start, interrupted=interrupted)
+        tally.interrupted = True
+    return one_scheme("dnnfusion", partitions, tally, blocks.block)
 
 
 class _Blocks:

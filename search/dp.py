@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from lfopt.fusion import Adapted, CostModel, Floor, TypeRules
 from lfopt.ir import Cost
-from search.exact import Progress, solve
+from search.exact import solve
+from search.options import DEFAULTS, SearchOptions
 from search.result import Result
 
 
-def solve_by_types(model: CostModel, *, strict: bool = False, time_limit: float | None = None, progress: Progress | None = None) -> Result:
+def solve_by_types(model: CostModel, options: SearchOptions = DEFAULTS, *, strict: bool = False) -> Result:
     """The scheme of fewest DRAM bytes without groups that table 3 of DNNFusion (arXiv 2108.13342) breaks; the best found when the time is over.
 
     Gao et al. (Computer Science 52(5), 2025; its abstract) put rules of mapping types, a dynamic program over a cost model, and pruning together;
@@ -18,8 +19,8 @@ def solve_by_types(model: CostModel, *, strict: bool = False, time_limit: float 
     because whatever it is grown into is broken too. With `strict`, no group has two many-to-many operators; without, pools, reductions,
     softmax and normalisation may join.
     """
-    found = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), time_limit=time_limit, progress=progress)
-    return replace(found, method="dp", lower_bound_bytes=model.least_bytes, proof="none")
+    found = solve(_OfTypes(model, TypeRules.of(model.dataflow, strict=strict)), options)
+    return replace(found, method="dp", lower_bound_bytes=max(options.lower_bound_bytes, model.least_bytes))  # other groups may move less
 
 
 class _OfTypes(Adapted[Floor]):

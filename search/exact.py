@@ -17,43 +17,38 @@ the optimum; on most CNNs the first pass does it.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from lfopt.fusion import CostModel, component, connected
 from lfopt.ops import Dataflow, bits
+from search.options import DEFAULTS, SearchOptions
+from search.partition import Plan
 from search.result import Result
+from search.tally import NOTHING, Tally
 
 FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
 GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
 
-NOTHING = 1 << 62  # more bytes than any plan
 
-Progress = Callable[[int, int, int | None, int], None]  # operators executed, of how many, best bytes if there is a scheme, proven lower bound
-
-
-def solve(model: CostModel, *, time_limit: float | None = None, progress: Progress | None = None) -> Result:
-    """Find the scheme of least DRAM bytes; stop early at the time limit (seconds) or on KeyboardInterrupt, with the best scheme and a bound."""
-    start = time.perf_counter()
-    search = _Search(model, start + time_limit if time_limit is not None else None, progress, bound=model.least_bytes)
-    width, interrupted = FIRST_WIDTH, False
+def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
+    """Find the scheme of least DRAM bytes; stopped early, the best scheme so far and a bound."""
+    search, width = _Search(model, options), FIRST_WIDTH
+    tally = search.tally
     try:
         if model.simpler is not None:
-            search.begin_with(model.simpler, start + time_limit / 2 if time_limit is not None else None)
-        while search.bound < search.best and not search.late():
+            search.begin_with(model.simpler)
+        while tally.bound < tally.best_bytes and not tally.over():
             search.walk(width)
             width *= WIDER
     except KeyboardInterrupt:
-        interrupted = True
-    if not search.groups:
-        search.groups = tuple(1 << i for i in range(len(model.dataflow)))
-        search.best = search.dram_bytes(search.groups)
-    proof = "optimal" if search.bound >= search.best else "bound"
-    bound, seconds = min(search.bound, search.best), time.perf_counter() - start
-    return Result(
-        search.groups, search.best, bound, proof, "exact", None, search.evaluations, seconds, tuple(search.history), interrupted=interrupted
-    )
+        tally.interrupted = True
+    groups, dram_bytes = tuple(tally.best), tally.best_bytes
+    if not groups:
+        groups = tuple(1 << i for i in range(len(model.dataflow)))
+        dram_bytes = search.dram_bytes(groups)
+    tally.bound = min(tally.bound, dram_bytes)
+    return tally.result("exact", groups, dram_bytes)
 
 
 @dataclass
@@ -65,35 +60,34 @@ class _State:
     group: int  # last group of that sequence
 
 
-@dataclass
 class _Search:
-    model: CostModel
-    deadline: float | None
-    progress: Progress | None
-    best: int = NOTHING
-    bound: int = 0
-    groups: tuple[int, ...] = ()
-    evaluations: int = 0
-    history: list[tuple[int, int]] = field(default_factory=list)
+    """The passes over one model."""
 
-    def late(self) -> bool:
-        """Whether the time limit has passed."""
-        return self.deadline is not None and time.perf_counter() > self.deadline
+    def __init__(self, model: CostModel, options: SearchOptions) -> None:
+        self.model, self.options = model, options
+        self.asked = 0
+        self.tally = Tally(model, options, lambda: self.asked)
 
-    def dram_bytes(self, groups: tuple[int, ...]) -> int:
+    def dram_bytes(self, groups: Plan) -> int:
         """Bytes of a scheme of legal groups."""
-        return sum(cost.dram_bytes for cost in map(self.model.price, groups) if cost is not None)
+        total = 0
+        for group in groups:
+            self.asked += 1
+            cost = self.model.price(group)
+            assert cost is not None, "groups of a scheme are legal"
+            total += cost.dram_bytes
+        return total
 
-    def begin_with(self, simpler: CostModel, deadline: float | None) -> None:
-        """Take what one pass over a simpler model finds as the first scheme."""
-        first = _Search(simpler, deadline, self.progress, bound=simpler.least_bytes)
+    def begin_with(self, simpler: CostModel) -> None:
+        """Take what one pass over a simpler model finds, in half the time, as the first scheme."""
+        limit = self.options.time_limit
+        first = _Search(simpler, replace(self.options, time_limit=None if limit is None else limit / 2, lower_bound_bytes=0))
         try:
             first.walk(FIRST_WIDTH)
         finally:  # also what it has when it is interrupted
-            self.evaluations += first.evaluations
-            if first.groups:
-                self.groups, self.best = first.groups, self.dram_bytes(first.groups)
-                self.history.append((self.evaluations, self.best))
+            self.asked += first.asked
+            if first.tally.best:
+                self.tally.count(first.tally.best, self.dram_bytes(tuple(first.tally.best)))
 
     def walk(self, width: int) -> None:
         """One pass; improves the best scheme and the bound. Interrupted, the best scheme."""
@@ -105,7 +99,7 @@ class _Search:
             raise
 
     def _walk(self, width: int, states: dict[int, _State]) -> None:
-        flow = self.model.dataflow
+        flow, tally = self.model.dataflow, self.tally
         levels: list[list[int]] = [[] for _ in range(len(flow) + 1)]
         levels[0].append(0)
         dropped = NOTHING  # least that any dropped state promises
@@ -117,35 +111,31 @@ class _Search:
                 dropped = min(dropped, lost.cost + lost.rest)
                 del level[width:]
             for position, mask in enumerate(level):
-                if self.late():
+                if tally.over():
                     waiting = [level[position:], *levels[size + 1 :]]
                     promised = min(states[m].cost + states[m].rest for masks in waiting for m in masks)
-                    self.bound = max(self.bound, min(dropped, promised, self.best))
+                    tally.bound = max(tally.bound, min(dropped, promised, tally.best_bytes))
                     self._settle(states)
                     return
                 dropped = min(dropped, self._expand(mask, states, levels, width * GROUPS_PER_WIDTH))
-            if self.progress is not None:
-                self.progress(size + 1, len(flow), self.best if self.groups else None, self.bound)
+            if self.options.progress is not None:
+                self.options.progress(size + 1, len(flow), tally.best_bytes if tally.best else None, tally.bound)
         end = states.get(flow.everything)
-        if end is not None and end.cost < self.best:
-            self.best = end.cost
-            self.groups = _path(states, flow.everything)
-            self.history.append((self.evaluations, self.best))
-        self.bound = max(self.bound, min(dropped, self.best))
+        if end is not None:
+            tally.count(_path(states, flow.everything), end.cost)
+        tally.bound = max(tally.bound, min(dropped, tally.best_bytes))
 
     def _settle(self, states: dict[int, _State]) -> None:
         """Of a pass that was not finished: the way to the best of the states that got furthest, and every other operator alone."""
         furthest = max(mask.bit_count() for mask in states)
         reached = min((mask for mask in states if mask.bit_count() == furthest), key=lambda mask: states[mask].cost + states[mask].rest)
         groups = (*_path(states, reached), *(1 << i for i in bits(self.model.dataflow.everything & ~reached)))
-        if (found := self.dram_bytes(groups)) < self.best:
-            self.best, self.groups = found, groups
-            self.history.append((self.evaluations, self.best))
+        self.tally.count(groups, self.dram_bytes(groups))
 
     def _expand(self, mask: int, states: dict[int, _State], levels: list[list[int]], most: int) -> int:
         """Reach the states after one. Returns what the groups that were not grown, if any, promise at the least."""
-        model, here = self.model, states[mask]
-        if here.cost + here.rest >= self.best:
+        model, here, best = self.model, states[mask], self.tally.best_bytes
+        if here.cost + here.rest >= best:
             return NOTHING
         for group, least in next_groups(model, mask, most):
             if not group:
@@ -153,15 +143,15 @@ class _Search:
             after = mask | group
             known = states.get(after)
             rest = model.rest_bytes(mask, here.rest, group) if known is None else known.rest
-            if here.cost + least + rest >= (self.best if known is None else min(self.best, known.cost + rest)):
+            if here.cost + least + rest >= (best if known is None else min(best, known.cost + rest)):
                 continue
-            self.evaluations += 1
+            self.asked += 1
             found = model.price(group)
             if found is None:
                 continue
             cost = here.cost + found.dram_bytes
             if known is None:
-                if cost + rest < self.best:
+                if cost + rest < best:
                     states[after] = _State(cost, rest, group)
                     levels[after.bit_count()].append(after)
             elif cost < known.cost:

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from lfopt.fusion import CostModel
-from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
+from search.options import DEFAULTS, SearchOptions
+from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Result
+from search.tally import PlanTally
 
 TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
 
-def improve(
-    model: CostModel,
-    *,
-    budget: int,
-    seed: int,
-    keep: int = 3,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-    split: Split | None = None,
-    screen: Screen | None = None,
-    lower_bound_bytes: int = 0,
-    partitions: Partitions | None = None,
-    start: Sequence[Plan] = (),
-) -> Result:
-    """Start from `start`, legal plans, and as many random ones as make `keep`; each iteration edits every plan kept once, then keeps the best `keep`.
+def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 3) -> Result:
+    """Begin with `options.start`, and as many random plans as make `keep`; each iteration edits every plan kept once, then keeps the best `keep`.
 
-    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split, as `split` says or else at
-    random. An edit that changes nothing, or leads to a plan seen before, is drawn again. Ctrl-C returns the best so far.
+    An edit moves operators between two groups, merges two groups or splits one; a group that no longer fits is split, as `options.split` says or else
+    at random. An edit that changes nothing, or leads to a plan seen before, is drawn again.
     Source: arXiv 2501.00636 (its LS, K = 10). With the budgets of its tables, three plans end nearer to the optimum than ten wherever they differ: on
     ResNet-50 and MobileNet-V2 under brr, 1 % and 0 % instead of 3 % and 6 %.
     """
-    partitions = partitions or Partitions(model)
-    dice, tally = Dice(seed), Tally(partitions, budget, time_limit, progress)
-    guide = Guide(split, screen)
+    tally = PlanTally(model, options)
+    partitions, dice, guide, start = tally.partitions, tally.dice, tally.guide, options.start
     seen: set[frozenset[int]] = set()
     kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
@@ -42,7 +28,7 @@ def improve(
         tally.count(plan, dram_bytes)
         if (same := frozenset(plan)) not in seen:
             seen.add(same)
-            kept.append((dram_bytes, -tally.evaluations, plan))
+            kept.append((dram_bytes, -tally.plans_evaluated, plan))
 
     try:
         for plan in start[: tally.left]:
@@ -59,7 +45,7 @@ def improve(
             del kept[keep:]
     except KeyboardInterrupt:
         tally.interrupted = True
-    return tally.result("local", seed, lower_bound_bytes, guide.repairs)
+    return tally.sampled("local")
 
 
 def _fresh(partitions: Partitions, plan: Plan, dram_bytes: int, seen: set[frozenset[int]], dice: Dice, guide: Guide) -> tuple[Plan, int]:

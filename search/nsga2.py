@@ -24,43 +24,30 @@ from pymoo.core.termination import NoTermination
 from pymoo.operators.selection.tournament import TournamentSelection
 
 from lfopt.fusion import CostModel
-from search.partition import Dice, Guide, Partitions, Plan, Progress, Screen, Split, Tally
+from search.options import DEFAULTS, SearchOptions
+from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Front, Result
+from search.tally import PlanTally
 
-Point = tuple[int, int]  # (DRAM bytes, buffer bytes)
+Point = tuple[int, int]  # (DRAM bytes, required bytes)
 
 
-def evolve(
-    model: CostModel,
-    *,
-    budget: int,
-    seed: int,
-    population: int = 20,
-    offspring: int = 10,
-    time_limit: float | None = None,
-    progress: Progress | None = None,
-    split: Split | None = None,
-    screen: Screen | None = None,
-    lower_bound_bytes: int = 0,
-    partitions: Partitions | None = None,
-    start: Sequence[Plan] = (),
-) -> Result:
+def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10) -> Result:
     """Breed plans by two-point crossover and mutation of their genomes, keep the best of old and new by non-dominated sorting.
 
     A genome that is not a legal plan is replaced by that of the plan it decodes to. Genomes already in the population are not evaluated again.
     At budgets of a few thousand plans, a population of 20 came nearer to the optimum than 100 on three of four networks (not on ResNet-50).
-    `front` of the result holds the plans found that no other beats in both DRAM and buffer bytes. Ctrl-C returns the best so far.
-    The first population has the legal plans of `start` among random ones.
+    `front` of the result holds the plans found that no other beats in both DRAM and required bytes.
+    The first population has the legal plans of `options.start` among random ones.
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
-    partitions = partitions or Partitions(model)
-    dice, tally = Dice((seed, 1)), Tally(partitions, budget, time_limit, progress)  # pymoo draws from default_rng(seed)
-    guide = Guide(split, screen)
+    tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
+    partitions, dice, guide = tally.partitions, tally.dice, tally.guide
     plans: dict[bytes, list[int]] = {}  # of the genomes asked for last
     front: dict[Point, tuple[int, ...]] = {}
 
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
-        "sampling": _Draws(partitions, dice, guide, start),
+        "sampling": _Draws(partitions, dice, guide, options.start),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
         "mutation": _Flip(),
@@ -69,9 +56,9 @@ def evolve(
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
-    algorithm = _Nsga2(pop_size=min(population, max(budget, 1)), n_offsprings=offspring, **operators)
+    algorithm = _Nsga2(pop_size=min(population, max(options.budget, 1)), n_offsprings=offspring, **operators)
     links = max(len(partitions.links), 1)
-    algorithm.setup(Genomes(n_var=links, n_obj=2, xl=0, xu=1, vtype=np.uint8), seed=seed, termination=NoTermination())
+    algorithm.setup(Genomes(n_var=links, n_obj=2, xl=0, xu=1, vtype=np.uint8), seed=options.seed, termination=NoTermination())
     try:
         while tally.left > 0:
             plans.clear()
@@ -83,7 +70,7 @@ def evolve(
                 if tally.left <= 0:
                     break
                 plan = plans[individual.X.tobytes()]
-                point = partitions.dram_bytes(plan), partitions.buffer_bytes(plan)
+                point = partitions.dram_bytes(plan), partitions.required_bytes(plan)
                 points.append(point)
                 tally.count(plan, point[0])
                 _keep(front, point, plan)
@@ -92,7 +79,7 @@ def evolve(
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
         tally.interrupted = True
-    return tally.result("nsga2", seed, lower_bound_bytes, guide.repairs, _ordered(partitions, front))
+    return tally.sampled("nsga2", _ordered(partitions, front))
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:

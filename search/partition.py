@@ -9,7 +9,6 @@ maps of up to PAIRED + 1 readers. Beyond that, readers further apart meet throug
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,14 +18,13 @@ import numpy as np
 from lfopt.fusion import CostModel, connected_parts
 from lfopt.ir import Cost
 from lfopt.ops import bits
-from search.result import Front, Repairs, Result
+from search.result import Repairs
 
 PAIRED = 3  # earlier readers of the same map that a reader is paired with
 
 KEPT = 200_000  # illegal groups, and groups with their parts, remembered before these memories start afresh
 
 Plan = tuple[int, ...]
-Progress = Callable[[int, int], None]  # (plans evaluated, best DRAM bytes)
 Split = Callable[[int], Sequence[int] | None]  # an illegal group -> smaller groups in an executable order, or None
 Screen = Callable[[Sequence[int]], Sequence[bool]]  # groups -> whether each looks legal; one that does not is broken without being checked
 
@@ -35,7 +33,7 @@ class Price(NamedTuple):
     """What a legal group adds to a plan."""
 
     dram_bytes: int
-    buffer_bytes: int  # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says nothing of the fusion
+    required_bytes: int  # F_beta; 0 for a group that does not run whole from the buffer: a tile takes what there is, and says nothing of the fusion
     fused: int  # mask of the links inside it
 
 
@@ -114,6 +112,7 @@ class Partitions:
             )
             for v, preds in enumerate(flow.preds)
         )
+        self.asked = 0  # how often the model was asked for a price
         self._prices: dict[int, Price] = {}  # of legal groups
         self._illegal: set[int] = set()
         self._parts: dict[int, tuple[int, ...]] = {}
@@ -123,7 +122,7 @@ class Partitions:
 
     @property
     def judged(self) -> int:
-        """Groups that are known to be legal or not."""
+        """Groups that are known to be legal or not, by their price or by bounds."""
         return len(self._prices) + len(self._illegal)
 
     def price(self, mask: int) -> Price | None:
@@ -132,7 +131,10 @@ class Partitions:
             return known
         if mask in self._illegal:
             return None
-        found = self.model.price(mask) if self._may_fit(mask) else None
+        found = None
+        if self._may_fit(mask):
+            self.asked += 1
+            found = self.model.price(mask)
         if found is not None:
             price = self._prices[mask] = self._priced(mask, found)
             return price
@@ -242,10 +244,10 @@ class Partitions:
         prices = self._prices
         return sum([prices[group].dram_bytes for group in plan])
 
-    def buffer_bytes(self, plan: Iterable[int]) -> int:
-        """Buffer bytes of the largest group that runs whole from the buffer."""
+    def required_bytes(self, plan: Iterable[int]) -> int:
+        """Bytes that the buffer must exceed for all groups; those that run on any buffer count nothing."""
         prices = self._prices
-        return max([prices[group].buffer_bytes for group in plan], default=0)
+        return max([prices[group].required_bytes for group in plan], default=0)
 
     def encode(self, plan: Iterable[int]) -> np.ndarray:
         """(links,) uint8: the genome of a plan of legal groups."""
@@ -322,21 +324,6 @@ class Partitions:
         assert price is not None, "a legal group has a price"
         return price.dram_bytes
 
-    def scheme(self, groups: Iterable[int], method: str, seconds: float, *, interrupted: bool) -> Result:
-        """The result of a method that makes one scheme, of legal groups, and proves nothing."""
-        apart: list[int] = []
-        for group in sorted(set(groups), key=lambda group: (-group.bit_count(), group)):
-            if not any(group & other for other in apart):  # of groups that overlap, the larger: Ctrl-C came while operators were being moved to it
-                apart.append(group)
-        plan, least = self.in_order(apart), self.model.least_bytes
-        try:
-            dram_bytes = sum(map(self.bytes_of, plan))
-        except KeyboardInterrupt:
-            if interrupted:
-                raise
-            dram_bytes, interrupted = sum(map(self.bytes_of, plan)), True
-        return Result(plan, dram_bytes, least, "none", method, None, self.judged, seconds, interrupted=interrupted)
-
     def executable(self, groups: Iterable[int]) -> Plan | None:
         """The groups in an executable order, those with early operators first; None if some wait for one another.
 
@@ -363,48 +350,6 @@ class Partitions:
         ordered = self.executable(plan)
         assert ordered is not None, "groups of a legal plan do not wait for one another"
         return ordered
-
-
-class Tally:
-    """Counts the plans that a search evaluates, and keeps the best."""
-
-    def __init__(self, partitions: Partitions, budget: int, time_limit: float | None, progress: Progress | None) -> None:
-        self.partitions = partitions
-        self.evaluations = 0
-        self.interrupted = False  # by Ctrl-C
-        self.history: list[tuple[int, int]] = []  # (evaluations, best DRAM bytes) at each improvement
-        self._best: tuple[int, Sequence[int]] | None = None
-        self._budget = budget
-        self._progress = progress
-        self._start = time.perf_counter()
-        self._deadline = None if time_limit is None else self._start + time_limit
-
-    @property
-    def left(self) -> int:
-        """Plans that may still be evaluated; 0 when the time is over."""
-        if self._deadline is not None and time.perf_counter() >= self._deadline:
-            return 0
-        return self._budget - self.evaluations
-
-    def count(self, plan: Sequence[int], dram_bytes: int) -> None:
-        """One more legal plan was evaluated."""
-        self.evaluations += 1
-        better = self._best is None or dram_bytes < self._best[0]
-        if better:
-            self._best = (dram_bytes, plan)
-            self.history.append((self.evaluations, dram_bytes))
-        if self._progress and (better or self.evaluations % 100 == 0 or self.evaluations == self._budget):
-            self._progress(self.evaluations, self.history[-1][1])
-
-    def result(self, method: str, seed: int, lower_bound_bytes: int, repairs: Repairs, front: Front = ()) -> Result:
-        """The best plan so far; every operator alone if none was evaluated."""
-        found = self._best[1] if self._best else self.partitions.fit(self.partitions.singles, Dice(0))
-        plan = self.partitions.in_order(found)
-        dram_bytes = self.partitions.dram_bytes(plan)
-        proof = "none" if not lower_bound_bytes else "optimal" if dram_bytes == lower_bound_bytes else "bound"
-        seconds = time.perf_counter() - self._start
-        history = tuple(self.history)
-        return Result(plan, dram_bytes, lower_bound_bytes, proof, method, seed, self.evaluations, seconds, history, front, self.interrupted, repairs)
 
 
 def _links(model: CostModel) -> list[tuple[int, int]]:

@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from lfopt.fusion import CostModel, connected, convex_gap
 from lfopt.fusion.patterns import Pattern, pattern_of
 from lfopt.ops import bits
+from search.options import DEFAULTS, SearchOptions
 from search.partition import Partitions
 from search.result import Result
+from search.tally import Tally, one_scheme
 
 ELEMENTWISE, BROADCAST, INJECTIVE, REDUCTION, COMPLEX, OPAQUE = Pattern
 DEEPEST = 256  # operators of one group
 
 
-def fuse_by_patterns(model: CostModel) -> Result:
+def fuse_by_patterns(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     """The groups that the pass FuseOps of TVM makes. No cost is looked at; a group that is not legal on the chip is not made.
 
     Source: FuseOps and its graph partitioner in TVM (Relay, Relax). Two phases: complex operators take the elementwise ones behind them, simple ones
-    join the injective ones and reductions that they lead to; then injective ones join one another. Ctrl-C returns the groups so far.
+    join the injective ones and reductions that they lead to; then injective ones join one another.
     """
-    start = time.perf_counter()
-    partitions = Partitions(model)
+    partitions = options.partitions or Partitions(model)
+    tally = Tally(model, options, lambda: partitions.asked)
     fuser = _Fuser(partitions)
-    interrupted = False
     try:
         for phase in (0, 1):
             for op in range(len(model.dataflow)):
+                if tally.over():
+                    break
                 fuser.visit(op, phase)
     except KeyboardInterrupt:
-        interrupted = True
-    return partitions.scheme(fuser.group, "tvm", time.perf_counter() - start, interrupted=interrupted)
+        tally.interrupted = True
+    return one_scheme("tvm", partitions, tally, fuser.group)
 
 
 @dataclass(frozen=True, slots=True)

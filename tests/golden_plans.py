@@ -35,6 +35,7 @@ from lfopt.planning import GroupCosts, Limit
 from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
+from search.options import SearchOptions
 from tests.conftest import MODELS, ROOT
 from tests.test_one_truth import in_integers, random_inputs
 
@@ -100,8 +101,8 @@ def run(case: Case, method: str | None) -> Golden:
     costs = GroupCosts(Dataflow.of(graph), chip, scheme=case.scheme)  # type: ignore[arg-type]
     problem = costs
     if method is None:
-        method = "exact" if solve(problem, time_limit=EXACT_SECONDS).proof == "optimal" else "local"
-    found = solve(problem) if method == "exact" else improve(problem, budget=BUDGET, seed=0)  # where no clock decides anything
+        method = "exact" if solve(problem, SearchOptions(time_limit=EXACT_SECONDS)).proof == "optimal" else "local"
+    found = solve(problem) if method == "exact" else improve(problem, SearchOptions(budget=BUDGET, seed=0))  # where no clock decides anything
     draft = make_draft(graph, costs, found, found.lower_bound_bytes)
     plan = draft.finished(Limit(most=MOST_STEPS))
     unwritten = any(group.unwritten for group in plan.groups)

@@ -18,7 +18,6 @@ from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from lfopt.app.commands.explain import explain
 from lfopt.app.files import read_plan, write_plan
-from lfopt.app.pipeline import run_search
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.random_values import random_inputs
 from lfopt.app.report.summary import page_of
@@ -28,6 +27,8 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
 from lfopt.planning.modes.tiled import Tiled
+from search.exact import solve
+from search.options import SearchOptions
 from simulator.execute import execute
 from simulator.simulate import simulate
 from tests.codegen.checked import run_checked
@@ -55,7 +56,7 @@ class Subject:
     def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
         """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
         costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
-        found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=30, lower_bound=0)
+        found = solve(costs, SearchOptions(time_limit=30))
         limit = Limit() if most is None else Limit(most=most)
         write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(limit), graph, folder)
         plan, graph = load_planned(folder)

@@ -12,12 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Compute, Graph, Hardware, Loop, PlannedGroup, Transfer, row_axis, unfold
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, plan_groups, up_to
+from search.exact import solve
+from search.options import SearchOptions
 from simulator.occupancy import occupancy
 from simulator.recount import Network, recount, rings
 from simulator.recount.groups import weight_bytes
@@ -255,7 +257,7 @@ def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     """For the same bytes and the same work there are fewer steps, which take fewer cycles to start."""
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 64, 64)}, "default", weights=False)
     costs = GroupCosts(Dataflow.of(graph), Hardware(256 * 1024, mac_rows=16, mac_columns=16))
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     plain, banded = (make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished() for bands in (None, up_to(costs, 4)))
     assert {group.band_rows for group in banded.groups if group.mode == "lbdf"} >= {1, 4}
     assert recount(graph, banded).agrees

@@ -16,6 +16,7 @@ from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from search import exact
 from search.exact import solve
+from search.options import SearchOptions
 from search.result import Result
 from simulator.recount import Network, count
 from tests.brute import brute_force
@@ -97,7 +98,7 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
         best = optimum(graph, hardware).dram_bytes
-        found = solve(costs, time_limit=float(rng.choice([0.0, 0.0005, 0.002])))
+        found = solve(costs, SearchOptions(time_limit=float(rng.choice([0.0, 0.0005, 0.002]))))
         assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
         assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
         proofs.append(found.proof)

@@ -26,6 +26,7 @@ from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
+from search.options import SearchOptions
 from search.partition import Partitions, Screen
 from search.result import Result
 from tests.processes import ROOT, under_two_hash_seeds
@@ -60,7 +61,7 @@ def explainers(costs: GroupCosts) -> dict[str, Explain]:
 def guided(search: Search, costs: GroupCosts, explain: Explain | None, screen: Screen | None = None, **options) -> Result:
     partitions = Partitions(costs)
     split = splitter(explain, partitions) if explain is not None else None
-    return search(costs, partitions=partitions, split=split, screen=screen, **options)
+    return search(costs, SearchOptions(partitions=partitions, split=split, screen=screen, **options))
 
 
 def same(a: Result, b: Result) -> bool:
@@ -185,7 +186,7 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
         refused.update(group for group, passes in zip(groups, passed, strict=True) if not passes)
         return list(passed)
 
-    found = search(Watched(costs, priced.append), budget=60, seed=0, screen=screen)
+    found = search(Watched(costs, priced.append), SearchOptions(budget=60, seed=0, screen=screen))
     assert refused
     assert not refused & set(priced)
     assert found.repairs.screened >= len(refused)
@@ -218,8 +219,8 @@ def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Sea
     shared = Partitions(costs)
     split = splitter(analytic(costs), shared)
     options = {"budget": 200, "seed": 7, "screen": screen}
-    first = search(costs, partitions=shared, split=split, **options)
-    again = search(costs, partitions=shared, split=split, **options)
+    first = search(costs, SearchOptions(partitions=shared, split=split, **options))
+    again = search(costs, SearchOptions(partitions=shared, split=split, **options))
     fresh = guided(search, costs_of(), analytic(costs_of()), budget=200, seed=7, screen=screen)
     assert same(first, again)
     assert same(first, fresh)
@@ -284,7 +285,7 @@ def test_a_network_that_learnt_nothing_makes_no_plan_illegal_and_a_seed_means_on
         costs = costs_of()
         partitions = Partitions(costs)
         split, screened = guide(costs, partitions, name, screen=screen, seed=4)
-        found.append(search(costs, budget=15, seed=4, partitions=partitions, split=split, screen=screened))
+        found.append(search(costs, SearchOptions(budget=15, seed=4, partitions=partitions, split=split, screen=screened)))
         assert_legal(costs, found[-1].groups)
     assert same(*found)
 

@@ -48,6 +48,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, total_dram
 from search.exact import solve
+from search.options import SearchOptions
 from search.partition import Dice, Partitions
 from simulator.execute import Execution, execute
 from simulator.recount import recount
@@ -497,7 +498,7 @@ def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> N
         wanted = reference(graph, inputs)
         for scheme in schemes:
             costs = GroupCosts(flow, hardware, scheme=scheme)
-            found = solve(costs, time_limit=30)
+            found = solve(costs, SearchOptions(time_limit=30))
             plan = planned(costs, found.groups)
             by_formula = sum(group.dram.total for group in plan.groups if group.unexecutable)
             assert by_formula <= 0.08 * found.dram_bytes

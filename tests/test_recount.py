@@ -73,7 +73,7 @@ def planned(
     made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
     assert isinstance(made, tuple)
     totals = totals_of(costs, made, found.lower_bound_bytes)
-    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
+    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.groups_evaluated, found.seconds)
     return Plan(model, hardware, scheme, traffic.value, epilogue, memory_map(costs, made), made, totals, search)
 
 

@@ -23,6 +23,7 @@ from search.dp import solve_by_types
 from search.exact import solve
 from search.local import improve
 from search.nsga2 import evolve
+from search.options import SearchOptions
 from search.result import Result
 from search.tvm import fuse_by_patterns
 from tests.strategies import random_graph, random_hardware
@@ -165,8 +166,8 @@ def test_a_profile_decides_doubtful_pairs() -> None:
         node("Conv", "x w", "a"), node("Relu", "a", "r"), node("Mul", "r v", "z"), x=(1, 1, 6, 6), v=(1, 4, 6, 6), w=(1, 1, 1, 1)
     )  # fmt: skip
     model = model_of(graph)
-    assert named(graph, grow_blocks(model, latency=lambda group: 1.0)) == {frozenset("arz")}
-    assert named(graph, grow_blocks(model, latency=lambda group: float(group.bit_count() ** 2))) == {frozenset("a"), frozenset("rz")}
+    assert named(graph, grow_blocks(model, SearchOptions(latency=lambda group: 1.0))) == {frozenset("arz")}
+    assert named(graph, grow_blocks(model, SearchOptions(latency=lambda group: float(group.bit_count() ** 2)))) == {frozenset("a"), frozenset("rz")}
 
 
 def test_searches_start_from_the_groups_that_rules_propose() -> None:
@@ -175,8 +176,8 @@ def test_searches_start_from_the_groups_that_rules_propose() -> None:
         model = model_of(random_graph(rng, 12), Hardware(1 << 12))
         proposed = grow_blocks(model)
         for search in (improve, evolve):
-            assert search(model, budget=1, seed=seed, start=(proposed.groups,)).dram_bytes == proposed.dram_bytes
-            assert search(model, budget=30, seed=seed, start=(proposed.groups,)).dram_bytes <= proposed.dram_bytes
+            assert search(model, SearchOptions(budget=1, seed=seed, start=(proposed.groups,))).dram_bytes == proposed.dram_bytes
+            assert search(model, SearchOptions(budget=30, seed=seed, start=(proposed.groups,))).dram_bytes <= proposed.dram_bytes
 
 
 # -- real networks: table 5 of the paper has fused layers

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -21,15 +22,15 @@ from lfopt.fusion import CostModel, legal
 from lfopt.ir import FusionScheme, Graph, Hardware
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, Traffic
-from search.dnnfusion import grow_blocks
-from search.dp import solve_by_types
 from search.exact import solve
 from search.local import improve
+from search.methods import METHODS
 from search.nsga2 import by_crowding, evolve, fronts
+from search.options import SearchOptions
 from search.partition import PAIRED, Dice, Partitions
 from search.result import Result
 from search.sampling import sample
-from search.tvm import fuse_by_patterns
+from search.tally import Tally, one_scheme
 from tests.processes import under_two_hash_seeds
 from tests.strategies import random_graph, random_hardware
 from tests.watching import Watched
@@ -37,6 +38,7 @@ from tests.watching import Watched
 Search = Callable[..., Result]
 SEARCHES: list[Search] = [sample, improve, evolve]
 KIB = 1024
+FEW = SearchOptions(budget=400)
 
 
 def model_for(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.ONCE, *, epilogue: bool = False) -> CostModel:
@@ -104,17 +106,17 @@ class Recorded(Partitions):
 @pytest.fixture
 def recorded(monkeypatch: pytest.MonkeyPatch) -> Callable[[CostModel], Recorded]:
     """Partitions that remember every plan counted."""
-    from search.partition import Tally
+    from search.tally import PlanTally
 
-    count = Tally.count
+    count = PlanTally.count
 
-    def remember(tally: Tally, plan: tuple[int, ...], dram_bytes: int) -> None:
+    def remember(tally: PlanTally, plan: tuple[int, ...], dram_bytes: int) -> bool:
         assert isinstance(tally.partitions, Recorded)
         tally.partitions.counted.append(tuple(plan))
         assert tally.partitions.dram_bytes(plan) == dram_bytes
-        count(tally, plan, dram_bytes)
+        return count(tally, plan, dram_bytes)
 
-    monkeypatch.setattr(Tally, "count", remember)
+    monkeypatch.setattr(PlanTally, "count", remember)
     return Recorded
 
 
@@ -131,7 +133,7 @@ def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, 
         partitions = recorded(model)
         best = solve(model)
         assert best.proof == "optimal"
-        found = search(model, budget=60, seed=seed, partitions=partitions)
+        found = search(model, SearchOptions(budget=60, seed=seed, partitions=partitions))
         costs = [
             assert_legal(model, ordered)
             for plan in dict.fromkeys(partitions.counted)
@@ -146,7 +148,7 @@ def test_every_plan_counted_is_legal_and_none_beats_the_optimum(search: Search, 
 def test_plans_of_mobilenet_v2_are_legal_and_near_the_optimum(search: Search, gap: float) -> None:
     model = model_for(mobilenet(), Hardware(128 * KIB), Traffic.PAPER)
     best = solve(model)
-    found = search(model, budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes)
+    found = search(model, SearchOptions(budget=1000, seed=0, lower_bound_bytes=best.lower_bound_bytes))
     assert assert_legal(model, found.groups) == found.dram_bytes >= best.dram_bytes
     assert found.gap < gap
     assert found.proof == ("optimal" if found.dram_bytes == best.dram_bytes else "bound")
@@ -155,19 +157,19 @@ def test_plans_of_mobilenet_v2_are_legal_and_near_the_optimum(search: Search, ga
 @pytest.mark.parametrize("search", [improve, evolve])
 def test_searches_that_learn_find_the_optimum_of_a_small_network(search: Search) -> None:
     model = model_for(ladder(3), Hardware(3 * KIB))
-    assert search(model, budget=1500, seed=0).dram_bytes == solve(model).dram_bytes
+    assert search(model, SearchOptions(budget=1500, seed=0)).dram_bytes == solve(model).dram_bytes
 
 
 def test_fused_everything_is_found_where_it_fits() -> None:
     model = model_for(ladder(), Hardware(1024 * KIB))
     for search in SEARCHES:
-        assert search(model, budget=200, seed=0).groups == (model.dataflow.everything,)
+        assert search(model, SearchOptions(budget=200, seed=0)).groups == (model.dataflow.everything,)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
     graph = from_model(_model([helper.make_node("Relu", ["x"], ["y"], name="only")], {"x": (1, 1, 4, 4)}, ["y"], []))
-    assert search(model_for(graph, Hardware(64)), budget=5, seed=0).groups == (1,)
+    assert search(model_for(graph, Hardware(64)), SearchOptions(budget=5, seed=0)).groups == (1,)
 
 
 # -- seeds ---------------------------------------------------------------------------------------------------------------------------------
@@ -177,23 +179,27 @@ def test_a_network_of_one_operator_has_one_plan(search: Search) -> None:
 def test_the_same_seed_gives_the_same_plan_whatever_is_known_already(search: Search) -> None:
     model = model_for(ladder(), Hardware(3 * KIB))
     shared = Partitions(model)
-    first = search(model, budget=300, seed=7, partitions=shared)
+    first = search(model, SearchOptions(budget=300, seed=7, partitions=shared))
     np.random.seed(1)  # noqa: NPY002 - global state must not matter
-    for again in (search(model, budget=300, seed=7, partitions=shared), search(model_for(ladder(), Hardware(3 * KIB)), budget=300, seed=7)):
+    for again in (
+        search(model, SearchOptions(budget=300, seed=7, partitions=shared)),
+        search(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(budget=300, seed=7)),
+    ):
         assert (again.groups, again.history, again.front) == (first.groups, first.history, first.front)
 
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_different_seeds_take_different_ways(search: Search) -> None:
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    assert len({search(model, budget=60, seed=seed).history for seed in range(4)}) == 4
+    assert len({search(model, SearchOptions(budget=60, seed=seed)).history for seed in range(4)}) == 4
 
 
 PINNED = """
 from lfopt.ir import Hardware
+from search.options import SearchOptions
 from tests.test_searches import SEARCHES, ladder, model_for
 for search in SEARCHES:
-    found = search(model_for(ladder(), Hardware(3 * 1024)), budget=200, seed=3)
+    found = search(model_for(ladder(), Hardware(3 * 1024)), SearchOptions(budget=200, seed=3))
     print(search.__name__, found.history, [hex(group) for group in found.groups], len(found.front))
 """
 
@@ -213,7 +219,7 @@ def test_hash_order_does_not_matter() -> None:
     ],
 )
 def test_a_seed_means_the_same_on_every_machine(search: Search, end: tuple[tuple[int, int], ...]) -> None:
-    assert search(model_for(ladder(), Hardware(3 * KIB)), budget=200, seed=3).history[-3:] == end
+    assert search(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(budget=200, seed=3)).history[-3:] == end
 
 
 def test_dice_are_fair_and_fixed() -> None:
@@ -232,8 +238,8 @@ def test_dice_are_fair_and_fixed() -> None:
 def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
     told: list[tuple[int, int]] = []
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, budget=budget, seed=0, progress=lambda done, best: told.append((done, best)))
-    assert found.evaluations == budget
+    found = search(model, SearchOptions(budget=budget, seed=0, progress=lambda done, _, best, __: told.append((done, best or 0))))
+    assert found.plans_evaluated == budget
     assert told[-1:] == ([(budget, found.dram_bytes)] if budget else [])
     assert told == sorted(told, key=lambda item: (item[0], -item[1]))
     assert_legal(model, found.groups)
@@ -243,14 +249,14 @@ def test_exactly_the_budget_is_evaluated(search: Search, budget: int) -> None:
 def test_ctrl_c_returns_the_best_so_far(search: Search) -> None:
     seen: list[int] = []
 
-    def stop(done: int, best: int) -> None:
-        seen.append(best)
+    def stop(done: int, total: int, best: int | None, bound: int) -> None:
+        seen.append(best or 0)
         if done >= 200:
             raise KeyboardInterrupt
 
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, budget=10**9, seed=0, progress=stop)
-    assert 200 <= found.evaluations < 10_000
+    found = search(model, SearchOptions(budget=10**9, seed=0, progress=stop))
+    assert 200 <= found.plans_evaluated < 10_000
     assert found.dram_bytes == seen[-1] == assert_legal(model, found.groups)
 
 
@@ -260,10 +266,10 @@ def test_the_time_limit_holds(search: Search, monkeypatch: pytest.MonkeyPatch) -
     looks = count()
     monkeypatch.setattr(time, "perf_counter", lambda: next(looks) / 100)
     model = model_for(mobilenet(), Hardware(128 * KIB))
-    found = search(model, budget=10**9, seed=0, time_limit=0.5)
-    assert 0 < found.evaluations < 10**9
+    found = search(model, SearchOptions(budget=10**9, seed=0, time_limit=0.5))
+    assert 0 < found.plans_evaluated < 10**9
     assert 0.5 <= found.seconds < 2
-    assert search(model, budget=10, seed=0, time_limit=0.0).evaluations == 0
+    assert search(model, SearchOptions(budget=10, seed=0, time_limit=0.0)).plans_evaluated == 0
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -272,10 +278,10 @@ def test_no_group_is_priced_twice(search: Search) -> None:
     asked: list[int] = []
     counting = Watched(model, asked.append)
     partitions = Partitions(counting)
-    search(counting, budget=300, seed=0, partitions=partitions)
+    search(counting, SearchOptions(budget=300, seed=0, partitions=partitions))
     assert len(asked) == len(set(asked))
     before = len(asked)
-    search(counting, budget=300, seed=0, partitions=partitions)
+    search(counting, SearchOptions(budget=300, seed=0, partitions=partitions))
     assert len(asked) == before
 
 
@@ -291,7 +297,7 @@ def test_a_given_split_is_tried_before_a_random_one(search: Search) -> None:
         asked.append(group)
         return [1 << i for i in bits(group)] if len(asked) % 2 else None
 
-    found = search(model, budget=50, seed=0, split=split)
+    found = search(model, SearchOptions(budget=50, seed=0, split=split))
     assert asked
     assert all(model.price(group) is None for group in asked)
     assert_legal(model, found.groups)
@@ -346,7 +352,7 @@ def test_links_of_a_map_with_many_readers_grow_with_the_readers() -> None:
 def test_the_front_holds_legal_plans_that_nothing_counted_beats(recorded: Callable[[CostModel], Recorded]) -> None:
     model = model_for(ladder(), Hardware(16 * KIB))
     partitions = recorded(model)
-    found = evolve(model, budget=400, seed=0, partitions=partitions)
+    found = evolve(model, SearchOptions(budget=400, seed=0, partitions=partitions))
     assert len(found.front) > 2
     points = [(dram, buffer) for dram, buffer, _ in found.front]
     assert points == sorted(points)
@@ -354,9 +360,9 @@ def test_the_front_holds_legal_plans_that_nothing_counted_beats(recorded: Callab
     assert points[0][0] == found.dram_bytes
     for dram, buffer, groups in found.front:
         assert assert_legal(model, groups) == dram
-        assert partitions.buffer_bytes(groups) == buffer
+        assert partitions.required_bytes(groups) == buffer
     for plan in partitions.counted:
-        dram, buffer = partitions.dram_bytes(plan), partitions.buffer_bytes(plan)
+        dram, buffer = partitions.dram_bytes(plan), partitions.required_bytes(plan)
         assert any(d <= dram and b <= buffer for d, b in points)
 
 
@@ -387,17 +393,62 @@ def test_only_nsga2_imports_pymoo_and_nothing_imports_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).resolve().parents[1], check=False).returncode == 0
 
 
-# -- Ctrl-C ------------------------------------------------------------------------------------------------------------------------------------
+# -- the contract of all methods --------------------------------------------------------------------------------------------------------------
 
-METHODS: dict[str, Search] = {
-    "random": lambda model: sample(model, budget=400, seed=0),
-    "local": lambda model: improve(model, budget=400, seed=0),
-    "nsga2": lambda model: evolve(model, budget=400, seed=0),
-    "exact": solve,
-    "dp": solve_by_types,
-    "dnnfusion": grow_blocks,
-    "tvm": fuse_by_patterns,
-}
+
+@dataclass(frozen=True, eq=False)
+class Spied(SearchOptions):
+    """Options that remember which of them were read."""
+
+    read: set[str] = field(default_factory=set)
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name in SearchOptions.__dataclass_fields__:
+            super().__getattribute__("read").add(name)
+        return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_reads_the_options_that_its_row_names(method: str) -> None:
+    row, options = METHODS[method], Spied(budget=50)
+    options.read.clear()
+    row.run(model_for(ladder(3), Hardware(3 * KIB)), options)
+    assert {*row.takes} == options.read - {"time_limit", "stop", "progress", "lower_bound_bytes", "partitions"}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_groups_evaluated_are_the_prices_asked_and_a_proof_is_a_bound_that_is_reached(method: str) -> None:
+    """Whatever the method, and the plan is the last improvement of its history."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 8)
+        model = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), scheme=("auto", "lbdf")[seed % 2])
+        asked: list[int] = []
+        found = METHODS[method].run(Watched(model, asked.append), replace(FEW, budget=60))
+        assert found.groups_evaluated == len(asked) > 0
+        assert 0 < found.plans_evaluated <= 60
+        assert found.history[-1][1] == found.dram_bytes
+        assert found.lower_bound_bytes >= model.least_bytes
+        assert not found.interrupted
+        best = solve(model).dram_bytes
+        told = METHODS[method].run(model, replace(FEW, budget=60, lower_bound_bytes=best))
+        assert (told.lower_bound_bytes, told.dram_bytes) == (best, found.dram_bytes)
+        assert told.proof == ("optimal" if found.dram_bytes == best else "bound")
+        assert METHODS[method].proves <= (found.proof == "optimal")
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("asked", [0, 1, 5])
+def test_every_method_stops_when_it_is_told_to_and_says_so(method: str, asked: int) -> None:
+    model, times = model_for(ladder(3), Hardware(3 * KIB)), count()
+    found = METHODS[method].run(model, replace(FEW, stop=lambda: next(times) >= asked))
+    assert found.interrupted
+    assert found.method == method
+    assert found.dram_bytes == assert_legal(model, found.groups)
+    in_no_time = METHODS[method].run(model, replace(FEW, time_limit=0.0))
+    assert not in_no_time.interrupted
+    assert in_no_time.dram_bytes == assert_legal(model, in_no_time.groups)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -405,7 +456,7 @@ METHODS: dict[str, Search] = {
 def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(method: str, share: float) -> None:
     model = model_for(ladder(4), Hardware(3 * KIB))
     calls = count()
-    whole = METHODS[method](Watched(model, lambda group: next(calls)))
+    whole = METHODS[method].run(Watched(model, lambda group: next(calls)), FEW)
     assert not whole.interrupted
     at, again = int(share * next(calls)), count()
 
@@ -413,11 +464,11 @@ def test_ctrl_c_at_any_call_of_the_cost_model_leaves_a_legal_plan_that_says_so(m
         if next(again) == at:
             raise KeyboardInterrupt
 
-    found = METHODS[method](Watched(model, break_off))
+    found = METHODS[method].run(Watched(model, break_off), FEW)
     assert found.interrupted
     assert found.method == method
     assert found.dram_bytes == assert_legal(model, found.groups)
-    assert found.lower_bound_bytes <= whole.dram_bytes <= found.dram_bytes or method in ("tvm", "dnnfusion", "random", "local", "nsga2")
+    assert found.lower_bound_bytes <= whole.dram_bytes <= found.dram_bytes or not METHODS[method].proves
 
 
 def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
@@ -425,14 +476,14 @@ def test_ctrl_c_while_operators_change_groups_keeps_the_larger_group() -> None:
     partitions = Partitions(model)
     blocks = [1 << i for i in range(len(model.dataflow))]
     blocks[0] = 0b11  # the second operator has not been told yet
-    found = partitions.scheme(blocks, "tvm", 0.0, interrupted=True)
+    found = one_scheme("tvm", partitions, Tally(model, SearchOptions(), lambda: partitions.asked), blocks)
     assert found.groups[0] == 0b11
     assert found.dram_bytes == assert_legal(model, found.groups)
 
 
 def test_exact_says_no_bytes_before_it_has_a_plan() -> None:
     told: list[int | None] = []
-    solve(model_for(ladder(), Hardware(3 * KIB)), progress=lambda done, total, best, bound: told.append(best))
+    solve(model_for(ladder(), Hardware(3 * KIB)), SearchOptions(progress=lambda done, total, best, bound: told.append(best)))
     assert told[0] is None
     assert all(best is None or best < 1 << 60 for best in told)
     assert told[-1] is not None or len(told) <= len(ladder().operators)

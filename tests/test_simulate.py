@@ -98,7 +98,7 @@ def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, 
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
     totals = totals_of(costs, groups, found.lower_bound_bytes)
-    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.evaluations, found.seconds)
+    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.groups_evaluated, found.seconds)
     return Plan(model, hardware, costs.scheme, traffic.value, costs.epilogue, (), groups, totals, search)
 
 

@@ -16,7 +16,7 @@ from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
-from lfopt.app.config import load_hardware
+from lfopt.app.config import SearchConfig, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
@@ -180,7 +180,7 @@ def plan_for_cpu(graph: Graph, hardware: Hardware, target: Target = "native", re
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
     costs = cpu_costs(graph, hardware)
-    found = run_search(costs, cpu_model(costs, target), "exact", budget=1, seed=0, time_limit=SEARCH_SECONDS, lower_bound=0, report=report)
+    found = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target), report=report)
     if found.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None

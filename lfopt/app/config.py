@@ -17,23 +17,23 @@ from lfopt.app.sizes import parse_size
 from lfopt.ir import Hardware, InvalidConfig, TrafficName
 from lfopt.ir.names import one_line
 from lfopt.planning.modes import SCHEMES
+from search.methods import METHODS, taking
 
-Method = Literal["exact", "nsga2", "local", "random", "dnnfusion", "tvm", "dp"]
 Rules = Literal["default", "all", "none"]
 Proposal = Literal["none", "mapping"]
 GuidanceName = Literal["none", "random", "analytic", "gnne", "pg", "rg"]
 
 if TYPE_CHECKING:
-    Scheme = str
+    Method = Scheme = str
 else:  # what is checked and offered is the table
-    Scheme = Literal[tuple(SCHEMES)]
+    Method, Scheme = Literal[tuple(METHODS)], Literal[tuple(SCHEMES)]
 
 T = TypeVar("T")
 MAX_SECONDS = 1e9
 MAX_SIZE = 10**9  # of an axis
 MAX_NAME = 100  # characters of a field that is looked for among the known ones
 PREDICTED = ("lbdf", "brr")  # schemes that a validity predictor ships for
-SAMPLING: tuple[Method, ...] = ("nsga2", "local", "random")
+SAMPLING = taking("split")  # methods that break groups
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
 
@@ -42,7 +42,7 @@ INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packag
 class SearchConfig:
     """How to search."""
 
-    method: Method = "exact"  # exact proves; nsga2, local, random sample; dnnfusion, tvm, dp fuse by rules
+    method: Method = "exact"  # see the table of methods
     compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan; without guidance and screening
     seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
@@ -57,10 +57,10 @@ class SearchConfig:
             name, found, accepted = ("guidance", self.guidance, "none") if self.guidance != "none" else ("screen", "true", "false")
             accepted = f"{accepted}, or methods {', '.join(SAMPLING)}"
             raise InvalidConfig(f"search.{name}: found {found} with method {self.method}, which breaks no groups; accepted: {accepted}")
-        if self.profile and self.method != "dnnfusion":
-            raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method dnnfusion")
-        if self.propose != "none" and self.method not in ("nsga2", "local"):
-            raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods nsga2, local")
+        if self.profile and self.method not in (methods := taking("latency")):
+            raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method {' or '.join(methods)}")
+        if self.propose != "none" and self.method not in (methods := taking("start")):
+            raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods {', '.join(methods)}")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
         for name, (value, low) in least.items():
             if value < low:

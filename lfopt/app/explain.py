@@ -18,6 +18,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import NEVER, GroupCosts, Traffic
 from search.exact import solve
+from search.options import SearchOptions
 from search.partition import Partitions
 
 Scores = Callable[[int], np.ndarray]  # (group) -> (links,) float64, see `explainers.graph.links`
@@ -139,7 +140,7 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
     def outside(group: int) -> int:
         return sum(1 << operators[k] for k in bits(group))
 
-    result = solve(_PricedOutside(inner, costs, outside), time_limit=seconds)
+    result = solve(_PricedOutside(inner, costs, outside), SearchOptions(time_limit=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
     groups = tuple(map(outside, result.groups))

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from onnx import ModelProto
 
-from lfopt.app.config import Config, GuidanceName, Method, Proposal
+from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.plans import make_draft, write_files
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
@@ -20,6 +20,8 @@ from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Traffic, up_to
 from lfopt.rewrite import simplify
+from search.methods import METHODS, taking
+from search.options import SearchOptions
 from search.partition import Partitions
 from search.result import Result, unfused
 
@@ -62,72 +64,35 @@ def label_of(model: Model) -> str:
 
 
 def run_search(
-    costs: GroupCosts,
-    model: CostModel,
-    method: Method,
-    *,
-    budget: int,
-    seed: int,
-    time_limit: float | None,
-    lower_bound: int,
-    report: Report | None = None,
-    guidance: GuidanceName = "none",
-    screen: bool = False,
-    propose: Proposal = "none",
-    profile: bool = False,
+    costs: GroupCosts, how: SearchConfig, *, model: CostModel | None = None, lower_bound_bytes: int = 0, report: Report | None = None
 ) -> Result:
-    """One search by name. `lower_bound` is what an exact search has proven, 0 if none ran. What follows it is for those that sample; `profile` is
-    for dnnfusion alone: measured C decides its doubtful pairs.
+    """The search that a configuration names, and what it takes; `how.compare` is not looked at.
+
+    `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven of the same space.
     """
-    name = method if guidance == "none" else f"{method} guided by {guidance}"
+    method, searched = METHODS[how.method], model or costs
+    name = how.method if how.guidance == "none" else f"{how.method} guided by {how.guidance}"
 
-    def of_plans(done: int, best: int) -> None:
+    def progress(done: int, total: int, best: int | None, bound: int) -> None:
         if report is not None:
-            report(f"{name}: {done:,} plans, best {best:,} B", done / budget)
+            found = f", best {best:,} B, bound {bound:,} B" if best is not None else ""
+            report(f"{name}: {done:,} of {total:,} {method.unit}{found}", done / total)
 
-    def of_operators(done: int, total: int, best: int | None, bound: int) -> None:
-        if report is not None:
-            found = f"best {best:,} B, bound {bound:,} B" if best is not None else f"{done} of {total} operators"
-            report(f"{method}: {found}", done / total)
-
-    # Each search is imported when it is asked for: NSGA-II's library alone takes a second.
-    if method == "exact":
-        from search.exact import solve  # noqa: PLC0415
-
-        return solve(model, time_limit=time_limit, progress=of_operators)
-    if method == "dp":
-        from search.dp import solve_by_types  # noqa: PLC0415
-
-        return solve_by_types(model, time_limit=time_limit, progress=of_operators)
-    if method == "dnnfusion":
-        from search.dnnfusion import grow_blocks  # noqa: PLC0415
-
-        return grow_blocks(model, latency=_measured(costs, report) if profile else None)
-    if method == "tvm":
-        from search.tvm import fuse_by_patterns  # noqa: PLC0415
-
-        return fuse_by_patterns(model)
-    partitions = Partitions(model)
-    options: dict[str, Any] = {"budget": budget, "seed": seed, "time_limit": time_limit, "progress": of_plans, "partitions": partitions}
-    if propose == "mapping":
-        from search.dnnfusion import grow_blocks  # noqa: PLC0415
-
-        proposed = grow_blocks(model, partitions=partitions)
+    partitions = Partitions(searched)
+    options = SearchOptions(how.time_limit, None, progress, lower_bound_bytes, partitions, how.budget, how.seed)
+    if how.propose == "mapping":
+        proposed = METHODS["dnnfusion"].run(searched, options)
         if proposed.interrupted:
-            return replace(proposed, method=method, seed=seed)
-        options["start"] = (proposed.groups,)
-    if guidance != "none" or screen:
+            return replace(proposed, method=how.method, seed=how.seed)
+        options = replace(options, start=(proposed.groups,))
+    if how.guidance != "none" or how.screen:
         from lfopt.app.guidance import guide  # noqa: PLC0415  (it brings the explainers)
 
-        split, screened = guide(costs, partitions, guidance, screen=screen, seed=seed)
-        options |= {"split": split, "screen": screened}
-    if method == "nsga2":
-        from search.nsga2 import evolve as run  # noqa: PLC0415
-    elif method == "local":
-        from search.local import improve as run  # noqa: PLC0415
-    else:
-        from search.sampling import sample as run  # noqa: PLC0415
-    return run(model, lower_bound_bytes=max(lower_bound, model.least_bytes), **options)
+        split, screen = guide(costs, partitions, how.guidance, screen=how.screen, seed=how.seed)
+        options = replace(options, split=split, screen=screen)
+    if how.profile:
+        options = replace(options, latency=_measured(costs, report))
+    return method.run(searched, options)
 
 
 def _measured(costs: GroupCosts, report: Report | None) -> Callable[[int], float]:
@@ -189,40 +154,24 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     lap("load")
     costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
-
     bound = 0
     runs: list[Run] = []
-    options = config.search
-    plain: tuple[GuidanceName, bool, Proposal] = ("none", False, "none")
-    jobs = [(options.method, (options.guidance, options.screen, options.propose)), *((method, plain) for method in options.compare)]
-    for method, (guidance, screen, propose) in dict.fromkeys(jobs):
+    first = replace(config.search, compare=())
+    plain = replace(first, guidance="none", screen=False, propose="none")
+    others = [replace(plain, method=method, profile=first.profile and method in taking("latency")) for method in config.search.compare]
+    for how in dict.fromkeys([first, *others]):
         try:
-            result = run_search(
-                costs,
-                costs,
-                method,
-                budget=options.budget,
-                seed=options.seed,
-                time_limit=options.time_limit,
-                lower_bound=bound,
-                report=report,
-                guidance=guidance,
-                screen=screen,
-                propose=propose,
-                profile=options.profile and method == "dnnfusion",
-            )
+            result = run_search(costs, how, lower_bound_bytes=bound, report=report)
         except KeyboardInterrupt:  # before the search began, or after it ended
-            result = unfused(costs, method)
-        runs.append(Run(result, guidance))
-        if method == "exact":
-            bound = result.lower_bound_bytes
+            result = unfused(costs, how.method)
+        runs.append(Run(result, how.guidance))
+        bound = max(bound, result.lower_bound_bytes)
         lap(runs[-1].name)
         if result.interrupted:
             break
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
-    bound = max(bound, best.result.lower_bound_bytes)
     draft, interrupted = _despite_ctrl_c(
         lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands), runs[-1].result.interrupted
     )

@@ -26,7 +26,7 @@ from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose
 from lfopt.planning.band_rows import heights
 from lfopt.planning.tiles import signature
-from search.dnnfusion import Latency
+from search.options import Latency
 from search.result import Result
 
 DATABASE = "profiles.sqlite"
@@ -208,7 +208,7 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
         rng = np.random.default_rng(0)
         graph = drawn(excerpt(costs.dataflow, group), rng)
         own = GroupCosts(Dataflow.of(graph), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
-        found = Result((own.dataflow.everything,), 0, 0, "none", "profile", None, 0, 0.0)
+        found = Result("profile", (own.dataflow.everything,), 0, 0, 0, 0, 0.0)
         plan = make_draft(graph, own, found, 0).finished()
         return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]
 

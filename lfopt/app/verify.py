@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 from typing import get_args
 
-from lfopt.app.config import GuidanceName, Method
+from lfopt.app.config import GuidanceName, SearchConfig
 from lfopt.app.files import read_plan, sha256
 from lfopt.app.pipeline import Report, run_search
 from lfopt.frontend import load
@@ -16,6 +16,7 @@ from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, GroupCosts, Traffic
+from search.methods import METHODS
 from simulator.recount import Recount, recount
 
 
@@ -70,7 +71,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
     costs = GroupCosts(Dataflow.of(graph), plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=time_limit, lower_bound=0, report=report)
+    found = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound = plan.totals.lower_bound_bytes
     if bound > found.dram_bytes:
         return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)
@@ -82,7 +83,7 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
 def search_problems(plan: Plan) -> Iterator[str]:
     """What cannot be in the record of the search. How long it took, and after how many evaluations, cannot be recounted."""
     record, bound = plan.search, plan.totals.lower_bound_bytes
-    methods = (*get_args(Method), GIVEN.method)
+    methods = (*METHODS, GIVEN.method)
     if record.method not in methods:
         yield f"search.method: found {record.method!r}; accepted: {', '.join(methods)}"
     if record.guidance not in get_args(GuidanceName):

@@ -24,6 +24,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose
 from search.dnnfusion import grow_blocks
 from search.exact import solve
+from search.options import SearchOptions
 from search.result import Result
 
 SMALL = {"image": (1, 3, 64, 64)}
@@ -33,7 +34,7 @@ CHIP = Hardware(256 * 1024, element_bytes=4)
 def searched(name: str) -> tuple[Graph, GroupCosts, Result]:
     graph = load_network(f"zoo:{name}", SMALL, "default")
     small = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
-    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_model(small), time_limit=20)
+    return graph, GroupCosts(small.dataflow, CHIP, scheme="lbdf"), solve(cpu_model(small), SearchOptions(time_limit=20))
 
 
 class Clock:
@@ -176,10 +177,10 @@ def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default", weights=False)
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
     counts: list[int] = []
-    found = grow_blocks(cpu_model(costs), latency=latency_here(costs, counts.append))
+    found = grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append)))
     known = Profiles.here("native", 1, find_compiler()).seconds()
     assert counts == list(range(1, len(known) + 1))
     assert counts
     assert all(0 < seconds < 10 for seconds in known.values())
-    assert grow_blocks(cpu_model(costs), latency=latency_here(costs, counts.append)).groups == found.groups
+    assert grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append))).groups == found.groups
     assert len(counts) == len(known), "all was known"

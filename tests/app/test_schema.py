@@ -13,12 +13,14 @@ import yaml
 
 from lfopt.app.config import load_config, load_hardware, validate
 from lfopt.app.files import read_plan
-from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.schema import KINDS, TYPES, described, schema
 from lfopt.ir import Hardware, InvalidConfig, LfoptError, Scheme
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
+from search.exact import solve
+from search.options import SearchOptions
 from tests.plan_fuzz import mutated
 from tests.strategies import random_graph
 
@@ -54,7 +56,7 @@ def written(folder: Path, network: str, kib: int, scheme: Scheme, traffic: Traff
 
 
 def planned(folder: Path, costs: GroupCosts) -> dict[str, Any]:
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=5))
     graph = costs.dataflow.graph
     write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph, folder)
     return json.loads((folder / "plan.json").read_text())

@@ -21,6 +21,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, up_to
 from search.exact import solve
+from search.options import SearchOptions
 from tests.codegen.test_emit import _Net
 from tests.strategies import random_bands, random_graph, random_hardware
 from tests.test_one_truth import SCHEMES, computable, planned, random_inputs, random_scheme
@@ -69,7 +70,7 @@ def drawn(seed: int, targets: Sequence[str]) -> Case:
     graph = computable(random_graph(rng, int(rng.integers(1, 13)))) if rng.random() < 0.6 else _Net(seed).finish()
     hardware = replace(random_hardware(rng, graph, element_bytes=4), channel_align=1)
     costs = GroupCosts(Dataflow.of(graph), hardware, scheme=SCHEMES[rng.integers(len(SCHEMES))])
-    groups = solve(costs, time_limit=2).groups if rng.random() < 0.3 else random_scheme(costs, seed)
+    groups = solve(costs, SearchOptions(time_limit=2)).groups if rng.random() < 0.3 else random_scheme(costs, seed)
     bands = (None, random_bands(rng), up_to(costs), up_to(costs, int(rng.integers(2, 8))))[rng.integers(4)]
     threads, winograd = int(rng.integers(1, 4)), int(rng.choice([0, 2, 4]))
     target = targets[int(rng.integers(12)) % len(targets)]

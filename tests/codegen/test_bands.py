@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from codegen.emit import emit_c
-from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose, up_to
+from search.exact import solve
+from search.options import SearchOptions
 from simulator.recount import recount
 from tests.codegen.test_emit import KIB, RUNS_HERE, _Net, agrees
 from tests.strategies import random_bands
@@ -21,7 +23,7 @@ from tests.strategies import random_bands
 def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
     """Groups that fit `kib`, in bands of several rows on a chip with `room` times as much."""
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4))
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     larger = costs.at(room * kib * KIB)
     return make_draft(graph, larger, found, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()
 

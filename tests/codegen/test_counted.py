@@ -21,6 +21,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
+from search.options import SearchOptions
 from simulator.execute import execute
 from tests.strategies import one_contraction
 from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
@@ -112,7 +113,7 @@ def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: se
 def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * 1024, element_bytes=4), scheme=scheme)
-    plan = planned(costs, solve(costs, time_limit=10).groups)
+    plan = planned(costs, solve(costs, SearchOptions(time_limit=10)).groups)
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
     outputs, counted = counting(plan, graph, tmp_path, "-O1").count(inputs)
     assert counted == total_dram(plan.groups)
@@ -126,7 +127,7 @@ def small_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     rng = np.random.default_rng(20_003)
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
-    return planned(costs, solve(costs, time_limit=10).groups), graph, random_inputs(graph, rng)
+    return planned(costs, solve(costs, SearchOptions(time_limit=10)).groups), graph, random_inputs(graph, rng)
 
 
 def transfers(nodes: tuple[Node, ...], *, store: bool) -> list[Transfer]:

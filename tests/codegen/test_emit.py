@@ -17,13 +17,15 @@ from codegen.build import write_source
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from codegen.target import TARGETS, native
-from lfopt.app.pipeline import load_network, run_search
+from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
+from search.exact import solve
+from search.options import SearchOptions
 from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
@@ -35,7 +37,7 @@ RUNS_HERE = ["c99", *(["avx2"] if native() in ("avx2", "avx512") else []), *([na
 
 def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 
@@ -272,7 +274,7 @@ def test_what_nothing_can_print_is_refused_by_name() -> None:
 def test_plans_for_other_element_sizes_are_refused() -> None:
     graph = load_network("zoo:squeezenet1_1", SMALL, "default")
     costs = GroupCosts(Dataflow.of(graph), Hardware(256 * KIB))
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(Unsupported, match="element_bytes"):
         emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)
 

@@ -17,7 +17,6 @@ from codegen.runtime import Compiled
 from codegen.source import CSource, Unsupported
 from codegen.target import target
 from lfopt.app.compiled import plan_for_cpu
-from lfopt.app.pipeline import run_search
 from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, LfoptError, Plan
@@ -26,6 +25,8 @@ from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.reference import reference
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts
+from search.exact import solve
+from search.options import SearchOptions
 from simulator.execute import execute
 from tests.codegen.checked import run_checked
 from tests.codegen.test_emit import _Net
@@ -43,7 +44,7 @@ REFUSED = frozenset(f"{OF_FLOATS} LpPool ReduceL1 ReduceL2 ReduceLogSum ReducePr
 
 def planned(graph: Graph, kib: int, scheme: str = "lbdf") -> Plan:
     costs = GroupCosts(Dataflow.of(graph), replace(CHIP, buffer_bytes=kib * KIB), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 
@@ -182,6 +183,6 @@ def test_plans_of_quantised_networks_are_for_bytes(tmp_path: Path) -> None:
     graph = quantised(zoo_network("squeezenet1_1", 32), tmp_path)
     assert plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)).hardware == replace(CHIP, buffer_bytes=1 << 20)
     costs = GroupCosts(Dataflow.of(graph), Hardware(64 * KIB, element_bytes=4))
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=10, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=10))
     with pytest.raises(Unsupported, match="element_bytes: found 4; generated C accepts plans of quantised networks for int8, element_bytes 1"):
         emit_c(make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph)

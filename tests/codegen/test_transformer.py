@@ -15,7 +15,6 @@ from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.layout import layouts
 from codegen.target import native
-from lfopt.app.pipeline import run_search
 from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
@@ -23,6 +22,8 @@ from lfopt.ops import Dataflow
 from lfopt.ops.parameters import permutation
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
+from search.exact import solve
+from search.options import SearchOptions
 from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
@@ -34,7 +35,7 @@ STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function",
 
 def planned(graph: Graph, scheme: str, kib: int = 64) -> Plan:
     costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
-    found = run_search(costs, costs, "exact", budget=1, seed=0, time_limit=5, lower_bound=0)
+    found = solve(costs, SearchOptions(time_limit=5))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
 

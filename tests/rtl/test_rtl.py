@@ -29,6 +29,7 @@ from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, total_dram
 from search.exact import solve
+from search.options import SearchOptions
 from simulator.execute import execute
 from simulator.simulate import simulate
 from tests.codegen.test_counted import counting
@@ -154,7 +155,7 @@ def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int =
     quantize(f"zoo:{name}", out_file=folder / f"{name}.onnx", samples=2, input_shape=(f"image=1,3,{size},{size}",))
     graph = load(folder / f"{name}.onnx")
     costs = GroupCosts(Dataflow.of(graph), accelerator_hardware(buffer_bytes), scheme=scheme)
-    plan = planned(costs, solve(costs, time_limit=60).groups)
+    plan = planned(costs, solve(costs, SearchOptions(time_limit=60)).groups)
     shape = graph.shape("image")
     return plan, graph, {"image": np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)}
 

@@ -20,7 +20,9 @@ from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
 from lfopt.planning import MODES
+from search.methods import METHODS
 
+HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 SHOWN = 5  # groups in each of the two short lists
 
 
@@ -32,7 +34,7 @@ def search(
     buffer: str | None = None,
     element_bytes: int | None = None,
     scheme: Scheme | None = None,
-    method: Method | None = None,
+    method: Annotated[Method | None, Parameter(help=HELP)] = None,
     traffic: TrafficName | None = None,
     epilogue: Literal["on", "off"] | None = None,
     band_rows: int | Literal["max"] | None = None,
@@ -71,8 +73,7 @@ def search(
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
         for each), or auto: per group whichever moves the fewest bytes.
     method
-        exact proves its optimum; nsga2, local and random sample as many plans as --budget says. As compilers fuse: dnnfusion (mapping types, blocks
-        grown from one operator), tvm (its rules), dp (the optimum among groups that mapping types allow).
+        How to search: a row of `search.methods.METHODS`.
     traffic
         How operators that do not fit are counted: tiled, once, or as the paper does.
     epilogue
@@ -97,7 +98,7 @@ def search(
     screen
         Whether the predictor says which groups are worth checking.
     propose
-        mapping: nsga2 and local start from the groups that rules of mapping types make.
+        mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types make.
     profile
         on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all networks, not by DRAM bytes.
     out_dir
@@ -146,11 +147,11 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
     if left_out:
         err.print("note: partition, bytes and proof are all there", style="yellow")
     if outcome.runs[-1].result.interrupted:
-        last, evaluated = outcome.runs[-1], outcome.runs[-1].result.evaluations
-        found = "nothing found yet: every operator alone" if not evaluated else "the best plan so far is written"
+        last = outcome.runs[-1]
+        found = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
         err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
-    elif plan.totals.proof != "optimal" and outcome.best.result.method == "exact":
-        err.print("note: the exact search was stopped; a longer --time-limit narrows the gap", style="yellow")
+    elif plan.totals.proof != "optimal" and METHODS[outcome.best.result.method].proves:
+        err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
 def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer: str | None, element_bytes: int | None) -> Config:
@@ -205,7 +206,8 @@ def _totals(outcome: Outcome) -> Table:
     for ran in outcome.runs:
         if ran is not outcome.best:
             found = ran.result
-            count = f"{found.evaluations:,} {'groups' if found.method == 'exact' else 'plans'}"
+            plans = "budget" in METHODS[found.method].takes  # elsewhere, how many groups were priced says more
+            count = f"{found.plans_evaluated:,} plans" if plans else f"{found.groups_evaluated:,} groups"
             add(f"  {ran.name}" + (f", seed {found.seed}" if found.seed is not None else ""), found.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     add("compulsory", totals.compulsory_bytes)

@@ -20,6 +20,7 @@ from lfopt.ir.names import file_name
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES, SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
 from search.exact import solve
+from search.options import SearchOptions
 from search.staircase import Stair, TooMany, staircase
 
 STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and MODES[row.modes[0]].steady)  # a range of buffers is for them
@@ -122,7 +123,7 @@ def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: 
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))
-        result = solve(costs.at(size), time_limit=time_limit)
+        result = solve(costs.at(size), SearchOptions(time_limit=time_limit))
         stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
         if result.interrupted:
             return stairs, True

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from lfopt.ir import UNLIMITED, Cost, Plan
 from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
+from search.options import SearchOptions
 
 DOWN, UP = 4, 5  # powers of two below and above the plan's own buffer
 LEAST_BYTES = 1 << 10
@@ -58,7 +59,7 @@ def sweep(costs: GroupCosts, own: Stair, seconds: float) -> list[Stair]:
 
 
 def _stair(costs: GroupCosts, seconds: float) -> Stair | None:
-    result = solve(costs, time_limit=seconds)
+    result = solve(costs, SearchOptions(time_limit=seconds))
     if result.interrupted:
         raise KeyboardInterrupt
     if not result.groups:

@@ -1,0 +1,50 @@
+"""All searches, by name: what configurations, the command line and the documentation offer is this table. A new search is a module and a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from lfopt.fusion import CostModel
+from search.dnnfusion import grow_blocks
+from search.dp import solve_by_types
+from search.exact import solve
+from search.local import improve
+from search.options import SearchOptions
+from search.result import Result
+from search.sampling import sample
+from search.tvm import fuse_by_patterns
+
+SAMPLES = ("budget", "seed", "split", "screen")
+
+
+class Method(NamedTuple):
+    """A search."""
+
+    run: Callable[[CostModel, SearchOptions], Result]
+    summary: str  # for help and documentation
+    takes: tuple[str, ...] = ()  # fields of `SearchOptions` that it reads beside those that all do
+    proves: bool = False  # whether it raises the lower bound above what the cost model knows, and so may end with a proof
+    unit: Literal["operators", "plans"] = "operators"  # what its progress counts
+
+
+def _evolve(model: CostModel, options: SearchOptions) -> Result:
+    from search.nsga2 import evolve  # noqa: PLC0415  (pymoo takes a second)
+
+    return evolve(model, options)
+
+
+METHODS: dict[str, Method] = {
+    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", proves=True),
+    "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "start"), unit="plans"),
+    "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "start"), unit="plans"),
+    "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
+    "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
+    "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),
+    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow"),
+}
+
+
+def taking(option: str) -> tuple[str, ...]:
+    """The methods that read this field of `SearchOptions`, in the order of the table."""
+    return tuple(name for name, method in METHODS.items() if option in method.takes)

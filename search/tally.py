@@ -1,0 +1,107 @@
+"""What all searches count alike: plans, groups, time, the best so far, and whether somebody stopped them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from lfopt.fusion import CostModel
+from search.options import SearchOptions
+from search.partition import Dice, Guide, Partitions, Plan
+from search.result import Front, Repairs, Result
+
+NOTHING = 1 << 62  # more bytes than any plan
+
+
+class Tally:
+    """The counts of one search, and its best plan."""
+
+    def __init__(self, model: CostModel, options: SearchOptions, asked: Callable[[], int]) -> None:
+        """`asked`: how often the cost model was asked for a price so far, by this search or others."""
+        self.options = options
+        self.plans_evaluated = 0
+        self.interrupted = False
+        self.history: list[tuple[int, int]] = []
+        self.best: Sequence[int] = ()
+        self.best_bytes = NOTHING
+        self.bound = max(options.lower_bound_bytes, model.least_bytes)
+        self._asked, self._before = asked, asked()
+        self._start = time.perf_counter()
+        self._deadline = None if options.time_limit is None else self._start + options.time_limit
+
+    @property
+    def groups_evaluated(self) -> int:
+        """See `Result`."""
+        return self._asked() - self._before
+
+    def over(self) -> bool:
+        """Whether the search is to end: its time is over, or it was told to stop."""
+        if self.options.stop is not None and self.options.stop():
+            self.interrupted = True
+            return True
+        return self._deadline is not None and time.perf_counter() >= self._deadline
+
+    def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
+        """One more legal plan was evaluated. Returns whether it is the best so far."""
+        self.plans_evaluated += 1
+        if better := dram_bytes < self.best_bytes:
+            self.best, self.best_bytes = plan, dram_bytes
+            self.history.append((self.plans_evaluated, dram_bytes))
+        return better
+
+    def result(
+        self, method: str, groups: Plan, dram_bytes: int, *, seed: int | None = None, front: Front = (), repairs: Repairs | None = None
+    ) -> Result:
+        """What the search returns: these groups, in an executable order."""
+        seconds, counts = time.perf_counter() - self._start, (self.plans_evaluated, self.groups_evaluated)
+        history = tuple(self.history)
+        return Result(method, groups, dram_bytes, self.bound, *counts, seconds, seed, self.interrupted, history, front, repairs or Repairs())
+
+
+class PlanTally(Tally):
+    """The tally of a search that draws plans, with what it draws them by."""
+
+    def __init__(self, model: CostModel, options: SearchOptions, dice: Dice | None = None) -> None:
+        """`dice`: those of the seed if not given."""
+        self.partitions = partitions = options.partitions or Partitions(model)
+        self.dice = dice or Dice(options.seed)
+        self.guide = Guide(options.split, options.screen)
+        super().__init__(model, options, lambda: partitions.asked)
+
+    @property
+    def left(self) -> int:
+        """Plans that may still be evaluated; 0 when the time is over."""
+        return 0 if self.over() else self.options.budget - self.plans_evaluated
+
+    def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
+        """As `Tally.count`; tells of the best plans, of every hundredth, and of the last."""
+        better, budget = super().count(plan, dram_bytes), self.options.budget
+        if self.options.progress is not None and (better or self.plans_evaluated % 100 == 0 or self.plans_evaluated == budget):
+            self.options.progress(self.plans_evaluated, budget, self.best_bytes, self.bound)
+        return better
+
+    def sampled(self, method: str, front: Front = ()) -> Result:
+        """The best plan so far; every operator alone if none was evaluated."""
+        plan = self.partitions.in_order(self.best or self.partitions.fit(self.partitions.singles, Dice(0)))
+        dram_bytes = self.partitions.dram_bytes(plan)
+        return self.result(method, plan, dram_bytes, seed=self.options.seed, front=front, repairs=self.guide.repairs)
+
+
+def one_scheme(method: str, partitions: Partitions, tally: Tally, groups: Iterable[int]) -> Result:
+    """The result of a method that makes a single scheme, of legal groups.
+
+    Of groups that overlap, the larger is taken: Ctrl-C came while operators were being moved to it.
+    """
+    apart: list[int] = []
+    for group in sorted(set(groups), key=lambda group: (-group.bit_count(), group)):
+        if not any(group & other for other in apart):
+            apart.append(group)
+    plan = partitions.in_order(apart)
+    try:
+        dram_bytes = sum(map(partitions.bytes_of, plan))
+    except KeyboardInterrupt:
+        if tally.interrupted:
+            raise
+        tally.interrupted, dram_bytes = True, sum(map(partitions.bytes_of, plan))
+    tally.count(plan, dram_bytes)
+    return tally.result(method, plan, dram_bytes)
