@@ -87,7 +87,7 @@ class _Printer:
     def __init__(self, model: Model, *, embed: bool, profile: bool) -> None:
         self.model, self.embed, self.profile = model, embed, profile
         self.name = identifier(model.plan.model.name)
-        self.arena = max((group.buffer_bytes for group in model.plan.groups), default=0)  # of one thread
+        self.arena = max((group.allocated_bytes for group in model.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
         self.counted = Counted(model.plan, model.graph, model.flow, model.blob, dram, 4 * model.size) if model.count else None

@@ -36,8 +36,8 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     search, width = _Search(model, options), FIRST_WIDTH
     tally = search.tally
     try:
-        if model.simpler is not None:
-            search.begin_with(model.simpler)
+        if (simpler := model.simpler) is not None:
+            search.begin_with(simpler)
         while tally.bound < tally.best_bytes and not tally.over():
             search.walk(width)
             width *= WIDER

@@ -179,7 +179,7 @@ class _Tally:
             nodes=group.nodes,
             mode=group.mode,
             by_formula=self.why,
-            buffer_bytes=group.buffer_bytes,
+            allocated_bytes=group.allocated_bytes,
             dram=self.dram,
             tensors=tuple(sorted(tensors, key=lambda t: (-t.loaded_bytes - t.stored_bytes, t.name))),
             one_by_one_bytes=once,
@@ -310,7 +310,7 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
         for name in (*group.inputs, *group.outputs):
             if name not in maps:
                 raise InvalidPlan(f"groups.{k}: {name!r} is not a feature map of the network")
-        _check_counts(f"groups.{k}", group.buffer_bytes, *astuple(group.dram))
+        _check_counts(f"groups.{k}", group.allocated_bytes, group.required_bytes or 0, *astuple(group.dram))
         _CheckedGroup(group, flow).check()
     if left:
         raise InvalidPlan(f"groups: operator {min(left)!r} is in none of them")

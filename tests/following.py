@@ -27,7 +27,7 @@ def follow_all(plan: Plan) -> Plan:
 
 def with_places(group: PlannedGroup, places: tuple[Place, ...]) -> PlannedGroup:
     """The buffer that the group claims follows."""
-    return replace(group, places=places, buffer_bytes=max((place.end for place in places), default=0))
+    return replace(group, places=places, allocated_bytes=max((place.end for place in places), default=0))
 
 
 def with_steps(group: PlannedGroup, steps: tuple[Node, ...], hardware: Hardware, *, constants: bool = False) -> PlannedGroup:

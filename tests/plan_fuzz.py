@@ -246,7 +246,7 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
         done = execute(plan, graph, subject.inputs)
         _same(done.outputs, subject.outputs)
         for group, counted in zip(plan.groups, done.groups, strict=True):
-            assert counted.by_formula or (group.dram, group.buffer_bytes) == (counted.dram, counted.peak_bytes)
+            assert counted.by_formula or (group.dram, group.allocated_bytes) == (counted.dram, counted.peak_bytes)
         subject.executed.append((plan.groups, plan.hardware))
     for how in HOW:
         source = printed(plan, graph, how)

@@ -153,7 +153,7 @@ def test_the_first_height_that_fits_is_taken() -> None:
             tried = [min(rows, results) if results > 1 else maps if rows >= maps else 1 for rows in asked[mask]]
             fitting = (rows for rows in tried if need(costs, graph, mask, rows) < costs.hardware.buffer_bytes)
             assert group.band_rows == next(fitting, 1)
-            assert group.buffer_bytes == need(costs, graph, mask, group.band_rows)
+            assert group.allocated_bytes == need(costs, graph, mask, group.band_rows)
             taken += group.band_rows > 1
     assert taken > 100
 
@@ -265,6 +265,6 @@ def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     assert not after.disagreements
     assert (after.dram, after.macs, after.recomputed_macs) == (before.dram, before.macs, 0)
     assert after.cycles.compute < 1.001 * before.cycles.compute  # fewer commands; but a band skips kernel rows in the padding only as a whole
-    assert max(group.buffer_bytes for group in banded.groups) < costs.hardware.buffer_bytes
+    assert max(group.allocated_bytes for group in banded.groups) < costs.hardware.buffer_bytes
     moved = [sum(step.bytes for group in plan.groups for step in unfold(group.steps) if isinstance(step, Transfer)) for plan in (plain, banded)]
     assert moved[0] == moved[1]

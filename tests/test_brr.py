@@ -489,7 +489,9 @@ def execute_groups(make: Callable[[np.random.Generator, int], Graph], seeds: ran
             for tensor in flow.maps:
                 machine.dram[tensor.name], machine.written[tensor.name] = values[tensor.name], np.ones(tensor.shape, bool)
             names = flow.names(mask)
-            group = PlannedGroup(0, names, "brr", banded.band_rows, banded.weight_passes, banded.buffer_bytes, DramBytes(), (), (), places, steps)
+            group = PlannedGroup(
+                0, names, "brr", banded.band_rows, banded.weight_passes, None, banded.buffer_bytes, DramBytes(), (), (), places, steps
+            )
             done = machine.run(group)
             assert done.dram == dram_bytes(steps), what
             assert done.peak_bytes == banded.buffer_bytes, what

@@ -80,7 +80,7 @@ def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = 
         memory_map(costs, made),
         made,
         Totals(total_dram(made).total, 0, 0, 0, 0, 0.0, "none"),
-        SearchRecord("random", 0, 0, 0.0),
+        SearchRecord("random", 0, 0, 0, 0.0),
     )
 
 
@@ -125,8 +125,8 @@ def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: 
         if counted.dram != group.dram:
             found.append(f"{what}counted {counted.dram}, the plan says {group.dram}")
         needed = planned_need(costs, mask, price, group.band_rows)
-        if not counted.peak_bytes == group.buffer_bytes == needed:
-            found.append(f"{what}peak {counted.peak_bytes}, plan {group.buffer_bytes}, F_beta {needed}")
+        if not counted.peak_bytes == group.allocated_bytes == needed:
+            found.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
         fixed = group.mode not in ("resident", "brr") and (group.mode != "lbdf" or group.band_rows == 1)
         if fixed and needed != price.buffer_bytes:
             found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")

@@ -73,7 +73,10 @@ def planned(
     made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
     assert isinstance(made, tuple)
     totals = totals_of(costs, made, found.lower_bound_bytes)
-    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.groups_evaluated, found.seconds)
+    model, search = (
+        ModelReference(graph.name, "0" * 64, "simplified.onnx"),
+        SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),
+    )
     return Plan(model, hardware, scheme, traffic.value, epilogue, memory_map(costs, made), made, totals, search)
 
 
@@ -262,7 +265,14 @@ def group_changed(
 
 
 def one_byte_less_buffer(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
-    return replace(group, buffer_bytes=group.buffer_bytes - 1) if group.steps or group.mode in ("opaque", "excluded") else None
+    return replace(group, allocated_bytes=group.allocated_bytes - 1) if group.steps or group.mode in ("opaque", "excluded") else None
+
+
+def requirement_changed(change: Callable[[PlannedGroup, Plan], int], name: str) -> Tamper:
+    def changed(rng: np.random.Generator, group: PlannedGroup, plan: Plan) -> PlannedGroup | None:
+        return replace(group, required_bytes=change(group, plan))
+
+    return group_changed(changed, f"{ALL} excluded", name=name)
 
 
 def class_changed(entry: str, by: int) -> Tamper:
@@ -341,6 +351,9 @@ def called_unexecutable(rng: np.random.Generator, group: PlannedGroup, plan: Pla
 
 FIGURES = [
     group_changed(one_byte_less_buffer, f"{ALL} excluded"),
+    requirement_changed(lambda group, plan: plan.hardware.buffer_bytes, "all of the buffer is required"),
+    requirement_changed(lambda group, _: -1, "less than nothing is required"),
+    requirement_changed(lambda group, _: int(not group.required_bytes), "a requirement where there is none, none where there is one"),
     *(class_changed(entry, by) for entry in ("input", "output", "weight") for by in (-1, 1)),
     *(class_changed(entry, 1) for entry in ("parameter", "spill")),
     group_changed(output_called_input, "lbdf brr resident opaque"),
@@ -675,13 +688,13 @@ def steps_of_another_group(rng: np.random.Generator, graph: Graph, plan: Plan) -
     if len(found) < 2:
         return None
     first, second = found[0], found[-1]
-    lie = replace(first, steps=second.steps, places=second.places, dram=second.dram, buffer_bytes=second.buffer_bytes)
+    lie = replace(first, steps=second.steps, places=second.places, dram=second.dram, allocated_bytes=second.allocated_bytes)
     return follow(replace(plan, groups=tuple(lie if group is first else group for group in plan.groups)))
 
 
 def smaller_buffer(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     """A chip on which the largest group just does not fit."""
-    found = [group.buffer_bytes for group in plan.groups if group.steps]
+    found = [group.allocated_bytes for group in plan.groups if group.steps]
     return replace(plan, hardware=replace(plan.hardware, buffer_bytes=max(found))) if found else None
 
 
@@ -902,7 +915,7 @@ def fails(graph: Graph, plan: Plan, inputs: dict[str, np.ndarray], wanted: dict[
     except InvalidPlan as error:
         return str(error)
     for group, counted in zip(plan.groups, done.groups, strict=True):
-        if not counted.by_formula and (group.dram != counted.dram or group.buffer_bytes != counted.peak_bytes):
+        if not counted.by_formula and (group.dram != counted.dram or group.allocated_bytes != counted.peak_bytes):
             return f"group {group.id}: {counted}"
     wrong = [name for name, value in wanted.items() if not np.allclose(done.outputs[name], value, rtol=1e-3, atol=1e-4, equal_nan=True)]
     return f"outputs {wrong}" if wrong else ""
@@ -988,7 +1001,8 @@ def test_a_schedule_with_absurd_numbers_is_found_out_without_walking_it() -> Non
         ("method", "oracle", "search.method"),
         ("seconds", -1.0, "search.seconds"),
         ("seconds", float("nan"), "search.seconds"),
-        ("evaluations", -1, "search.evaluations"),
+        ("plans_evaluated", -1, "search.plans_evaluated"),
+        ("groups_evaluated", -1, "search.groups_evaluated"),
         ("seed", -1, "search.seed"),
         ("front", ((-1, 10),), "search.front"),
         ("front", ((1 << 40, 20), (1 << 41, 20)), "search.front"),
@@ -1019,7 +1033,7 @@ def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, col
     file = tmp_path / "plan" / "plan.json"
     plan = json.loads(file.read_text())
     (group,) = plan["groups"]
-    group |= {"mode": "tiled", "places": [], "steps": [], "unexecutable": "it is a secret"}
+    group |= {"mode": "tiled", "required_bytes": 0, "places": [], "steps": [], "unexecutable": "it is a secret"}
     file.write_text(json.dumps(plan))
     done = lfopt("check", "plan", columns=columns)
     assert f"1 group not recounted, without steps (or with too many) or a formula: {sum(group['dram'].values()):,} B" in " ".join(done.stdout.split())

@@ -180,7 +180,7 @@ def execute(graph: Graph, mask: int, hardware: Hardware, inputs: dict[str, np.nd
     counted = count(Network(graph), flow.names(mask), hardware)
     need = resident.need(mask)
     places, steps = resident.schedule(mask)
-    group = PlannedGroup(0, flow.names(mask), "resident", 1, 1, need, counted.dram, counted.inputs, counted.outputs, places, steps)
+    group = PlannedGroup(0, flow.names(mask), "resident", 1, 1, need, need, counted.dram, counted.inputs, counted.outputs, places, steps)
 
     def machine(buffer_bytes: int) -> Machine:
         made = Machine(graph, replace(hardware, buffer_bytes=buffer_bytes), inputs)

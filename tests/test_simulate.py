@@ -98,7 +98,10 @@ def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, 
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
     totals = totals_of(costs, groups, found.lower_bound_bytes)
-    model, search = ModelReference(graph.name, "0" * 64, "simplified.onnx"), SearchRecord("exact", None, found.groups_evaluated, found.seconds)
+    model, search = (
+        ModelReference(graph.name, "0" * 64, "simplified.onnx"),
+        SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),
+    )
     return Plan(model, hardware, costs.scheme, traffic.value, costs.epilogue, (), groups, totals, search)
 
 
@@ -512,9 +515,9 @@ def small() -> tuple[Graph, Plan]:
     hardware = Hardware(1 << 12, element_bytes=1)
     places, steps = line_buffer_schedule(Layout(flow, hardware), 1, {0: 1, 1: 1})
     dram = dram_bytes(steps)
-    group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, dram, ("x",), ("y",), places, steps)
+    group = PlannedGroup(0, ("y",), "lbdf", 1, 1, 80, 80, dram, ("x",), ("y",), places, steps)
     totals = Totals(dram.total, dram.total, dram.total, dram.total, dram.total, 0.0, "optimal")
-    model, search = ModelReference("n", "0" * 64, "simplified.onnx"), SearchRecord("exact", None, 1, 0.0)
+    model, search = ModelReference("n", "0" * 64, "simplified.onnx"), SearchRecord("exact", None, 1, 1, 0.0)
     return flow.graph, Plan(model, hardware, "lbdf", "tiled", epilogue=True, memory=(), groups=(group,), totals=totals, search=search)
 
 

@@ -18,7 +18,11 @@ from lfopt.ir import MOST_LINES, SCHEMA, InvalidConfig, InvalidPlan, Node, Plan,
 from lfopt.ir.files import whole_file
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import one_line
+from lfopt.planning import GIVEN
 from lfopt.planning.modes import MODES, SCHEMES
+from search.methods import taking
+
+FIRST_SCHEMA = "lfopt.plan/1"  # read, not written
 
 
 def path_of(path: object, what: str) -> Path:
@@ -83,10 +87,12 @@ def read_plan(path: Path) -> Plan:
     if path.is_dir():
         path /= "plan.json"
     data = read_json(path, InvalidPlan)
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-        raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}")
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found not in (SCHEMA, FIRST_SCHEMA):
+        raise InvalidPlan(f"{path}: schema: found {found!r}; accepted: {SCHEMA!r}, {FIRST_SCHEMA!r}")
     del data["schema"]
+    if found == FIRST_SCHEMA:
+        _from_first(data, path)
     groups = data.get("groups")
     if isinstance(groups, list) and (lines := sum(_line_count(group) for group in groups)) > MOST_LINES:
         raise InvalidPlan(one_line(f"{path}: found {lines:,} lines of steps; accepted: up to {MOST_LINES:,}"))
@@ -99,6 +105,27 @@ def read_plan(path: Path) -> Plan:
         raise InvalidPlan(one_line(f"{path}: {error}")) from None
     _check_modes(plan, path)
     return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
+
+
+def _from_first(data: dict[str, Any], path: Path) -> None:
+    """Give what a file of lfopt.plan/1 says the names of today. There, what a group requires was not said, and one of both counts of the search."""
+    groups, search = data.get("groups"), data.get("search")
+    for k, group in enumerate(groups if isinstance(groups, list) else []):
+        _renamed(group, f"{path}: groups.{k}", "buffer_bytes", "allocated_bytes", "required_bytes")
+    counts = ("plans_evaluated", "groups_evaluated")
+    plans = isinstance(search, dict) and search.get("method") in (*taking("budget"), GIVEN.method)
+    _renamed(search, f"{path}: search", "evaluations", *(counts if plans else reversed(counts)))
+
+
+def _renamed(part: Any, where: str, old: str, new: str, unsaid: str) -> None:
+    """Rename a field of an object; another, of which such a file says nothing, is null."""
+    if not isinstance(part, dict):
+        return
+    if early := [name for name in (new, unsaid) if name in part]:
+        raise InvalidPlan(one_line(f"{where}.{early[0]}: unknown field in {FIRST_SCHEMA}; accepted: {old}"))
+    if old not in part:
+        raise InvalidPlan(one_line(f"{where}.{old}: missing"))
+    part |= {new: part.pop(old), unsaid: None}
 
 
 def _check_modes(plan: Plan, path: Path) -> None:

@@ -11,7 +11,6 @@ from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
 from lfopt.planning import MODEL, Draft, GroupCosts, Propose, draft
-from search.methods import taking
 from search.result import Front, Result
 
 
@@ -26,9 +25,8 @@ def make_draft(
     verdict = legal(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
-    evaluations = result.plans_evaluated if result.method in taking("budget") else result.groups_evaluated
     points = tuple((dram, need) for dram, need, _ in front)
-    record = SearchRecord(result.method, result.seed, evaluations, round(result.seconds, 3), points, guidance)
+    record = SearchRecord(result.method, result.seed, result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3), points, guidance)
     made = draft(graph, costs, result.groups, bound, record, bands)
     if isinstance(made, DoesNotFit):
         raise InvalidPlan(

@@ -90,8 +90,8 @@ def search_problems(plan: Plan) -> Iterator[str]:
         yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
     if not (isfinite(record.seconds) and record.seconds >= 0):
         yield f"search.seconds: found {record.seconds}; accepted: at least 0"
-    for name, value in (("evaluations", record.evaluations), ("seed", record.seed or 0)):
-        if value < 0:
+    for name, value in (("plans_evaluated", record.plans_evaluated), ("groups_evaluated", record.groups_evaluated), ("seed", record.seed)):
+        if value is not None and value < 0:
             yield f"search.{name}: found {value}; accepted: at least 0"
     for dram, need in record.front:
         if need < 0 or dram < (0 if plan.totals.proof == "none" else bound):

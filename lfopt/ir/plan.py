@@ -1,4 +1,4 @@
-"""A fusion scheme, and the plan that carries it out: the data of plan.json (schema `lfopt.plan/1`)."""
+"""A fusion scheme, and the plan that carries it out: the data of plan.json (schema `lfopt.plan/2`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lfopt.ir.hardware import Hardware
 from lfopt.ir.names import is_plain, plural
 from lfopt.ir.schedule import Node, Place
 
-SCHEMA = "lfopt.plan/1"
+SCHEMA = "lfopt.plan/2"
 DIGEST = 64  # hexadecimal digits of a SHA-256
 UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a group could run, and only its steps are left out
 
@@ -54,7 +54,8 @@ class PlannedGroup:
     mode: Mode  # how the group runs
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
-    buffer_bytes: int  # on chip
+    required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, rows made one by one; 0: any will do; None: lfopt.plan/1 did not say
+    allocated_bytes: int  # on chip: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored
@@ -65,7 +66,7 @@ class PlannedGroup:
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
         count = plural(len(self.nodes), "operator")
-        return f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, {self.buffer_bytes:,} B of buffer)"
+        return f"PlannedGroup({self.id}: {span}, {count}, {self.mode}, {self.dram.total:,} B of DRAM, {self.allocated_bytes:,} B of buffer)"
 
     @property
     def unwritten(self) -> bool:
@@ -134,9 +135,10 @@ class SearchRecord:
 
     method: str  # see search.method of a configuration
     seed: int | None  # None: the method draws no numbers
-    evaluations: int  # plans, or groups of the exact search, that were priced
+    plans_evaluated: int | None  # compared by their DRAM bytes; None: lfopt.plan/1 did not say
+    groups_evaluated: int | None  # prices of groups that were asked for; None: lfopt.plan/1 did not say
     seconds: float  # of the search alone
-    front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, buffer bytes) of plans that no other plan found beats in both, if the search keeps them
+    front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
 
 

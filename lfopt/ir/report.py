@@ -57,7 +57,7 @@ class GroupReport:
     nodes: tuple[str, ...]
     mode: Mode
     by_formula: str  # why there are no steps to sum: bytes are then those of the plan; "" if they are sums over steps
-    buffer_bytes: int
+    allocated_bytes: int  # on chip
     dram: DramBytes
     tensors: tuple[TensorMove, ...]  # what moves most comes first
     one_by_one_bytes: int  # its operators run alone, every tensor once for each

@@ -18,7 +18,7 @@ from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
 
 MODEL = "simplified.onnx"  # the file beside plan.json
-GIVEN = SearchRecord("given", None, 0, 0.0)  # of a scheme that no search of lfopt has found
+GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,8 +53,8 @@ def _where(schedule: Schedule) -> Iterator[str]:
         if times > 1:
             yield f"{times} places are named {name!r}"
     end, beta = max((place.end for place in places), default=0), schedule.hardware.buffer_bytes
-    if end != schedule.group.buffer_bytes:
-        yield f"buffer bytes: the plan says {schedule.group.buffer_bytes}, its places end at {end}"
+    if end != schedule.group.allocated_bytes:
+        yield f"allocated bytes: the plan says {schedule.group.allocated_bytes}, its places end at {end}"
     if end >= beta:
         yield f"its places end at {end}, must be below {beta}"
 

@@ -152,10 +152,12 @@ class _Recounting:
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
         if not mode.executed:
-            self._expect(group, "buffer bytes", group.buffer_bytes, count(self.net, members, self.hardware).buffer_bytes)
-        elif group.buffer_bytes >= self.hardware.buffer_bytes:
-            self._say(group, f"needs {group.buffer_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
+            self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
+        elif group.allocated_bytes >= self.hardware.buffer_bytes:
+            self._say(group, f"needs {group.allocated_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
         made = self._line_buffers(group, members) if mode.rings else {}
+        if not mode.rings:
+            self._requirement(group, mode)
         if bool(group.steps) == bool(group.unexecutable):
             self._say(group, "it must have steps, or a reason why it has none, and not both")
         formula = self._formula(group, mode, once.dram)
@@ -221,10 +223,12 @@ class _Recounting:
             self._say(group, f"band rows: the plan says {claimed}, the results that leave the group have {highest} or fewer")
             return {}
         ran = run_line_buffered(self.net, members, group.band_rows)
-        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in ran.rings.items() if rows}
-        for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
-            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
-        self._expect(group, "buffer bytes", group.buffer_bytes, sum(slots * size for _, slots, size in wanted))
+        wanted = self._lines_and_weights(members, ran.rings)
+        self._expect(group, "allocated bytes", group.allocated_bytes, needed := sum(slots * size for _, slots, size in wanted))
+        if group.required_bytes is not None:
+            if claimed != 1:
+                needed = count(self.net, members, self.hardware).buffer_bytes
+            self._expect(group, "required bytes", group.required_bytes, needed)
         if group.unwritten:
             return ran.made
         found = [(place.name, place.slots, place.slot_bytes) for place in group.places]
@@ -232,6 +236,22 @@ class _Recounting:
             what = f"a place for {name!r} of {slots} x {size} B"
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
         return ran.made
+
+    def _lines_and_weights(self, members: list[str], rings: dict[str, int]) -> set[tuple[str, int, int]]:
+        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, and weights whole."""
+        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in rings.items() if rows}
+        for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
+            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
+        return wanted
+
+    def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
+        """What runs on any buffer requires nothing of it; whole maps and bands of rows, more than nothing, and less than it has."""
+        if group.required_bytes is None:
+            return
+        if mode.tiles or not mode.executed:
+            self._expect(group, "required bytes", group.required_bytes, 0)
+        elif not 0 < group.required_bytes < self.hardware.buffer_bytes:
+            self._say(group, f"required bytes: found {group.required_bytes}, must be above 0 and below {self.hardware.buffer_bytes}")
 
     def _without_steps(self, group: PlannedGroup, mode: Mode, members: list[str], once: Moved) -> None:
         if group.places:
@@ -249,8 +269,8 @@ class _Recounting:
             self._expect(group, "weight passes", group.weight_passes, 1)
         read, written = (sum(self.net.tensor(name).elements for name in names) * self.hardware.element_bytes for names in (once.inputs, once.outputs))
         least = DramBytes(read, written, once.dram.weight, once.dram.parameter)
-        if group.buffer_bytes < 0:
-            self._say(group, f"buffer bytes: found {group.buffer_bytes}")
+        if group.allocated_bytes < 0:
+            self._say(group, f"allocated bytes: found {group.allocated_bytes}")
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 

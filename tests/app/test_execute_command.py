@@ -161,7 +161,7 @@ CORRUPTED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda data: first_with_steps(data)["dram"].update(weight=first_with_steps(data)["dram"]["weight"] + 1),
         r"group 0: DRAM bytes: the plan says",
     ),
-    "bytes of the buffer": (lambda data: first_with_steps(data).update(buffer_bytes=1), r"group 0: buffer bytes: the plan says 1"),
+    "bytes of the buffer": (lambda data: first_with_steps(data).update(allocated_bytes=1), r"group 0: allocated bytes: the plan says 1"),
     "another schema": (lambda data: data.update(schema="lfopt.plan/9"), r"schema: found 'lfopt.plan/9'"),
     "another model": (lambda data: data["model"].update(sha256="0" * 64), r"simplified.onnx: its SHA-256 is"),
     "a model elsewhere": (lambda data: data["model"].update(onnx="../small.onnx"), r"model.onnx: found '../small.onnx'; accepted: a file name"),
@@ -185,7 +185,7 @@ ALTERED: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
         lambda data: first_with_steps(data)["dram"].update(weight=first_with_steps(data)["dram"]["weight"] + 1),
         "planned DramBytes",
     ),
-    "bytes of the buffer": (lambda data: first_with_steps(data).update(buffer_bytes=1), "planned 1 B of buffer"),
+    "bytes of the buffer": (lambda data: first_with_steps(data).update(allocated_bytes=1), "planned 1 B of buffer"),
     "a load twice": (lambda data: first_with_steps(data)["steps"].insert(0, first_with_steps(data)["steps"][0]), "planned DramBytes"),
 }
 

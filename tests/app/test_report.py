@@ -376,7 +376,7 @@ def test_a_slot_is_taken_from_its_writing_to_its_last_reading():
         Transfer(store=True, tensor="y", box=box, kind="output", rows=1, row_bytes=4, place=2, slot=0, moves=down),
     )
     places = (Place("x", "map", 0, 2, 4), Place("u", "map", 8, 1, 4), Place("y", "map", 12, 1, 4))
-    group = PlannedGroup(0, ("pool", "relu"), "lbdf", 1, 1, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),))
+    group = PlannedGroup(0, ("pool", "relu"), "lbdf", 1, 1, 16, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),))
     found = occupancy(group, Dataflow.of(graph))
     # Row r of x is read by rows r and r + 1 of the pool: it stays until the next turn's pool, the last one until its own.
     assert found.slots[0] == (1, 1, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 0, 0)
@@ -398,7 +398,7 @@ def test_the_buffer_never_holds_more_than_is_set_aside_and_no_peak_is_lost(squee
         found = occupancy(group, flow, points=40)
         assert found.steps == step_count(group.steps)
         assert all(most <= place.slots for most, place in zip(found.most, group.places, strict=True))
-        assert found.peak_bytes <= group.buffer_bytes
+        assert found.peak_bytes <= group.allocated_bytes
         totals = [sum(place.slot_bytes * row[k] for place, row in zip(group.places, found.slots, strict=True)) for k in range(len(found.shown))]
         assert max(totals) == found.peak_bytes
         if group.mode == "lbdf":

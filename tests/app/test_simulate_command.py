@@ -73,7 +73,7 @@ def test_the_screen_adds_up_and_marks_what_is_modelled(lfopt, folder, plan):
 def test_the_screen_of_a_group_says_where_things_lie_and_what_runs(lfopt, folder, plan):
     text = lfopt("simulate", folder, "--group", "3", columns=120).stdout
     group = plan["groups"][3]
-    assert {sum(group["dram"].values()), group["buffer_bytes"]} <= figures(text)
+    assert {sum(group["dram"].values()), group["allocated_bytes"]} <= figures(text)
     for place in group["places"]:
         assert place["name"] in text
     assert text.splitlines()[-len(group["steps"]) :] == group["steps"]

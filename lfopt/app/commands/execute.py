@@ -78,8 +78,8 @@ def _print(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) ->
         planned += group.dram
         if group.dram != counted.dram:
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
-        if group.buffer_bytes != counted.peak_bytes:
-            wrong.append(f"group {group.id}: planned {group.buffer_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
+        if group.allocated_bytes != counted.peak_bytes:
+            wrong.append(f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
     rows = table("DRAM bytes", "planned", "counted")
     for name in CLASSES:
         if getattr(planned, name) or getattr(done.dram, name):

@@ -224,7 +224,12 @@ def _groups(outcome: Outcome) -> Table:
     def add(group: PlannedGroup) -> None:
         name = shorten(f"{group.id} {_span(group)}", width)
         rows.add_row(
-            escape(name), str(len(group.nodes)), group.mode, f"{group.dram.total:,}", f"{group.buffer_bytes:,}", share_of(group.buffer_bytes, beta)
+            escape(name),
+            str(len(group.nodes)),
+            group.mode,
+            f"{group.dram.total:,}",
+            f"{group.allocated_bytes:,}",
+            share_of(group.allocated_bytes, beta),
         )
 
     rows.add_row("[bold]moving the most[/]")
@@ -232,7 +237,7 @@ def _groups(outcome: Outcome) -> Table:
         add(group)
     if fused:
         rows.add_row("[bold]filling the buffer the most[/]")
-    for group in sorted(fused, key=lambda g: (-g.buffer_bytes, g.id))[:SHOWN]:
+    for group in sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]:
         add(group)
     return rows
 

@@ -149,7 +149,7 @@ GroupColumn = tuple[str, Callable[[GroupReport], str], int]  # (header, cell, te
 GROUP_COLUMNS: tuple[GroupColumn, ...] = (
     ("ops", lambda g: str(len(g.nodes)), 0),
     ("mode", lambda g: g.mode + (" (f)" if g.by_formula else ""), 0),
-    ("buffer B", lambda g: f"{g.buffer_bytes:,}", WIDE),
+    ("buffer B", lambda g: f"{g.allocated_bytes:,}", WIDE),
     ("DRAM bytes", lambda g: f"{g.dram.total:,}", 0),
     ("saves", lambda g: f"{g.saved_bytes:,}", 0),
     ("MACs/B", lambda g: f"{g.macs_per_dram_byte:,.1f}", 0),
@@ -229,8 +229,8 @@ def _few(groups: tuple[int, ...]) -> str:
 
 def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -> None:
     beta = hardware.buffer_bytes
-    share = share_of(group.buffer_bytes, beta)
-    full = of_buffer(group.buffer_bytes, beta) + (f" ({share})" if share else "")
+    share = share_of(group.allocated_bytes, beta)
+    full = of_buffer(group.allocated_bytes, beta) + (f" ({share})" if share else "")
     out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")
     out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)

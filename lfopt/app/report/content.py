@@ -170,7 +170,7 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report) -> list[Data]:
                 "mode": group.mode,
                 "ops": list(bits(mask)),
                 "by": _classes(found.dram),
-                "buffer": group.buffer_bytes,
+                "buffer": group.allocated_bytes,
                 "passes": group.weight_passes,
                 "band": group.band_rows,
                 "saved": found.saved_bytes,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
-from lfopt.app.config import SAMPLING
 from lfopt.app.explain import ExplainerName, explainers
 from lfopt.app.report.content import content
 from lfopt.app.report.cuts import Cut, cuts
@@ -17,6 +16,7 @@ from lfopt.app.report.sweep import Stair, own_stair, sweep
 from lfopt.app.screen import mib
 from lfopt.app.sizes import format_size
 from lfopt.ir import Graph, Plan, Report, SearchRecord
+from lfopt.ir.names import plural
 from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of
 from simulator.simulate import simulate
@@ -81,9 +81,10 @@ def _origin(search: SearchRecord) -> str:
     """Where the scheme is from."""
     if search.method == GIVEN.method:
         return "a scheme that was given, not searched"
-    evaluated = f"{search.evaluations:,} {'plans' if search.method in SAMPLING else 'groups'}"
+    counts = ((search.plans_evaluated, "plan"), (search.groups_evaluated, "group"))
+    evaluated = "".join(f"{plural(count, what)}, " for count, what in counts if count is not None)
     seed = f", seed {search.seed}" if search.seed is not None else ""
-    return f"plan found by the {search.method} search{seed}: {evaluated}, {search.seconds:,.2f} s"
+    return f"plan found by the {search.method} search{seed}: {evaluated}{search.seconds:,.2f} s"
 
 
 def _grown_note(found: Sequence[Cut], drawn: int) -> str:

@@ -30,7 +30,7 @@ class Stair(NamedTuple):
 def own_stair(plan: Plan) -> Stair:
     """The plan itself."""
     buffer, totals = plan.hardware.buffer_bytes, plan.totals
-    needs = [group.buffer_bytes for group in plan.groups if group.buffer_bytes < buffer]
+    needs = [need for group in plan.groups if (need := group.required_bytes or group.allocated_bytes) < buffer]
     constant = totals.proof == "optimal" and plan.traffic != "paper"
     since = min(max(needs, default=0) + 1, buffer) if constant else buffer
     return Stair(buffer, since, totals.dram_bytes, totals.lower_bound_bytes, len(plan.groups))
