@@ -212,3 +212,23 @@ def test_a_group_whose_parts_do_not_fit_is_found() -> None:
     found = optimum(graph, hardware)
     assert found.groups == (0b111,)
     assert found.dram_bytes == 8 + 8
+
+
+def test_an_unknown_operator_rereads_nothing_however_small_the_buffer() -> None:
+    """It has a mode of its own in which every tensor moves once: that no tiling of it fits is in no bound."""
+    tensor = helper.make_tensor_value_info
+    lengths = onnx.numpy_helper.from_array(np.full(1, 4, np.int64), "lengths")
+    graph = helper.make_graph(
+        [helper.make_node("ReverseSequence", ["x", "lengths"], ["y"], "reverse", batch_axis=0, time_axis=1)],
+        "unknown",
+        [tensor("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [tensor("y", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [lengths],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    chip = Hardware(8, element_bytes=1, dram_row_align=16)  # every element that is moved by itself takes 16 bytes
+    costs = GroupCosts(Dataflow.of(from_model(model)), chip, scheme="auto")
+    alone = costs.price(1)
+    assert alone is not None
+    assert alone.mode == "opaque"
+    assert costs.least_bytes == alone.dram_bytes

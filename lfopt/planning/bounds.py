@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property, reduce
 from operator import or_
 
-from lfopt.ops import bits
+from lfopt.ops import OPAQUE, bits
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
@@ -38,6 +38,11 @@ class Bounds:
     def least_bytes(self) -> int:
         """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
         return self.compulsory_bytes + sum(self._forced) + sum(self._retiled)
+
+    @cached_property
+    def recomputing_bytes(self) -> int:
+        """As `least_bytes`, whatever operators are copied: a map whose readers cannot meet its maker may then be made again."""
+        return self.compulsory_bytes + sum(self._retiled)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """Bytes that the operators outside a downset must move at the very least, once `group` has joined it; `before` is that figure without.
@@ -88,6 +93,8 @@ class Bounds:
 
     def _retiled_bytes(self, op: int) -> int:
         groups, mask = self.groups, 1 << op
+        if groups.dataflow.specs[op] is OPAQUE:  # it has a mode of its own, in which every tensor moves once
+            return 0
         if self.epilogue and groups.follows[op] or groups.with_shared & mask or any(mode.least(op) < self.beta for mode in self.whole):
             return 0
         once = sum(groups.once_by_class(mask))
