@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -24,6 +24,7 @@ env: $(VENV)/.dev  ## Make the environment with everything that the checks need
 
 demo: $(VENV)/.base  ## Environment, then the main job: EfficientNet-B3 read from ONNX, searched, certified
 	$(BIN)/lfopt search --config configs/effnet_b3.yaml
+	$(BIN)/lfopt search --config configs/effnet_b3_beyond.yaml --out runs/efficientnet_b3_beyond
 
 lint: $(VENV)/.dev  ## Format check, lint, types, import floors
 	$(BIN)/ruff format --check .
@@ -53,6 +54,9 @@ format: $(VENV)/.dev  ## Format the code
 
 bench-search: $(VENV)/.dev  ## Plans per second, and the exact search on every network
 	$(BIN)/python benchmarks/bench_search.py --results docs/results
+
+bench-beyond: $(VENV)/.dev  ## What scheme all brings beside auto: bytes, multiply-accumulates, cycles; and what each part of it brings
+	$(BIN)/python benchmarks/bench_beyond.py --results docs/results
 
 bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, with the distance to the optimum; --full: its budgets
 	$(BIN)/python benchmarks/bench_paper.py --results docs/results

@@ -47,6 +47,7 @@ struct chip {
     unsigned char unwanted[TENSORS]; /* results that take no space */
     piece pieces[PIECES];
     piece *rows[ROWS];
+    _Alignas(8) unsigned char flight[FLIGHT]; /* what operators make for others that follow in flight */
     char spare[SPARE]; /* for a row that is laid out anew */
     size_t picked;     /* elements of a constant that a Gather has taken */
     size_t stored;     /* bytes taken in the store for parameters */

@@ -21,7 +21,8 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.source import Unsupported
 from codegen.writer import Writer
-from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, row_axis
+from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, box_elements, row_axis
+from lfopt.ir.schedule import leaves
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
@@ -44,6 +45,25 @@ class OnChip(Array):
     def offset(self, index: Sequence[str]) -> str:
         """Raises Unsupported: elements are apart."""
         raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the buffer")
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight(Array):
+    """A result that another operator takes element by element as it is made: one box of it, in registers as far as the chip is concerned."""
+
+    def at(self, index: Sequence[str]) -> str:
+        """The element at an index of the box `b0`; `pointer` is its first byte."""
+        where = "0"
+        for axis, i in enumerate(index):
+            where = f"({where}) * (b0->stop[{axis}] - b0->first[{axis}]) + ({i}) - b0->first[{axis}]"
+        return f"(({self.ctype} *)(void *){self.pointer})[{where}]"
+
+    def step(self, axis: int) -> int | None:
+        """None: it depends on the box."""
+
+    def offset(self, index: Sequence[str]) -> str:
+        """Raises Unsupported: it depends on the box."""
+        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere")
 
 
 class OnBoxes(Nest):
@@ -126,6 +146,7 @@ class Counted:
         self.functions, self.groups = Writer(), Writer()
         self.run = ["memset(m->chip, 0, sizeof *m->chip);", "HIDE(m->maps, MAPS);"]  # what runs the groups
         self.spare = 0
+        self.flight = 1  # bytes of what any step has in flight at once
         self.needy: set[str] = set()  # operators of the group at hand that have parameters
         self.loaded: set[str] = set()  # what the group at hand loads, as it calls it: maps, or views of them
         for group in plan.groups:
@@ -140,7 +161,7 @@ class Counted:
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1), "ROWS": max(self.rows, 1),
             "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes, "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
-            "PARAMETERS": self.store,
+            "PARAMETERS": self.store, "FLIGHT": self.flight,
         }  # fmt: skip
         before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
         tables = Writer()
@@ -151,7 +172,7 @@ class Counted:
     @property
     def chip_bytes(self) -> int:
         """Memory for `struct chip`, at the most."""
-        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + 9 * len(self.tensors) + self.store
+        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + 9 * len(self.tensors) + self.store + self.flight
 
     @property
     def scale(self) -> int:
@@ -240,9 +261,13 @@ class Counted:
             raise Unsupported(f"group {group.id}: it has no steps: {group.unexecutable}")
         self.spare = max([self.spare, *(place.slot_bytes for place in group.places)])
         first_place = len(self.places)
-        steps = [*_leaves(group.steps)]
+        steps = [*leaves(group.steps)]
         self.loaded = {node.tensor for node in steps if isinstance(node, Transfer) and not node.store}
         self.summing = {n.operator for n in steps if isinstance(n, Compute) and (n.inputs is not None or not (n.first and n.last))}
+        self.boxes: dict[str, int] = {}  # by operator with others in flight: elements of its largest box
+        for node in steps:
+            if isinstance(node, Compute) and node.then:
+                self.boxes[node.operator] = max(self.boxes.get(node.operator, 0), box_elements(node.boxes[0]))
         self.places += [f"{{{place.address}, {place.slot_bytes}, {place.slots}}}" for place in group.places]
         pieces: dict[tuple[str, int], int] = {}  # (tensor, place) -> first of its pieces
 
@@ -312,8 +337,7 @@ class Counted:
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
     def _compute(self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]) -> None:
-        i, _ = self.calls[node.operator]
-        names = [self.flow.maps[m].name for m in self.flow.results[i]]
+        names = self._results(node.then[-1] if node.then else node.operator)
         boxes: list[str] = []
         used = 0
         for name, box, place in zip(names, node.boxes, node.places, strict=True):
@@ -321,41 +345,40 @@ class Counted:
             boxes.append(text)
             axis = row_axis(self.graph.shape(name))
             number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
-            held, where = (name, place) if node.last else (f"{SUMS}{name}", node.sums)
+            held, where = (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.sums)
             if where >= 0:
                 self.groups(f"claim(m, {self._number(held)}, {text}, &places[{first_place + where}], {number}, {base(held, where)});")
             else:
                 self.groups(f"unwanted(m, {self._number(held)});")
             used += len(box)
         part: tuple[str, ...] = ()
-        self._need(node.operator)
+        for operator in (node.operator, *node.then):
+            self._need(operator)
         if node.operator in self.summing:
             first, stop = node.inputs or (0, 1 << 30)
             span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
             part = (*span, str(int(node.first)), str(int(node.last)))
-        self.groups(f"{self._function(group, node.operator)}({', '.join(('m', *boxes, *part))});")
+        self.groups(f"{self._function(group, node.operator, node.then)}({', '.join(('m', *boxes, *part))});")
+
+    def _results(self, operator: str) -> list[str]:
+        i, _ = self.calls[operator]
+        return [self.flow.maps[m].name for m in self.flow.results[i]]
 
     def _need(self, operator: str) -> None:
         if operator in self.needy:
             self.groups(f"needs_parameters(m, {self.parameters[operator]});")
 
-    def _function(self, group: PlannedGroup, operator: str, *, gathers: bool = False) -> str:
-        """The C function of an operator in a group."""
+    def _function(self, group: PlannedGroup, operator: str, then: tuple[str, ...] = (), *, gathers: bool = False) -> str:
+        """The C function of an operator in a group, and of those that follow it in flight."""
         if (group.id, operator) in self.operators:
             return self.operators[group.id, operator]
         i, call = self.calls[operator]
-        operands: dict[int, Array] = {}
-        for operand in self.flow.operands[i]:
-            seen, behind = call.operator.inputs[operand.input], self.flow.maps[operand.map].name
-            held = seen if seen in self.loaded else behind
-            operands[operand.input] = self._array(held, call.shape(operand.input))
-        for index, name in enumerate(call.operator.inputs):
-            if (operator, name) in self.weights and call.constant[index]:
-                operands[index] = self._array(name, call.shape(index))
+        flying = self._flying((operator, *then[:-1])) if then else {}
+        operands = self._operands(operator, flying)
         if gathers:
             self.gathered.add(call.operator.inputs[0])
             operands[0] = replace(operands[0], pointer=operands[0].pointer.replace("at_", "gathered_"))
-        results = [self._array(self.flow.maps[m].name, self.flow.maps[m].shape) for m in self.flow.results[i]]
+        results = self._arrays(operator, flying)
         self.operators[group.id, operator] = name = f"operator_{group.id}_{i}"
         out = self.functions
         out.comment(operator)
@@ -365,8 +388,43 @@ class Counted:
         with out.block(f"static void {name}(const context *m{boxes}{', int from, int to, int first, int last' if sums else ''})"):
             out("".join(f"(void)b{k}; " for k in range(len(results))).strip())
             loops(OnBoxes(out, call, operands, results, self.blob, sums))
+            if then and sums:
+                out("if (!last) return;")
+            for after in then:
+                with out.block(""):
+                    out.comment(after)
+                    loops(OnBoxes(out, self.calls[after][1], self._operands(after, flying), self._arrays(after, flying), self.blob, None))
         out("")
         return name
+
+    def _flying(self, operators: Sequence[str]) -> dict[str, Array]:
+        """What operators make that others take in flight, each in memory of its own."""
+        found: dict[str, Array] = {}
+        size = 8 * self.boxes[operators[0]]
+        for k, operator in enumerate(operators):
+            (name,) = self._results(operator)
+            self._facts(name)  # raises Unsupported
+            tensor = self.graph.tensors[name]
+            found[name] = InFlight(Layout(tensor, tuple(range(len(tensor.shape)))), tensor.shape, f"(m->chip->flight + {k * size})")
+        self.flight = max(self.flight, len(operators) * size)
+        return found
+
+    def _operands(self, operator: str, flying: Mapping[str, Array]) -> dict[int, Array]:
+        """What an operator reads: maps and weights, by input."""
+        i, call = self.calls[operator]
+        operands: dict[int, Array] = {}
+        for operand in self.flow.operands[i]:
+            seen, behind = call.operator.inputs[operand.input], self.flow.maps[operand.map].name
+            held = seen if seen in self.loaded else behind
+            operands[operand.input] = flying.get(seen) or self._array(held, call.shape(operand.input))
+        for index, name in enumerate(call.operator.inputs):
+            if (operator, name) in self.weights and call.constant[index]:
+                operands[index] = self._array(name, call.shape(index))
+        return operands
+
+    def _arrays(self, operator: str, flying: Mapping[str, Array]) -> list[Array]:
+        """What an operator makes."""
+        return [flying.get(name) or self._array(name, self.graph.shape(name)) for name in self._results(operator)]
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Array:
         k = self._number(name)
@@ -374,15 +432,6 @@ class Counted:
         if name.startswith(SUMS):
             tensor = Tensor(name, tensor.shape, self._sum_type(tensor))
         return OnChip(Layout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
-
-
-def _leaves(nodes: Sequence[Node]) -> Iterator[Step]:
-    """Steps as they are written."""
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield from _leaves(node.body)
-        else:
-            yield node
 
 
 SUMS = "sums of "  # before the name of a map: what is held of it before it is complete

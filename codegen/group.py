@@ -20,14 +20,13 @@ from codegen.kernels.unit import Unit
 from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
-from codegen.model import Model
+from codegen.model import Model, in_rings
 from codegen.shares import Shares, shares
 from codegen.source import Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import Body, Made, body, chained, sequences, units
 from codegen.within import even
 from lfopt.ir import Place, PlannedGroup
-from lfopt.planning import MODES
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
 Calls = Literal["once", "rows"]  # a function makes all that its operator makes, or one row
@@ -49,10 +48,10 @@ class Group:
         flow, mask = model.flow, model.mask(group)
         steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
         found = units(flow, model.layouts, mask, sequences(steps), whole=True)
-        self.whole = not MODES[group.mode].rings or len(found) == 1
+        self.whole = not in_rings(group) or len(found) == 1
         marks = model.marks()
         self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
-        if MODES[group.mode].rings and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
+        if in_rings(group) and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
             model.forget(marks)
             self.whole = False
         if not self.whole:

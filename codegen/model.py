@@ -12,11 +12,19 @@ from codegen.target import Target
 from codegen.units import Made, body, sequences
 from codegen.within import Lodgings
 from codegen.writer import Mark, Writer
-from lfopt.ir import Graph, Plan, PlannedGroup
+from lfopt.ir import Graph, Plan, PlannedGroup, computations
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 
 LINE = 64  # bytes of a cache line
+
+
+def in_rings(group: PlannedGroup) -> bool:
+    """Whether rows of the group pass through the rings of its plan: not where they are for operators in flight, or for reductions that run.
+
+    Such groups make whole maps here, operator by operator.
+    """
+    return MODES[group.mode].rings and not any(step.then or step.sums >= 0 for step in computations(group.steps))
 
 
 class Model:
@@ -62,13 +70,13 @@ class Model:
             mask = self.mask(group)
             for i in bits(mask):
                 wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
-                found |= wide | {m for m in flow.results[i] if not MODES[group.mode].rings or flow.is_output[m] or flow.readers[m] & ~mask}
+                found |= wide | {m for m in flow.results[i] if not in_rings(group) or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
     def _without_rings(self) -> set[int]:
         """Maps that only operators on whole maps make and read."""
         flow = self.flow
-        ringed = sum(self.mask(group) for group in self.plan.groups if MODES[group.mode].rings)
+        ringed = sum(self.mask(group) for group in self.plan.groups if in_rings(group))
         return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
     def _runs(self, i: int) -> Sequence[Sequence[Made]]:

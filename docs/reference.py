@@ -14,6 +14,7 @@ from lfopt.app.cli import COMMANDS
 from lfopt.app.config import INSTALLED, Config, SearchConfig, load_hardware
 from lfopt.app.schema import described
 from lfopt.ir import (
+    Copy,
     DramBytes,
     DramTensor,
     Energy,
@@ -121,6 +122,7 @@ def _cell(text: str) -> str:
 
 KINDS: tuple[type, ...] = (
     Plan,
+    Copy,
     ModelReference,
     DramTensor,
     PlannedGroup,

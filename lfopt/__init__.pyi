@@ -92,6 +92,9 @@ from lfopt.ir import (
     Compute as Compute,
 )
 from lfopt.ir import (
+    Copy as Copy,
+)
+from lfopt.ir import (
     Cost as Cost,
 )
 from lfopt.ir import (
@@ -224,6 +227,9 @@ from lfopt.ir import (
     box_shape as box_shape,
 )
 from lfopt.ir import (
+    computations as computations,
+)
+from lfopt.ir import (
     cut as cut,
 )
 from lfopt.ir import (
@@ -231,6 +237,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     fold as fold,
+)
+from lfopt.ir import (
+    in_turn as in_turn,
 )
 from lfopt.ir import (
     line_count as line_count,

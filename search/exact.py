@@ -38,9 +38,10 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     try:
         if (simpler := model.simpler) is not None:
             search.begin_with(simpler)
-        while tally.bound < tally.best_bytes and not tally.over():
+        done = 0
+        while tally.bound < tally.best_bytes and not tally.over() and done != options.passes:
             search.walk(width)
-            width *= WIDER
+            width, done = width * WIDER, done + 1
     except KeyboardInterrupt:
         tally.interrupted = True
     groups, dram_bytes = tuple(tally.best), tally.best_bytes

@@ -35,7 +35,7 @@ def _evolve(model: CostModel, options: SearchOptions) -> Result:
 
 
 METHODS: dict[str, Method] = {
-    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", proves=True),
+    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", ("passes",), proves=True),
     "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "start"), unit="plans"),
     "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "start"), unit="plans"),
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),

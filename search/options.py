@@ -26,6 +26,7 @@ class SearchOptions:
     screen: Screen | None = None  # which groups are worth the price; None: all
     start: tuple[Plan, ...] = ()  # legal plans to begin with
     latency: Latency | None = None  # decides doubtful pairs; None: DRAM bytes do
+    passes: int | None = None  # over the network, at most; None: until the plan is proven
 
 
 DEFAULTS = SearchOptions()

@@ -198,9 +198,9 @@ class Machine:
 
     def _step(self, step: Step, inside: frozenset[str]) -> None:
         if isinstance(step, Compute):
-            if step.operator not in inside:
-                raise NotOnChip(f"node {step.operator!r} is not in the group")
-            names = self.results[step.operator]
+            if missing := [name for name in (step.operator, *step.then) if name not in inside]:
+                raise NotOnChip(f"node {missing[0]!r} is not in the group")
+            names = self.results[step.then[-1] if step.then else step.operator]
             if not len(step.boxes) == len(step.places) == len(names):
                 raise IndexError(f"{len(step.boxes)} boxes and {len(step.places)} places, for {len(names)} results")
             for name, box in zip(names, step.boxes, strict=True):
@@ -329,9 +329,31 @@ class Machine:
                 self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True, together=True)
                 return
             values = (finish(call, sums, operands, boxes[0]),)
+        if step.then:
+            names, values = self._in_flight(step, names, values)
         for name, box, value, place in zip(names, boxes, values, step.places, strict=True):
             if box_elements(box) and place >= 0:
                 self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box), together=True)
+
+    def _in_flight(self, step: Compute, names: tuple[str, ...], values: tuple[np.ndarray, ...]) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
+        """Name and values of the last result of operators that follow one of a single result."""
+        (box,), flying = step.boxes, dict(zip(names, values, strict=True))
+        for then in step.then:
+            call = self.calls[then]
+            if len(self.results[then]) != 1 or not row_of(call).elementwise or call.result != self.graph.shape(names[0]):
+                raise IndexError(f"{then!r} cannot follow in flight: it is not elementwise, or makes another shape")
+            self._check_parameters(call)
+            operands: list[Part | None] = []
+            for i, name in enumerate(call.operator.inputs):
+                if name in flying:
+                    if footprints(call, i, (box,)) != box:
+                        raise IndexError(f"{then!r} reads more of {name!r} than is in flight")
+                    operands.append(Part(np.asarray(flying[name]), box))
+                else:
+                    operands.append(self._operand(call, i, name, (box,), None) if name else None)
+            (flying[self.results[then][0]],) = compute(call, operands, (box,), self.graph.opset)
+        names = self.results[step.then[-1]]
+        return names, (flying[names[0]],)
 
     def _operand(self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None) -> Part:
         """What an operator reads of one operand, from the buffer; shapes, axes and scalars come with the command."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, row_axis, step_count
+from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, in_turn, row_axis, step_count
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
@@ -93,7 +93,19 @@ def likeness(group: PlannedGroup, flow: Dataflow) -> Hashable:
             elif isinstance(node, Transfer):
                 keys.append((node.store, number(node.tensor), node.box, node.place, node.slot, node.moves))
             else:
-                keys.append((number(node.operator), node.boxes, node.places, node.inputs, node.sums, node.first, node.last, node.moves))
+                keys.append(
+                    (
+                        number(node.operator),
+                        node.boxes,
+                        node.places,
+                        node.inputs,
+                        node.sums,
+                        node.first,
+                        node.last,
+                        tuple(map(number, node.then)),
+                        node.moves,
+                    )
+                )
         return tuple(keys)
 
     reads = tuple(tuple((number(flow.maps[o.map].name), o.reads) for o in flow.operands[index[name]]) for name in group.nodes)
@@ -173,6 +185,7 @@ class _Walk:
         self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}  # per constant, by (place, slot): box and number of what lies there
         self.needs: dict[object, Box] = {}  # what of a constant a step reads, by operator, constant and what the step makes
         self.rows: dict[int, _Rows] = {}  # of computations, by id
+        self.flights: dict[int, tuple[Compute, ...]] = {}  # of computations with others in flight, by id
 
     def taken(self, steps: int) -> np.ndarray:
         """Slots taken, (places, steps)."""
@@ -202,6 +215,12 @@ class _Walk:
 
     def compute(self, step: Compute, by: Move, now: int) -> None:
         """Read operands, write results or partial sums."""
+        if step.then:
+            if id(step) not in self.flights:
+                self.flights[id(step)] = (*in_turn(step),)
+            for one in self.flights[id(step)]:
+                self.compute(one, by[: len(one.origin)], now)
+            return
         i = self.index[step.operator]
         if id(step) not in self.rows:
             self.rows[id(step)] = _Rows.of(step, self.flow, i)

@@ -33,6 +33,7 @@ from lfopt.ir import (
     Timing,
     Transfer,
     dram_bytes,
+    in_turn,
     parameters_of,
     step_count,
     whole,
@@ -197,7 +198,8 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) 
     tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places))
     for times, step in leaves(group.steps):
         if isinstance(step, Compute):
-            tally.compute(accelerator, step, times)
+            for one in in_turn(step):
+                tally.compute(accelerator, one, times)
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
@@ -408,7 +410,9 @@ class _CheckedGroup:
         op = self.members.get(step.operator)
         if op is None:
             raise self._wrong(f"{self._name(step)}: not an operator of this group")
-        results = self.flow.results[op]
+        if missing := [name for name in step.then if name not in self.members]:
+            raise self._wrong(f"{self._name(step)}: {missing[0]!r} follows in flight, and is not an operator of this group")
+        results = self.flow.results[self.members[step.then[-1]] if step.then else op]
         if not len(step.boxes) == len(step.places) == len(results):
             raise self._wrong(f"{self._name(step)}: {len(step.boxes)} boxes and {len(step.places)} places; its results are {len(results)}")
         reach = self._reach(step, counts)

@@ -41,6 +41,7 @@ from lfopt.ir import (
     Transfer,
     box_elements,
     box_shape,
+    in_turn,
     round_up,
     step_count,
     unfold,
@@ -108,7 +109,9 @@ class Accelerator:
         return sum(self.command(part).cycles for part in self.split(step))
 
     def split(self, step: Compute) -> Sequence[Compute]:
-        """The commands of a step, each of as many rows as the accumulators hold."""
+        """The commands of a step, each of one operator, and of as many rows as the accumulators hold."""
+        if step.then:
+            return [part for one in in_turn(step) for part in self.split(one)]
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
             return (step,)
         images, channels, rows, columns = step.boxes[0]

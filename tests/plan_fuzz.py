@@ -23,7 +23,6 @@ from lfopt.app.random_values import random_inputs
 from lfopt.app.report.summary import page_of
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, Hardware, LfoptError, Plan, PlannedGroup
-from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Limit, Traffic, masks_of
 from lfopt.planning.modes.tiled import Tiled
@@ -55,7 +54,7 @@ class Subject:
     @staticmethod
     def of(graph: Graph, hardware: Hardware, scheme: str, folder: Path, traffic: Traffic = Traffic.TILED, most: int | None = None) -> Subject:
         """Plan the network, making at most so many steps if that is said. The plan as it is made is taken to be right: see `prove`."""
-        costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
+        costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme)
         found = solve(costs, SearchOptions(time_limit=30))
         limit = Limit() if most is None else Limit(most=most)
         write_files(make_draft(graph, costs, found, found.lower_bound_bytes).finished(limit), graph, folder)

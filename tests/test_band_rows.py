@@ -125,7 +125,7 @@ def test_rings_and_steps_are_those_of_the_schedule_run_naively() -> None:
 
 def test_no_height_proposed_means_row_by_row() -> None:
     for seed, rng, graph in each_graph(range(51_000, 51_100)):
-        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph))
+        costs = GroupCosts.of(graph, random_hardware(rng, graph))
         groups = random_scheme(costs, seed)
         plain = plan_groups(costs, groups)
         assert (
@@ -184,7 +184,7 @@ def rings_by_name(graph: Graph, height: int) -> dict[str, int]:
 
 def planned_whole(graph: Graph, height: int) -> PlannedGroup:
     """All operators in one group, with room for everything."""
-    costs = GroupCosts(Dataflow.of(graph), ROOM)
+    costs = GroupCosts.of(graph, ROOM)
     (group,) = plan_groups(costs, (costs.dataflow.everything,), lambda _: (height,))  # type: ignore[misc]
     return group
 
@@ -256,7 +256,7 @@ def test_bands_as_high_as_the_map_run_every_operator_once() -> None:
 def test_a_plan_in_bands_is_recounted_and_simulated(name: str) -> None:
     """For the same bytes and the same work there are fewer steps, which take fewer cycles to start."""
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 64, 64)}, "default", weights=False)
-    costs = GroupCosts(Dataflow.of(graph), Hardware(256 * 1024, mac_rows=16, mac_columns=16))
+    costs = GroupCosts.of(graph, Hardware(256 * 1024, mac_rows=16, mac_columns=16))
     found = solve(costs, SearchOptions(time_limit=10))
     plain, banded = (make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished() for bands in (None, up_to(costs, 4)))
     assert {group.band_rows for group in banded.groups if group.mode == "lbdf"} >= {1, 4}

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from codegen.source import Unsupported
 from lfopt.fusion import connected
 from lfopt.ir import Graph, Plan
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import bits
 from lfopt.ops.reference import reference
 from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, totals_of
 from simulator.execute import execute
@@ -33,11 +33,11 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
         graph = computable(random_graph(rng, 6))
-        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), scheme=scheme)
+        costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups)
         if any(group.mode == name for group in plan.groups) and all(group.steps for group in plan.groups):
-            plan = replace(plan, totals=totals_of(costs, plan.groups, costs.least_bytes))
+            plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
             found.append((costs, groups, plan, graph, random_inputs(graph, rng)))
         if len(found) == 8:
             break
@@ -68,7 +68,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
     for seed in range(LOOKED_THROUGH):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, 4)
-        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), scheme=scheme)
+        costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         mode, beta = costs.modes[name], costs.hardware.buffer_bytes
         mates = mode.mates(beta)
         for mask in range(1, 1 << min(len(costs.dataflow), 6)):

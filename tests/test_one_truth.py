@@ -330,7 +330,7 @@ def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, 
     rng = np.random.default_rng(seed)
     graph, hardware, inputs = drawn(rng, integers=integers)
     wanted = reference(graph, inputs)
-    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
+    costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed)
     plan = planned(costs, groups)
     tally.add(plan)
@@ -385,7 +385,7 @@ def run_in_bands(seeds: range, *, integers: bool = False) -> None:
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph, hardware, inputs = drawn(rng, integers=integers)
-        costs = GroupCosts(Dataflow.of(graph), replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
+        costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups, random_bands(rng))
         found = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(graph, inputs))
@@ -420,7 +420,7 @@ def test_reductions_over_rows_fold_them_band_by_band(*, integers: bool) -> None:
         hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
         if integers:
             graph, inputs = in_integers(graph, inputs, rng)
-        costs = GroupCosts(Dataflow.of(graph), hardware, epilogue=bool(rng.random() < 0.7))
+        costs = GroupCosts.of(graph, hardware, epilogue=bool(rng.random() < 0.7))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups)
         tally.add(plan)
@@ -440,7 +440,7 @@ def test_constants_are_operands_in_any_position() -> None:
         rng = np.random.default_rng(seed)
         graph = random_joins(rng)
         hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
-        costs = GroupCosts(Dataflow.of(graph), hardware, scheme=SCHEMES[seed % 4], epilogue=bool(rng.random() < 0.7))
+        costs = GroupCosts.of(graph, hardware, scheme=SCHEMES[seed % 4], epilogue=bool(rng.random() < 0.7))
         groups = random_scheme(costs, seed)
         plan = planned(costs, groups)
         tally.add(plan)
@@ -469,7 +469,7 @@ def test_rows_gathered_from_a_table_are_counted_under_the_table(scheme: str) -> 
     graph = from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
     inputs = {"words": rng.integers(0, 50, (1, 8))}
     for buffer_bytes, groups, align in ((4096, (3,), 1), (4096, (1, 2), 1), (40, (1, 2), 1), (4096, (3,), 16), (4096, (1, 2), 16)):
-        costs = GroupCosts(Dataflow.of(graph), Hardware(buffer_bytes, constant_align=align), scheme=scheme)
+        costs = GroupCosts.of(graph, Hardware(buffer_bytes, constant_align=align), scheme=scheme)
         if not isinstance(costs.evaluate(groups[0]), Cost):
             continue
         plan = planned(costs, groups)
@@ -493,11 +493,10 @@ def real_network(model: str, inputs: dict[str, tuple[int, ...]]) -> Graph:
 def run_network(graph: Graph, hardware: Hardware, schemes: tuple[str, ...]) -> None:
     """The best scheme that an exact search finds in a little time, planned and executed."""
     inputs = random_inputs(graph, np.random.default_rng(1))
-    flow = Dataflow.of(graph)
     with threadpool_limits(1):
         wanted = reference(graph, inputs)
         for scheme in schemes:
-            costs = GroupCosts(flow, hardware, scheme=scheme)
+            costs = GroupCosts.of(graph, hardware, scheme=scheme)
             found = solve(costs, SearchOptions(time_limit=30))
             plan = planned(costs, found.groups)
             by_formula = sum(group.dram.total for group in plan.groups if group.unexecutable)

@@ -185,7 +185,7 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
         found = solve(costs)
         made = plan_groups(costs, found.groups)
         assert isinstance(made, tuple)
-        plan = replace(planned(costs, found.groups), totals=totals_of(costs, made, found.lower_bound_bytes), memory=memory_map(costs, made))
+        plan = replace(planned(costs, found.groups), totals=totals_of(costs.unfused(), made, found.lower_bound_bytes), memory=memory_map(costs, made))
         assert costs.bounds.compulsory_bytes <= costs.least_bytes <= found.lower_bound_bytes <= plan.totals.dram_bytes
         assert recount(graph, plan).agrees, f"seed {seed}: {recount(graph, plan).discrepancies}"
         report = simulate(plan, graph)

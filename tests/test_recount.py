@@ -39,7 +39,6 @@ from lfopt.ir import (
     unfold,
 )
 from lfopt.ir.listing import listing, parse
-from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
@@ -68,11 +67,11 @@ def planned(
     bands: Propose | None = None,
 ) -> Plan:
     """The plan of the optimal scheme, or that of every operator alone."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue)
+    costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme, epilogue=epilogue)
     found = solve(costs)
     made = plan_groups(costs, tuple(1 << i for i in range(len(costs.dataflow))) if alone else found.groups, bands)
     assert isinstance(made, tuple)
-    totals = totals_of(costs, made, found.lower_bound_bytes)
+    totals = totals_of(costs.unfused(), made, found.lower_bound_bytes)
     model, search = (
         ModelReference(graph.name, "0" * 64, "simplified.onnx"),
         SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),
@@ -621,6 +620,23 @@ def other_input_channels(rng: np.random.Generator, node: Node, group: PlannedGro
     return (replace(node, inputs=(low, high - 1) if high - low > 1 else (low + 1, high + 1)),)
 
 
+def flight_cut_short(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    return (replace(node, then=node.then[:-1]),) if isinstance(node, Compute) and node.then else None
+
+
+def flight_too_long(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    if not isinstance(node, Compute) or len(node.boxes) != 1:
+        return None
+    return (replace(node, then=(*node.then, str(rng.choice(group.nodes)))),)
+
+
+def flight_in_another_order(rng: np.random.Generator, node: Node, group: PlannedGroup) -> tuple[Node, ...] | None:
+    if not isinstance(node, Compute) or not node.then:
+        return None
+    head, *then = (*node.then, node.operator)
+    return (replace(node, operator=head, then=tuple(then)),)
+
+
 STEPS = [
     drop(lambda node: is_load(node, "input"), "lbdf brr resident", "load_of_a_map_dropped"),
     drop(lambda node: is_load(node, "weight"), name="load_of_weights_dropped"),
@@ -653,6 +669,9 @@ STEPS = [
     step_changed(sums_not_finished),
     step_changed(sums_elsewhere),
     step_changed(other_input_channels),
+    step_changed(flight_cut_short, "lbdf resident tiled"),
+    step_changed(flight_too_long),
+    step_changed(flight_in_another_order, "lbdf resident tiled"),
 ]  # fmt: skip
 
 # -- tampering: the whole plan -----------------------------------------------------------------------------------------------------------------

@@ -93,11 +93,11 @@ def real(name: str) -> Graph:
 
 def planned(graph: Graph, hardware: Hardware, traffic: Traffic = Traffic.TILED, scheme: str = "lbdf") -> Plan:
     """The optimal plan."""
-    costs = GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme)
+    costs = GroupCosts.of(graph, hardware, traffic, scheme=scheme)
     found = solve(costs)
     groups = plan_groups(costs, found.groups)
     assert isinstance(groups, tuple)
-    totals = totals_of(costs, groups, found.lower_bound_bytes)
+    totals = totals_of(costs.unfused(), groups, found.lower_bound_bytes)
     model, search = (
         ModelReference(graph.name, "0" * 64, "simplified.onnx"),
         SearchRecord("exact", None, found.plans_evaluated, found.groups_evaluated, found.seconds),

@@ -99,7 +99,8 @@ class Watchful(Machine):
         return found
 
     def _compute(self, step: Compute) -> None:
-        names, sums = self.results[step.operator], f"sums of {self.results[step.operator][0]}"
+        flight = (step.operator, *step.then)
+        names, sums = self.results[flight[-1]], f"sums of {self.results[step.operator][0]}"
         kept = [(name, box) for name, box, place in zip(names, step.boxes, step.places, strict=True) if place >= 0 and box_elements(box)]
         kept = kept if step.last else [(sums, step.boxes[0])]
         if step.first or step.last:
@@ -109,8 +110,9 @@ class Watchful(Machine):
         super()._compute(step)
         if step.inputs is not None:
             self.summed[step.operator, step.boxes[0]] = step.inputs[1]
-        for name, box in zip(names, step.boxes, strict=True) if step.last else ():
-            self.made[name][slices(box)] = True
+        for operator in flight if step.last else ():
+            for name, box in zip(self.results[operator], step.boxes, strict=True):
+                self.made[name][slices(box)] = True
 
     def _is_here(self, name: str, box: Box) -> bool:
         try:
@@ -178,7 +180,7 @@ def random_stages(seed: int, scheme: Scheme, most: int) -> Iterator[tuple[Datafl
     hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
     if rng.random() < 0.5:
         hardware = replace(hardware, buffer_bytes=1 << 20)
-    costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme, epilogue=bool(rng.random() < 0.7))
+    costs = GroupCosts.of(graph, hardware, scheme=scheme, epilogue=bool(rng.random() < 0.7))
     for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
         yield costs.dataflow, stage
 
@@ -189,7 +191,7 @@ def banded_stages(seeds: range) -> Iterator[tuple[Dataflow, Stage]]:
         rng = np.random.default_rng(seed)
         graph = computable(random_graph(rng, int(rng.integers(1, 10))))
         hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
-        costs = GroupCosts(Dataflow.of(graph), replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
+        costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=4 * hardware.buffer_bytes))
         for stage in stages(planned(costs, random_scheme(costs, seed), random_bands(rng)), graph, inputs):
             if stage.group.mode == "lbdf" and stage.group.band_rows > 1:
                 yield costs.dataflow, stage
@@ -202,7 +204,7 @@ def folded_stages(seeds: range) -> Iterator[Stage]:
         graph = random_reduction(rng)
         inputs, hardware = random_inputs(graph, rng), random_hardware(rng, graph)
         for buffer_bytes in (48, 96, 192, 384):
-            costs = GroupCosts(Dataflow.of(graph), replace(hardware, buffer_bytes=buffer_bytes))
+            costs = GroupCosts.of(graph, replace(hardware, buffer_bytes=buffer_bytes))
             for stage in stages(planned(costs, random_scheme(costs, seed)), graph, inputs):
                 if any(isinstance(step, Compute) and step.sums >= 0 for step in unfold(stage.group.steps)):
                     yield stage
@@ -211,7 +213,7 @@ def folded_stages(seeds: range) -> Iterator[Stage]:
 def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
     """The groups of the best plan of a real network on 64 x 64 pixels."""
     graph = real_network(model, {"image": (1, 3, 64, 64)})
-    costs = GroupCosts(Dataflow.of(graph), ACCELERATOR, scheme=scheme)
+    costs = GroupCosts.of(graph, ACCELERATOR, scheme=scheme)
     inputs = random_inputs(graph, np.random.default_rng(2))
     for stage in stages(planned(costs, solve(costs).groups), graph, inputs):
         yield costs.dataflow, stage
@@ -244,7 +246,8 @@ def spare_rows(flow: Dataflow, group: PlannedGroup, name: str) -> str:
     computed: dict[str, set[int]] = {node: set() for node in group.nodes}
     for step in unfold(group.steps):
         if isinstance(step, Compute):
-            computed[step.operator].update(row for box in step.boxes for row in rows_of(box))
+            for operator in (step.operator, *step.then):
+                computed[operator].update(row for box in step.boxes for row in rows_of(box))
     read = set(range(flow.maps[index].rows)) if name in group.outputs else set[int]()
     for i, op in enumerate(flow.operators):
         for o in flow.operands[i] if op.name in group.nodes else ():

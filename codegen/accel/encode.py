@@ -153,6 +153,8 @@ class _Encoder:
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
         for step in unfold(group.steps):
+            if isinstance(step, Compute) and step.then:
+                raise refused(self.calls[step.operator], "the accelerator has no operators in flight; accepted: scheme auto, or another but all")
             for run in runs_of(site, self.calls[step.operator], step) if isinstance(step, Compute) else [self._transfer(group, step)]:
                 self.waits.add(run)
                 self.commands += 1

@@ -35,7 +35,6 @@ from lfopt.frontend import InputShapes
 from lfopt.fusion import legal as legality
 from lfopt.ir import CommandStream, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, Plan, Scheme, TrafficName, Verdict
 from lfopt.ir import Report as Simulation
-from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Limit
 from lfopt.planning import plan as plan_scheme
 from lfopt.rewrite import simplify as simplified
@@ -95,6 +94,7 @@ def search(
     traffic: TrafficName = "tiled",
     epilogue: bool = True,
     band_rows: int | Literal["max"] = 1,
+    max_recompute: float = 2.0,
     rules: Rules | None = None,
     input_shapes: InputShapes | None = None,
     seed: int = 0,
@@ -125,10 +125,10 @@ def search(
         "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "screen": screen, "propose": propose,
         "profile": profile,
     }  # fmt: skip
-    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "search": searching}
+    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "max_recompute": max_recompute, "search": searching}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
-    return Planned(steps_of(outcome, time_limit)[0], graph, outcome.best.result)
+    return Planned(steps_of(outcome, time_limit)[0], outcome.graph, outcome.best.result)
 
 
 def plan(
@@ -231,7 +231,7 @@ def explain(
         costs = costs_of_plan(found, graph, chip, scheme)
         masks = [sum(1 << i for i, operator in enumerate(costs.dataflow.operators) if operator.name in set(g.nodes)) for g in found.groups]
     else:
-        costs = GroupCosts(Dataflow.of(_network(what)), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
+        costs = GroupCosts.of(_network(what), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
         masks = []
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):
         accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"

@@ -32,6 +32,7 @@ T = TypeVar("T")
 MAX_SECONDS = 1e9
 MAX_SIZE = 10**9  # of an axis
 MAX_NAME = 100  # characters of a field that is looked for among the known ones
+MOST_RECOMPUTE = 1000
 PREDICTED = ("lbdf", "brr")  # schemes that a validity predictor ships for
 SAMPLING = taking("split")  # methods that break groups
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
@@ -84,6 +85,7 @@ class Config:
     scheme: Scheme = "lbdf"  # how groups may run; auto: whichever mode moves the fewest bytes
     traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
     epilogue: bool = True  # whether elementwise operators may always join their producer
+    max_recompute: float = 2.0  # multiply-accumulates, copies included, over the network's own; 1: no copies. For schemes that have them
     band_rows: Annotated[int | Literal["max"], BeforeValidator(_rows_or_max)] = 1  # made at a time by groups in mode lbdf, as many of them as fit
     rules: Rules = "default"  # of rewriting before the search
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open
@@ -93,6 +95,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.band_rows != "max" and self.band_rows < 1:
             raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
+        if not 1 <= self.max_recompute <= MOST_RECOMPUTE:
+            raise InvalidConfig(f"max_recompute: found {self.max_recompute}; accepted: 1 to {MOST_RECOMPUTE}")
         for name, value in (("model", self.model), ("out", self.out)):
             if value is not None and not (0 < len(value) <= MAX_TEXT and "\0" not in value):
                 raise InvalidConfig(f"{name}: found {value!r}; accepted: {'a file or zoo:NAME' if name == 'model' else 'a folder'}")

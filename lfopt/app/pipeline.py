@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -13,12 +14,12 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.plans import make_draft, write_files
+from lfopt.app.recompute import costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
-from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
+from lfopt.ir import Copy, Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
-from lfopt.ops import Dataflow
-from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Traffic, up_to
+from lfopt.planning import MODEL, Draft, GroupCosts, Limit, up_to
 from lfopt.rewrite import simplify
 from search.methods import METHODS, taking
 from search.options import SearchOptions
@@ -124,6 +125,7 @@ class Outcome:
     best: Run  # whose plan is written: that of the fewest bytes, the first of equals
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
+    optimal: bool  # whether no other plan moves less; of a network with copies: with these
 
     @property
     def plan(self) -> Plan:
@@ -153,19 +155,25 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     lap("load")
-    costs = GroupCosts(Dataflow.of(graph), config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
-    bound = 0
-    runs: list[Run] = []
+    bound, copies, runs = 0, tuple[Copy, ...](), list[Run]()
     first = replace(config.search, compare=())
+    if copying := may_copy(config):
+        again, _ = _despite_ctrl_c(partial(recompute, config, graph, report), interrupted=False)
+        graph, copies, costs = again.graph, again.copies, again.costs
+        bound, optimal = again.result.lower_bound_bytes, again.optimal
+        runs.append(Run(again.result, first.guidance))
+        lap(runs[-1].name)
+    else:
+        costs, optimal = costs_of(config, graph), False
     plain = replace(first, guidance="none", screen=False, propose="none")
     others = [replace(plain, method=method, profile=first.profile and method in taking("latency")) for method in config.search.compare]
-    for how in dict.fromkeys([first, *others]):
+    for how in [] if runs and runs[-1].result.interrupted else list(dict.fromkeys([first, *others]))[len(runs) :]:
         try:
             result = run_search(costs, how, lower_bound_bytes=bound, report=report)
         except KeyboardInterrupt:  # before the search began, or after it ended
             result = unfused(costs, how.method)
         runs.append(Run(result, how.guidance))
-        bound = max(bound, result.lower_bound_bytes)
+        bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
         lap(runs[-1].name)
         if result.interrupted:
             break
@@ -173,10 +181,10 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands), runs[-1].result.interrupted
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies), runs[-1].result.interrupted
     )
     lap("plan")
-    return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted)
+    return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted, optimal or draft.plan.totals.proof == "optimal")
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -9,17 +9,24 @@ from lfopt.app.files import sha256, write_plan
 from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
 from lfopt.fusion import legal
-from lfopt.ir import CannotWrite, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
+from lfopt.ir import CannotWrite, Copy, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
 from lfopt.planning import MODEL, Draft, GroupCosts, Propose, draft
 from search.result import Front, Result
 
 
 def make_draft(
-    graph: Graph, costs: GroupCosts, result: Result, bound: int, front: Front = (), guidance: str = "none", bands: Propose | None = None
+    graph: Graph,
+    costs: GroupCosts,
+    result: Result,
+    bound: int,
+    front: Front = (),
+    guidance: str = "none",
+    bands: Propose | None = None,
+    copies: tuple[Copy, ...] = (),
 ) -> Draft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
-    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`).
+    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)
@@ -27,7 +34,7 @@ def make_draft(
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     points = tuple((dram, need) for dram, need, _ in front)
     record = SearchRecord(result.method, result.seed, result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3), points, guidance)
-    made = draft(graph, costs, result.groups, bound, record, bands)
+    made = draft(graph, costs, result.groups, bound, record, bands, copies)
     if isinstance(made, DoesNotFit):
         raise InvalidPlan(
             f"the {result.method} search returned a group of {bytes_text(made.needed)} for a {made.store} of {bytes_text(made.available)}"

@@ -21,7 +21,6 @@ from lfopt.app.plans import make_draft
 from lfopt.app.random_values import drawn, random_inputs
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.ir.files import writing
-from lfopt.ops import Dataflow
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Propose
 from lfopt.planning.band_rows import heights
@@ -207,7 +206,7 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
             progress(count)
         rng = np.random.default_rng(0)
         graph = drawn(excerpt(costs.dataflow, group), rng)
-        own = GroupCosts(Dataflow.of(graph), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+        own = GroupCosts.of(graph, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
         found = Result("profile", (own.dataflow.everything,), 0, 0, 0, 0, 0.0)
         plan = make_draft(graph, own, found, 0).finished()
         return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]

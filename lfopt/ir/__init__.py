@@ -18,6 +18,7 @@ from lfopt.ir.hardware import Energy, Hardware, round_up
 from lfopt.ir.plan import (
     SCHEMA,
     UNWRITTEN,
+    Copy,
     DramTensor,
     FusionScheme,
     ModelReference,
@@ -32,7 +33,23 @@ from lfopt.ir.plan import (
 )
 from lfopt.ir.quantization import Quantization
 from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
-from lfopt.ir.schedule import MOST_LINES, MOST_STEPS, Compute, Loop, Node, Place, Step, Transfer, dram_bytes, fold, line_count, step_count, unfold
+from lfopt.ir.schedule import (
+    MOST_LINES,
+    MOST_STEPS,
+    Compute,
+    Loop,
+    Node,
+    Place,
+    Step,
+    Transfer,
+    computations,
+    dram_bytes,
+    fold,
+    in_turn,
+    line_count,
+    step_count,
+    unfold,
+)
 from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
@@ -47,6 +64,7 @@ __all__ = [
     "CannotWrite",
     "CommandStream",
     "Compute",
+    "Copy",
     "Cost",
     "Cycles",
     "DoesNotFit",
@@ -91,9 +109,11 @@ __all__ = [
     "Verdict",
     "box_elements",
     "box_shape",
+    "computations",
     "cut",
     "dram_bytes",
     "fold",
+    "in_turn",
     "line_count",
     "parameters_of",
     "round_up",

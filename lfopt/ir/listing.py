@@ -8,7 +8,8 @@
 A Transfer names its tensor, box, byte class, pieces x bytes of each, place and slot (and offset in the slot, and the Gather that it serves); place
 `-` is the store for parameters, and what is loaded there is named by the operator that needs it. A
 Compute names its operator, the box of each result, and their places (`-` where a result is not kept); `in a:b` is what it reads of what it folds
-(input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums. `by` is how far a step moves in one
+(input channels of a contraction, rows of a reduction), `sums p:first|more|last` the place of its partial sums, `then` the elementwise operators that
+follow in flight. `by` is how far a step moves in one
 turn of each loop around it, outermost first.
 """
 
@@ -46,7 +47,8 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             inputs = f" in {node.inputs[0]}:{node.inputs[1]}" if node.inputs else ""
             part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
             sums = f" sums {node.sums}:{part}" if node.sums >= 0 or part != "only" else ""
-            yield f"{pad}compute {_name(node.operator)} {boxes} -> {places}{inputs}{sums}{_moves(node.moves)}"
+            then = f" then {' '.join(map(_name, node.then))}" if node.then else ""
+            yield f"{pad}compute {_name(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_moves(node.moves)}"
 
 
 def _name(name: str) -> str:
@@ -74,7 +76,8 @@ TRANSFER = re.compile(
 )
 COMPUTE = re.compile(
     rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|{NUMBER})(?: (?:-|{NUMBER}))*)"
-    rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums (?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?{MOVES}"
+    rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums (?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?"
+    rf"(?: then (?P<then>{NAME}(?: {NAME}){{0,31}}))?{MOVES}"
 )
 LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
 DEEPEST = 16  # loops in loops
@@ -134,6 +137,7 @@ def _compute(found: re.Match[str]) -> Compute:
         sums=int(found["sums"]) if found["sums"] is not None else -1,
         first=part in ("only", "first"),
         last=part in ("only", "last"),
+        then=tuple(_unquoted(text) for text in re.findall(NAME, found["then"] or "")),
         moves=_parsed_moves(found["moves"]),
     )
 

@@ -31,6 +31,14 @@ class FusionScheme:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """An operator of the plan's model that computes again what another does: alike, with operands that are the same or copies."""
+
+    name: str  # the operator
+    of: str  # the one that it is a copy of
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether a scheme is legal on a graph; if not, why not, one line a reason."""
 
@@ -155,6 +163,7 @@ class Plan:
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found
+    copies: tuple[Copy, ...] = ()  # operators that compute something again, in the order of the model; baselines and bound are of the network without
 
     def __repr__(self) -> str:
         totals, groups = self.totals, plural(len(self.groups), "group")

@@ -79,7 +79,10 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """One operator on one box of each of its results. Where it reads its operands from follows from what is on chip."""
+    """One operator on one box of each of its results. Where it reads its operands from follows from what is on chip.
+
+    Elementwise operators may follow in flight (`lfopt.ops.flight`): box and place are then those of the last result, and no other takes space.
+    """
 
     operator: str  # by name
     boxes: tuple[Box, ...]  # per result
@@ -88,6 +91,7 @@ class Compute:
     sums: int = -1  # place of the partial sums (or extremes), where what is folded comes in several steps
     first: bool = True  # whether it starts the partial sums; else it continues them
     last: bool = True  # whether it finishes them and writes the results
+    then: tuple[str, ...] = ()  # operators that follow in flight, by name, once sums are finished
     moves: tuple[Move, ...] = ()  # per enclosing loop, outermost first: by how much (every start of every box, start of inputs if any) moves
 
     @property
@@ -103,7 +107,7 @@ class Compute:
             boxes.append(_shifted(box, by[used:]))
             used += len(box)
         inputs = (self.inputs[0] + by[used], self.inputs[1] + by[used]) if self.inputs else None
-        return Compute(self.operator, tuple(boxes), self.places, inputs, self.sums, self.first, self.last)
+        return Compute(self.operator, tuple(boxes), self.places, inputs, self.sums, self.first, self.last, self.then)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,22 @@ def line_count(nodes: Sequence[Node]) -> int:
     return sum(2 + line_count(node.body) if isinstance(node, Loop) else 1 for node in nodes)
 
 
+def in_turn(step: Compute) -> Iterator[Compute]:
+    """The operators of a step, those that follow in flight each as a step of its own. What all but the last make has no place."""
+    if not step.then:
+        yield step
+        return
+    yield replace(step, places=(-1,) * len(step.places), then=())
+    for name in step.then if step.last else ():
+        moves = tuple(move[: len(step.boxes[0])] for move in step.moves)
+        yield Compute(name, step.boxes, step.places if name == step.then[-1] else (-1,), moves=moves)
+
+
+def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
+    """The steps that compute, those in loops once."""
+    return (step for step in leaves(nodes) if isinstance(step, Compute))
+
+
 # -- folding ---------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -177,7 +197,7 @@ def fold(blocks: Sequence[Sequence[Node]], longest: int = 1) -> tuple[Node, ...]
     """
     keys = _Keys()
     names = [keys.of_block(block) for block in blocks]
-    origins = [tuple([at for leaf in _leaves(block) for at in leaf.origin]) for block in blocks]
+    origins = [tuple([at for leaf in leaves(block) for at in leaf.origin]) for block in blocks]
 
     def shift(first: int, period: int) -> list[Move]:
         """How far each of `period` blocks is from the one a period later."""
@@ -208,7 +228,7 @@ def fold(blocks: Sequence[Sequence[Node]], longest: int = 1) -> tuple[Node, ...]
             continue
         turn = [node for block in blocks[at : at + best_period] for node in block]
         far = chain.from_iterable(best_shift)
-        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in _leaves(turn)])
+        moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(turn)])
         folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in turn)))
         at += best_period * best_count
     return tuple(folded)
@@ -232,14 +252,15 @@ class _Keys:
         else:
             extents = tuple(tuple(stop - start for start, stop in box) for box in node.boxes)
             inputs = node.inputs[1] - node.inputs[0] if node.inputs else None
-            key = (node.operator, extents, node.places, inputs, node.sums, node.first, node.last, node.moves)
+            key = (node.operator, extents, node.places, inputs, node.sums, node.first, node.last, node.then, node.moves)
         return self._known.setdefault(key, len(self._known))
 
 
-def _leaves(nodes: Sequence[Node]) -> Iterator[Step]:
+def leaves(nodes: Sequence[Node]) -> Iterator[Step]:
+    """The steps as they are written: those in loops once."""
     for node in nodes:
         if isinstance(node, Loop):
-            yield from _leaves(node.body)
+            yield from leaves(node.body)
         else:
             yield node
 

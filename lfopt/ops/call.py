@@ -18,7 +18,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the rules of the operator table see of an operator."""
+    """What the rules of the operator table see of an operator.
+
+    Elementwise operators may follow it in flight: each element of its result goes through them at once, and only the last result is kept. Inputs are
+    then numbered on through them: first the operator's own, then those of each that follows.
+    """
 
     operator: Operator
     shapes: tuple[Shape | None, ...]  # of the inputs; None where an optional input is absent
@@ -27,6 +31,7 @@ class Call:
     results: tuple[Shape, ...]  # shapes of the outputs that somebody asked for
     tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
     result_tensors: tuple[Tensor, ...]  # of the outputs that somebody asked for
+    then: tuple[Call, ...] = ()  # what follows in flight, in order
 
     @classmethod
     def of(cls, graph: Graph, operator: Operator) -> Call:
@@ -48,12 +53,36 @@ class Call:
             results,
         )
 
+    @property
+    def parts(self) -> tuple[Call, ...]:
+        """The operator, and what follows it in flight."""
+        return (self, *self.then)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of all inputs, those of what follows in flight included; "" is one that is absent, or made in flight."""
+        if not self.then:
+            return self.operator.inputs
+        flying = {name for part in (self, *self.then[:-1]) for name in part.operator.outputs}
+        return tuple("" if name in flying else name for part in self.parts for name in part.operator.inputs)
+
+    def part_of(self, index: int) -> tuple[Call, int]:
+        """Whose input that is, of the operator and those that follow it, and which of its own."""
+        for part in self.parts:
+            if index < len(part.operator.inputs):
+                return part, index
+            index -= len(part.operator.inputs)
+        raise IndexError(f"{self.operator.name}: there is no input {index}")
+
     def attribute(self, name: str, default: T) -> T:
         """Value of an attribute, or its default."""
         return self.operator.attributes.get(name, default)  # type: ignore[return-value]
 
     def shape(self, index: int) -> Shape:
         """Shape of an input that is present."""
+        if index >= len(self.shapes) and self.then:
+            part, index = self.part_of(index)
+            return part.shape(index)
         shape = self.shapes[index]
         assert shape is not None, f"{self.operator.name}: input {index} is absent"
         return shape

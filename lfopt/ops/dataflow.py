@@ -52,11 +52,17 @@ class Dataflow:
     operands: tuple[tuple[MapRead, ...], ...]  # per operator, in ONNX input order
     results: tuple[tuple[int, ...], ...]  # per operator: the maps it makes
     weights: tuple[tuple[Weight, ...], ...]  # per operator, in ONNX input order
+    running: int = 0  # mask of reductions that take the rows of their operand one by one, where rows pass through rings
 
     @classmethod
     def of(cls, graph: Graph) -> Dataflow:
         """Look through views, number operators and maps, attach row dependences."""
         return _Builder(graph).build()
+
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Per operator of the graph, by name: the operator here that it is, or that it is part of."""
+        return {part.operator.name: i for i, call in enumerate(self.calls) for part in call.parts}
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -129,7 +135,7 @@ class Dataflow:
     @cached_property
     def macs(self) -> tuple[int, ...]:
         """Per operator: multiply-accumulates of one inference."""
-        return tuple(row.macs(call) for row, call in zip(self.specs, self.calls, strict=True))
+        return tuple(sum(spec(p.operator.kind, p.operator.domain).macs(p) for p in call.parts) for call in self.calls)
 
     @cached_property
     def biases(self) -> frozenset[str]:
@@ -148,7 +154,10 @@ class Dataflow:
 
     def names(self, mask: int) -> tuple[str, ...]:
         """Names of the operators in a mask, in topological order."""
-        return tuple(self.operators[i].name for i in bits(mask))
+        if not any(call.then for call in self.calls):
+            return tuple(self.operators[i].name for i in bits(mask))
+        inside = {part.operator.name for i in bits(mask) for part in self.calls[i].parts}
+        return tuple(operator.name for operator in self.graph.operators if operator.name in inside)
 
     def leaving(self, mask: int) -> tuple[int, ...]:
         """Maps that the operators of the set make and that are needed outside it (or are graph outputs)."""

@@ -28,6 +28,8 @@ def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -
 
 def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | None = None) -> Box:
     """Hull of what boxes of all outputs need of input `index`; `outs` has one box for each output that somebody asked for, or for the first few."""
+    if call.then and index >= len(call.operator.inputs):
+        call, index = call.part_of(index)  # the boxes of a result that is made in flight are those of the last
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     made = [(k, shape, out) for k, shape, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
     shape = call.shape(index)

@@ -224,7 +224,7 @@ class Schedule:
         if rows[0] < rows[1]:
             maps = [flow.maps[m] for m in flow.results[op]]
             boxes = tuple(self._box(tensor.shape, rows, channels) for tensor in maps)
-            yield Compute(flow.operators[op].name, boxes, tuple(self.at.get(tensor.name, -1) for tensor in maps))
+            yield self.layout.compute(op, boxes, tuple(self.at.get(tensor.name, -1) for tensor in maps))
 
     def _stores(self, op: int, rows: Span, channels: Span | None = None) -> Iterator[Step]:
         """What leaves the group of rows that are complete."""

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise, product
 from math import ceil
 from typing import Any, TypeVar
 
-from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
+from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
 from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
@@ -30,7 +30,6 @@ class _Contraction:
 
     def __init__(self, work: Work) -> None:
         self.work, self.layout, self.flow, self.call, self.head = work, work.layout, work.flow, work.call, work.head
-        self.name = work.call.operator.name
         held = {w.name for w in self.flow.weights[self.head]}
         parameters = self.flow.specs[self.head].parameters
         self.constants = [(i, n) for i, n in enumerate(self.call.operator.inputs) if i > 0 and n in held and i not in parameters]
@@ -70,8 +69,8 @@ class Bands(_Contraction):
             self.by_source.setdefault(operand.source.name, []).append(operand)
         loads = frames.source_boxes()
         self.loads = [{name: boxes[name] for name in self.by_source} for boxes in loads]
-        beside = {name: readers for name, readers in frames.constants.items() if any(op != self.head for op, _ in readers)}
-        frames.constants = {name: [(op, i) for op, i in readers if op != self.head] for name, readers in beside.items()}
+        beside = {name: [pair for pair in readers if not work.own(*pair)] for name, readers in frames.constants.items()}
+        frames.constants = {name: readers for name, readers in beside.items() if readers}
         self.beside = [frames.constant_boxes(strip) for strip in self.strips]
         self.blocks = channel_blocks(self.call, work.layout.hardware.channel_align)
         self._held: dict[tuple[str, int], int] = {}
@@ -179,7 +178,7 @@ class Bands(_Contraction):
             steps.append(self.layout.load(name, box, at[self.second_place], number * self._second_block[0]))
         if self.constants:
             steps += self.load_constants(self.block_constants(out), at[self.passing], number)
-        return [*steps, Compute(self.name, (out,), (at[self.made[0]],))]
+        return [*steps, self.layout.compute(self.head, (out,), (at[self.made[0]],))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +435,7 @@ class Slices(_Contraction):
             steps += self.finish.before(out, at) if last else []
             single = len(parts) == 1
             sums = -1 if single else at[self.sums_place]
-            steps.append(Compute(self.name, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
+            steps.append(self.layout.compute(self.head, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
             yield steps
 
     def _changed(self, index: int, box: Box) -> bool:

@@ -7,14 +7,16 @@ A single operator may always run, and so may an operator followed by elementwise
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, Hardware, InvalidConfig, Use
+from lfopt.ir import Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
-from lfopt.planning.groups import Groups
+from lfopt.planning.groups import Groups, parameters_fit
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, ExecutionMode, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
@@ -62,10 +64,35 @@ class GroupCosts:
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}  # per group: bounds, DRAM bytes if every tensor moves once
         self._prices: dict[int, Cost | None] = {}
 
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        hardware: Hardware,
+        traffic: Traffic = Traffic.TILED,
+        *,
+        scheme: str = "lbdf",
+        epilogue: bool = True,
+        groups: Sequence[Sequence[str]] | None = None,
+    ) -> GroupCosts:
+        """Of a network, as the scheme sees it. `groups`: a partition of its operators, if there is one: nothing is in flight from one to another."""
+        flow = Dataflow.of(graph)
+        if scheme in SCHEMES and SCHEMES[scheme].flights:
+            owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
+            flow = in_flight(flow, owner, lambda calls: parameters_fit(calls, hardware))
+        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)
+
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
             self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue))
         return self._known[name]
+
+    def unfused(self, graph: Graph | None = None) -> GroupCosts:
+        """Of a network (the same, if none is given) on the same chip with nothing in flight: what baselines are counted by."""
+        if graph is None and not SCHEMES[self.scheme].flights:
+            return self
+        flow = Dataflow.of(self.dataflow.graph if graph is None else graph)
+        return GroupCosts(flow, self.hardware, self.traffic, scheme="lbdf", epilogue=self.epilogue)
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""

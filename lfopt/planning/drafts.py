@@ -9,13 +9,27 @@ from heapq import heapify, heappop, heappush
 from typing import Literal, get_args
 
 from lfopt.fusion import legal
-from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, ModelReference, Plan, Scheme, SearchRecord, TrafficName
+from lfopt.ir import (
+    Copy,
+    DoesNotFit,
+    FusionScheme,
+    Graph,
+    Hardware,
+    InvalidConfig,
+    InvalidPlan,
+    ModelReference,
+    Plan,
+    Scheme,
+    SearchRecord,
+    TrafficName,
+)
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
+from lfopt.rewrite.copies import without_copies
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
@@ -66,7 +80,7 @@ def plan(
     verdict = legal(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
-    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic(traffic), scheme=modes, epilogue=epilogue)
+    costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, groups=scheme.groups)
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     bound = costs.least_bytes if lower_bound_bytes is None else lower_bound_bytes
     made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
@@ -74,9 +88,18 @@ def plan(
 
 
 def draft(
-    graph: Graph, costs: GroupCosts, groups: tuple[int, ...], lower_bound_bytes: int, search: SearchRecord, bands: Propose | None = None
+    graph: Graph,
+    costs: GroupCosts,
+    groups: tuple[int, ...],
+    lower_bound_bytes: int,
+    search: SearchRecord,
+    bands: Propose | None = None,
+    copies: tuple[Copy, ...] = (),
 ) -> Draft | DoesNotFit:
-    """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`."""
+    """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
+
+    `copies`: operators of the network that compute something again.
+    """
     outlines = outline(costs, groups, bands)
     if isinstance(outlines, DoesNotFit):
         return outlines
@@ -89,16 +112,16 @@ def draft(
         epilogue=costs.epilogue,
         memory=memory_map(costs, planned),
         groups=planned,
-        totals=totals_of(costs, planned, lower_bound_bytes),
+        totals=totals_of(costs.unfused(without_copies(graph, copies) if copies else None), planned, lower_bound_bytes),
         search=search,
+        copies=copies,
     )
     return Draft(graph, costs, unfinished, outlines)
 
 
 def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:
     """Groups given by the names of their operators, as masks."""
-    index = {operator.name: i for i, operator in enumerate(flow.operators)}
-    return tuple(sum(1 << index[name] for name in names) for names in groups)
+    return tuple(sum(1 << i for i in {flow.position[name] for name in names}) for names in groups)
 
 
 def executable(flow: Dataflow, groups: Sequence[int]) -> tuple[int, ...]:

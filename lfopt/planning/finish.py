@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lfopt.ir import Box, Compute, DramBytes, Step
+from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
 from lfopt.planning.streaming import Operand, row_span
@@ -24,8 +24,9 @@ class Finish:
             if operand.op != work.head or operand.input not in apart:
                 self.others.setdefault(operand.source.name, []).append(operand)
         self.places = {name: work.place_name(f"{name} beside") if name == first else name for name in self.others}
-        readers = {name: [r for r in found if r[0] != work.head] for name, found in work.group.constants().items()}
+        readers = {name: [r for r in found if not work.own(*r)] for name, found in work.group.constants().items()}
         self.constants = {name: found for name, found in readers.items() if found}
+        self.early = {name for name, found in self.constants.items() if any(op == work.head for op, _ in found)}  # read in flight
 
     def _operand(self, readers: Sequence[Operand], out: Box) -> Box:
         return hull([footprint(self.flow.calls[o.op], o.input, out) for o in readers])
@@ -52,24 +53,24 @@ class Finish:
         )
 
     def before(self, out: Box, at: dict[str, int]) -> list[Step]:
-        """Loads that the head waits for: of a Gemm that adds a map. `at`: places by name."""
+        """Loads that the head waits for: of a Gemm that adds a map, of what follows it in flight. `at`: places by name."""
         return self._loads(out, at, early=True)
 
     def steps(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other loads, the epilogue, stores."""
-        steps = self._loads(out, at, early=False)
-        steps += [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in self.constants.items()]
-        return steps + self.epilogue(out, at)
+        return self._loads(out, at, early=False) + self.epilogue(out, at)
 
     def _loads(self, out: Box, at: dict[str, int], *, early: bool) -> list[Step]:
         """Of the maps that the head reads itself, or of the others."""
         found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
-        return [self.layout.load(name, self._operand(readers, out), at[self.places[name]]) for name, readers in found]
+        steps: list[Step] = [self.layout.load(name, self._operand(readers, out), at[self.places[name]]) for name, readers in found]
+        constants = ((name, readers) for name, readers in self.constants.items() if (name in self.early) == early)
+        return steps + [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in constants]
 
     def epilogue(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other operators on a box that the head has finished, and the stores."""
         flow, rest = self.flow, self.work.group.members[1:]
-        steps: list[Step] = [Compute(flow.operators[i].name, (out,), (at[flow.maps[flow.results[i][0]].name],)) for i in rest]
+        steps: list[Step] = [self.layout.compute(i, (out,), (at[flow.maps[flow.results[i][0]].name],)) for i in rest]
         return steps + [self.layout.store(name, out, at[name]) for name in self.outside]
 
 

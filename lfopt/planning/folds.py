@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from lfopt.ir import Box, Compute, DramBytes, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
@@ -94,4 +94,4 @@ class Folds:
         load = self.layout.load(self.data, self._patch(out, bands[k]), at[self.data])
         place, single, first, last = at[self.finish.made[0]], len(bands) == 1, k == 0, k == len(bands) - 1
         inputs, sums = (None, -1) if single else (bands[k], at[self.sums_place])
-        return [load, Compute(self.call.operator.name, (out,), (place,), inputs, sums, first, last)]
+        return [load, self.layout.compute(self.work.head, (out,), (place,), inputs, sums, first=first, last=last)]

@@ -7,13 +7,21 @@ F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; oth
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.planning.epilogue import followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
+from lfopt.planning.lines import Lines
+
+
+def parameters_fit(calls: Sequence[Call], hardware: Hardware) -> bool:
+    """Whether the store for parameters holds those of several operators."""
+    store = hardware.parameter_store_bytes
+    return not store or sum(parameter_bytes(call, hardware.parameter_channels) for call in calls) <= store
 
 
 class _Read(NamedTuple):
@@ -31,11 +39,16 @@ class Groups:
     def __init__(self, dataflow: Dataflow, hardware: Hardware) -> None:
         self.dataflow = dataflow
         self.hardware = hardware  # but for the size of its buffer, which nothing here depends on
-        self.line_buffers = LineBuffers(dataflow)
+        self.lines = Lines.of(dataflow)
+        self.line_buffers = LineBuffers(dataflow, self.lines)
+        self.waiting = (
+            LineBuffers(dataflow, Lines.plain(dataflow)) if self.lines.running else self.line_buffers
+        )  # where reductions take all rows at once
         self.follows = followed(dataflow)
         self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        self.parameters = [parameter_bytes(call, hardware.parameter_channels) if hardware.parameter_store_bytes else 0 for call in dataflow.calls]
+        self.sums = [self._sum_bytes(i) for i in range(len(dataflow))]  # per operator: bytes of what it keeps while it runs through its operand
+        self.parameters = [sum(size for _, size in self.parameters_of(i)) for i in range(len(dataflow))]
         self.own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
         self.shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
         uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
@@ -59,6 +72,18 @@ class Groups:
         flow = self.dataflow
         made = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
         return made + self.own[op][0] + self.parameters[op]
+
+    def _sum_bytes(self, op: int) -> int:
+        flow, hardware = self.dataflow, self.hardware
+        row = hardware.row_bytes(flow.maps[flow.results[op][0]]) if self.lines.running >> op & 1 else 0
+        return row // hardware.element_bytes * hardware.accumulator_bytes
+
+    def parameters_of(self, op: int) -> list[tuple[str, int]]:
+        """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""
+        if not self.hardware.parameter_store_bytes:
+            return []
+        found = ((part.operator.name, parameter_bytes(part, self.hardware.parameter_channels)) for part in self.dataflow.calls[op].parts)
+        return [(name, size) for name, size in found if size]
 
     # -- bytes -------------------------------------------------------------------------------------------------------------------------------
 
@@ -110,6 +135,7 @@ class Groups:
             row_bytes = self.row_bytes
             rings = self.line_buffers.ring_rows(mask, band_rows)
             need = sum([rows * row_bytes[m] for m, rows in rings.items()]) + self.weight_bytes(mask)[1]
+            need += sum([self.sums[i] for i in bits(mask & self.lines.running)])
             if band_rows == 1:
                 self._needs[mask] = need
         return need

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lfopt.ops import Dataflow, RowReads, bits
+from lfopt.planning.lines import Lines
 
 ROOT = -1  # virtual post-dominator of all sinks
 
@@ -26,13 +27,14 @@ class LineBuffers:
     """Ring sizes of groups of one dataflow, memoised over regions."""
 
     dataflow: Dataflow
+    lines: Lines
     _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
     _by_shape: dict[_Region, tuple[int, ...]] = field(default_factory=dict)
     _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)  # (map, reader) -> its reads of that map
     _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (group, rows of a band, more than one) -> rings
 
     def __post_init__(self) -> None:
-        for i, operands in enumerate(self.dataflow.operands):
+        for i, operands in enumerate(self.lines.operands):
             for operand in operands:
                 key = (operand.map, i)
                 self._between[key] = (*self._between.get(key, ()), operand.reads)
@@ -46,7 +48,7 @@ class LineBuffers:
             if (mask, band_rows) not in self._by_bands:
                 self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
             return self._by_bands[mask, band_rows]
-        flow = self.dataflow
+        flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
         chain: dict[int, int] = {ROOT: ROOT}  # immediate post-dominator
         depth = {ROOT: 0}
@@ -63,7 +65,7 @@ class LineBuffers:
                     sink = True
                 for c in bits(flow.readers[m] & mask):
                     rows = max(rows, self._demand(m, c, computed[c]))
-            computed[i] = flow.heights[i] if sink else rows
+            computed[i] = lines.turns[i] if sink else rows
             sinks |= sink << i
             meet = ROOT if sink else self._meet(readers, chain, depth)
             chain[i], depth[i] = meet, depth[meet] + 1
@@ -89,10 +91,10 @@ class LineBuffers:
 
     def _in_bands(self, mask: int, band_rows: int) -> dict[int, int]:
         """Rings of a group that runs in bands of several rows, step by step. Rows of external maps come one after the other, also within a load."""
-        flow = self.dataflow
+        flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
-        demands = {i: [(results.get(o.map, ~o.map), o.reads) for o in flow.operands[i]] for i in members}  # (operator, or ~m for a load; reads)
+        demands = {i: [(results.get(o.map, ~o.map), lines.reads(flow, i, k, results)) for k, o in enumerate(flow.operands[i])] for i in members}
         made = dict.fromkeys((*members, *(source for found in demands.values() for source, _ in found)), 0)
         rings = dict.fromkeys(results, 0) | {~source: 1 for source in made if source < 0}
         watched = {m: [(i, reads) for i in bits(flow.readers[m] & mask) for reads in self._between[m, i]] for m in rings}
@@ -105,6 +107,8 @@ class LineBuffers:
             waiting = [(sink, rows)]
             while waiting:
                 i, goal = waiting[-1]
+                if i >= 0 and lines.running >> i & 1:
+                    goal = min(goal, made[i] + band_rows)  # it need not have all at once
                 for source, reads in demands[i]:
                     need = reads.need[goal - 1]
                     if made[source] >= need:
@@ -119,11 +123,12 @@ class LineBuffers:
                         if made[i] < (stop := min(goal, flow.maps[m].rows)):
                             hold(m, made[i], stop)
                     made[i] = goal
-                    waiting.pop()
+                    if goal == waiting[-1][1]:
+                        waiting.pop()
 
         sinks = [i for i in members if flow.sinks(mask) >> i & 1]
-        while unfinished := [(min(made[i] + band_rows, flow.heights[i]), i) for i in sinks if made[i] < flow.heights[i]]:
-            rows, sink = min(unfinished, key=lambda band: (band[0] / flow.heights[band[1]], band[1]))
+        while unfinished := [(min(made[i] + band_rows, lines.turns[i]), i) for i in sinks if made[i] < lines.turns[i]]:
+            rows, sink = min(unfinished, key=lambda band: (band[0] / lines.turns[band[1]], band[1]))
             produce(sink, rows)
         return rings
 
@@ -178,19 +183,19 @@ class LineBuffers:
 
     def _shape(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
         """The region with operators renumbered, so that equal regions of repeated blocks compare equal."""
-        flow = self.dataflow
+        flow, lines = self.dataflow, self.lines
         local = {i: k for k, i in enumerate(bits(between), start=1)}
         origin: dict[int, int] = dict.fromkeys(made, 0)
         for i, k in local.items():
             origin.update(dict.fromkeys(flow.results[i], k))
-        demands = tuple(tuple((origin[o.map], o.reads) for o in flow.operands[i] if o.map in origin) for i in local)
-        heights = (flow.heights[source] if source >= 0 else flow.maps[made[0]].rows, *(flow.heights[i] for i in local))
+        demands = tuple(tuple((origin[o.map], o.reads) for o in lines.operands[i] if o.map in origin) for i in local)
+        heights = (lines.turns[source] if source >= 0 else flow.maps[made[0]].rows, *(lines.turns[i] for i in local))
         watched = tuple(
             (flow.maps[m].rows, tuple((local[i], reads) for i in bits(flow.readers[m] & between) for reads in self._between[m, i])) for m in made
         )
         if meet != ROOT:
             return _Region(demands, heights, watched, ((local[meet], stop),))
-        return _Region(demands, heights, watched, tuple((local.get(i, 0), flow.heights[i]) for i in bits(sinks)))
+        return _Region(demands, heights, watched, tuple((local.get(i, 0), lines.turns[i]) for i in bits(sinks)))
 
 
 @dataclass(frozen=True, slots=True)

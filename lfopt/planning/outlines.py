@@ -70,7 +70,7 @@ def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit)
     limit.expect(1)
     places, steps = found.schedule(limit)
     if steps:
-        steps = (*(layout.load_parameters(i, costs.groups.parameters[i]) for i in bits(found.mask) if costs.groups.parameters[i]), *steps)
+        steps = (*(layout.load_parameters(*pair) for i in bits(found.mask) for pair in costs.groups.parameters_of(i)), *steps)
         moved, wanted = dram_bytes(steps), found.group.dram
         assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)
@@ -119,9 +119,9 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
             add(tensor.name, "input", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     for name in dict.fromkeys(w.name for weights in flow.weights for w in weights):
         add(name, "weight", 1, layout.hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases))
-    for operator, size in zip(flow.operators, costs.groups.parameters, strict=True):
-        if size:
-            add(parameters_of(operator.name), "parameter", 1, size)
+    for i in range(len(flow)):
+        for name, size in costs.groups.parameters_of(i):
+            add(parameters_of(name), "parameter", 1, size)
     for name in dict.fromkeys(name for group in groups for name in group.outputs):
         tensor = flow.maps[index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
@@ -133,14 +133,14 @@ def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> Dra
     return sum((group.dram for group in groups if MODES[group.mode].counted == counted), DramBytes())
 
 
-def totals_of(costs: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
-    """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has."""
+def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
+    """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has. `original`: costs of the network without copies."""
     moved, bound = total_dram(groups).total, lower_bound_bytes
     return Totals(
         dram_bytes=moved,
-        layer_by_layer_bytes=layer_by_layer_bytes(costs),
-        epilogue_fused_bytes=epilogue_fused_bytes(costs),
-        compulsory_bytes=costs.bounds.compulsory_bytes,
+        layer_by_layer_bytes=layer_by_layer_bytes(original),
+        epilogue_fused_bytes=epilogue_fused_bytes(original),
+        compulsory_bytes=original.bounds.compulsory_bytes,
         lower_bound_bytes=bound,
         gap=(moved - bound) / bound if bound else 0.0,
         proof="optimal" if moved == bound else "bound",

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate, combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Hardware, Loop, Node, Place, Span, Transfer, Use, cut, fold, whole
+from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Transfer, Use, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
@@ -282,7 +282,7 @@ class Resident:
             offset += self.layout.constant_bytes(name, box)
         results = flow.results[op]
         boxes = [whole(flow.maps[m].shape) for m in results] if span is None else [_channels(flow, op, span)]
-        turn.append(Compute(flow.operators[op].name, tuple(boxes), tuple(index[m] for m in results)))
+        turn.append(self.layout.compute(op, tuple(boxes), tuple(index[m] for m in results)))
         return turn
 
     def _spans(self, op: int, kept: frozenset[str]) -> Iterator[Span | None]:
@@ -299,7 +299,7 @@ class Resident:
         for name in self._constants[op]:
             if name not in kept and name not in self._pinned[op]:
                 whole_box = whole(flow.graph.shape(name))
-                index = flow.operators[op].inputs.index(name)
+                index = flow.calls[op].inputs.index(name)
                 yield name, whole_box if span is None else footprint(flow.calls[op], index, _channels(flow, op, span))
 
 
@@ -329,7 +329,7 @@ def _uncut(flow: Dataflow, op: int, names: Sequence[str]) -> Iterator[str]:
     """Constants that must be whole on chip while the operator runs, because they do not fall into output channels as its weights do."""
     if _cut_weight(flow, op) is None:
         return
-    inputs, call = flow.operators[op].inputs, flow.calls[op]
+    inputs, call = flow.calls[op].inputs, flow.calls[op]
     spans = list(_channel_spans(flow, op, 1))
     for name in names:
         parts = {footprint(call, inputs.index(name), _channels(flow, op, span)) for span in (spans[0], spans[-1])}

@@ -116,10 +116,13 @@ class Slices:
             return None
         head, segment, scratch, summing, forks = draft.head, draft.segment, draft.scratch, draft.summing, draft.forks
         results = [m for m in flow.results[op] if self.needed(m)]
-        sources = {head.get(o.map, -1) for o in inside} or {-1}
+        sliced = [o for o in inside if not facts.contracts or self._own(op, o.input)]  # what follows a contraction in flight reads full maps
+        if any(o.map in head for o in inside if o not in sliced):
+            return None
+        sources = {head.get(o.map, -1) for o in sliced} or {-1}
         source = min(sources)
         if sources != {-1}:
-            if len(sources) > 1 or not all(self.takes_slices(op, o.input) for o in inside):
+            if len(sources) > 1 or not all(self.takes_slices(op, o.input) for o in sliced):
                 return None
             segment = segment | {op: source}
             if facts.contracts:
@@ -208,10 +211,10 @@ class Slices:
         names = tuple(dict.fromkeys(w.name for w in flow.weights[op] if not w.gathered))
         contracts, streamed = False, tuple[Streamed, ...]()
         if flow.specs[op].tiling is Tiling.CONTRACT and call.constant[1] and self._makes_channels(op):
-            constants = [(k, name) for k, name in enumerate(call.operator.inputs) if name in names]
+            constants = [(k, name) for k, name in enumerate(call.inputs) if name in names]
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
-            contracts = call.attribute("group", 1) == 1 and [o.input for o in flow.operands[op]] == [0]
+            contracts = call.attribute("group", 1) == 1 and [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
         held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
         return Facts(
             never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)
@@ -227,9 +230,9 @@ class Slices:
     def _falls_apart(self, op: int, index: int) -> bool:
         """Whether a constant falls into parts by output channels as the result does."""
         call = self.dataflow.calls[op]
-        spans, name = self.spans(call.result), call.operator.inputs[index]
+        spans, name = self.spans(call.result), call.inputs[index]
         first, last = (footprint(call, index, self.result_box(op, span)) for span in (spans[0], spans[-1]))
-        return call.operator.inputs.count(name) == 1 and (len(spans) == 1 or first != last)
+        return call.inputs.count(name) == 1 and (len(spans) == 1 or first != last)
 
     def _sums(self, op: int) -> bool:
         """Whether the input channels of a contraction lie along the channel axis of the map that it reads."""
@@ -245,8 +248,12 @@ class Slices:
         key = op, index
         if key not in self._by_slices:
             facts = self.facts[op]
-            self._by_slices[key] = facts.sums if facts.contracts else self._is_local(op, index)
+            self._by_slices[key] = facts.sums and self._own(op, index) if facts.contracts else self._is_local(op, index)
         return self._by_slices[key]
+
+    def _own(self, op: int, index: int) -> bool:
+        """Whether an input is the operator's own, not one of what follows it in flight."""
+        return index < len(self.dataflow.calls[op].operator.inputs)
 
     def _is_local(self, op: int, index: int) -> bool:
         """Whether channels of every result depend on just the same channels of this operand."""

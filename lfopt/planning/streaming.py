@@ -28,12 +28,14 @@ from lfopt.ir import (
     row_axis,
     whole,
 )
-from lfopt.ops import Dataflow, RowReads, bits, keeps_rows
+from lfopt.ops import Call, Dataflow, RowReads, bits, keeps_rows, row_of
 from lfopt.ops.dataflow import gathered_pieces
+from lfopt.ops.flight import flight_names
 from lfopt.ops.footprint import footprints
 from lfopt.ops.part import hull
 from lfopt.ops.rows import all_rows
 from lfopt.planning.limit import Limit
+from lfopt.planning.lines import Lines
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
@@ -127,10 +129,39 @@ class Layout:
         operator = self.flow.operators[op].name
         return Transfer(store=False, tensor=name, box=box, kind="weight", rows=1, row_bytes=size, place=place, slot=slot, gather=operator)
 
-    def load_parameters(self, op: int, size: int) -> Transfer:
+    def compute(
+        self,
+        op: int,
+        boxes: tuple[Box, ...],
+        places: tuple[int, ...],
+        inputs: Span | None = None,
+        sums: int = -1,
+        *,
+        first: bool = True,
+        last: bool = True,
+    ) -> Compute:
+        """The operator, and what follows it in flight, on boxes of its results."""
+        call = self.flow.calls[op]
+        return Compute(call.operator.name, boxes, places, inputs, sums, first, last, flight_names(call))
+
+    @staticmethod
+    def load_parameters(name: str, size: int) -> Transfer:
         """Load the parameters of an operator into the store beside the buffer."""
-        name = self.flow.operators[op].name
         return Transfer(store=False, tensor=name, box=((0, size),), kind="parameter", rows=1, row_bytes=size, place=-1, slot=0)
+
+
+def is_parameter(call: Call, index: int) -> bool:
+    """Whether an input of an operator, or of one that follows it in flight, is no data: an axis, a shape."""
+    part, own = call.part_of(index)
+    return own in row_of(part).parameters
+
+
+def sums_name(flow: Dataflow, op: int) -> str:
+    """What the place of an operator's partial results is called."""
+    name = f"sums of {flow.operators[op].name}"
+    while name in flow.graph.tensors:
+        name += "'"
+    return name
 
 
 def row_span(box: Box) -> Span:
@@ -162,8 +193,8 @@ class Group:
         found: dict[str, list[tuple[int, int]]] = {}
         for i in self.members:
             held = {w.name for w in self.flow.weights[i] if not w.gathered}
-            for index, name in enumerate(self.flow.operators[i].inputs):
-                if name in held and index not in self.flow.specs[i].parameters:
+            for index, name in enumerate(self.flow.calls[i].inputs):
+                if name in held and not is_parameter(self.flow.calls[i], index):
                     found.setdefault(name, []).append((i, index))
         return found
 
@@ -180,7 +211,7 @@ class Group:
                 if operand.map in made:
                     continue
                 root = flow.maps[operand.map]
-                seen = flow.graph.tensors[flow.operators[i].inputs[operand.input]]
+                seen = flow.graph.tensors[flow.calls[i].inputs[operand.input]]
                 if not as_seen or seen.shape == root.shape:
                     found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True), operand.reads))
                     continue
@@ -203,7 +234,7 @@ class Walk:
 
     `boxes`: what to load of each source (rows are cut out of it); `resident`: sources that are on chip from an earlier frame. `band_rows`: rows of a
     sink that come next. If more than one, an operator makes in one step whatever it is asked for. `rows`: of each operator, where that is not all
-    that the frame has.
+    that the frame has. `lines`: which reductions run through their operand row by row, if any.
     """
 
     def __init__(
@@ -216,10 +247,12 @@ class Walk:
         resident: frozenset[str],
         band_rows: int = 1,
         rows: Mapping[int, Span] | None = None,
+        lines: Lines | None = None,
     ) -> None:
         flow = group.flow
         self.group, self.flow, self.boxes, self.frame, self.places, self.band_rows = group, flow, boxes, frame, places, band_rows
-        rows = rows or {i: row_span(frame) if frame else (0, flow.heights[i]) for i in group.members}
+        self.lines = lines = lines or Lines.plain(flow)
+        rows = rows or {i: row_span(frame) if frame else (0, lines.turns[i]) for i in group.members}
         self.done = {i: first for i, (first, _) in rows.items()}
         self.heights = {i: stop for i, (_, stop) in rows.items()}
         spans = {o.source.name: row_span(boxes[o.source.name]) for o in operands}
@@ -229,14 +262,15 @@ class Walk:
         external = {(o.op, o.input): o for o in operands}
         for i in group.members:
             self.needs[i] = []
-            for o in flow.operands[i]:
+            for o in lines.operands[i]:
                 outside = external.get((i, o.input))
-                self.needs[i].append((-1, outside.source.name, outside.reads) if outside else (flow.producer[o.map], "", o.reads))
+                reads = o.reads if lines.running >> i & 1 else outside.reads if outside else o.reads
+                self.needs[i].append((-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads))
         self.steps: list[Step] = []
 
     def turns(self) -> Iterator[list[Step]]:
         """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
-        done, heights, of = self.done, self.heights, self.flow.heights
+        done, heights, of = self.done, self.heights, self.lines.turns
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
         while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
             rows, sink = min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
@@ -255,7 +289,7 @@ class Walk:
             if first >= goal:
                 waiting.pop()
                 continue
-            stop = goal if self.band_rows > 1 else first + 1
+            stop = goal if self.band_rows > 1 and not self.lines.running >> i & 1 else min(first + self.band_rows, goal)
             for producer, source, reads in self.needs[i]:
                 need = reads.need[stop - 1]
                 if producer < 0:
@@ -276,7 +310,10 @@ class Walk:
             self.loaded[name] = until
 
     def _compute(self, op: int, first: int, stop: int) -> None:
-        flow, operator = self.flow, self.flow.operators[op]
+        flow, layout = self.flow, self.group.layout
+        if self.lines.running >> op & 1:
+            self._fold(op, (first, stop))
+            return
         results: list[Box] = []
         into: list[int] = []
         for m in flow.results[op]:
@@ -284,12 +321,22 @@ class Walk:
             results.append(with_rows(self.frame or whole(tensor.shape), (min(first, tensor.rows), min(stop, tensor.rows))))
             into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
-            self.steps.append(self.group.layout.gather(op, results[0], into[0], first))
+            self.steps.append(layout.gather(op, results[0], into[0], first))
         else:
-            self.steps.append(Compute(operator.name, tuple(results), tuple(into)))
+            self.steps.append(layout.compute(op, tuple(results), tuple(into)))
         for m, box, place in zip(flow.results[op], results, into, strict=True):
             if m in self.group.outside and place >= 0:
-                self.steps.append(self.group.layout.store(flow.maps[m].name, box, place))
+                self.steps.append(layout.store(flow.maps[m].name, box, place))
+
+    def _fold(self, op: int, rows: Span) -> None:
+        """Take rows of the operand of a reduction that runs."""
+        flow, layout = self.flow, self.group.layout
+        (m,), last = flow.results[op], rows[1] == self.lines.turns[op]
+        tensor, sums = flow.maps[m], self.places[sums_name(flow, op)]
+        box = whole(tensor.shape)
+        self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
+        if last and m in self.group.outside:
+            self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
 
 
 def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
@@ -303,7 +350,7 @@ def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
 
 
 def line_buffer_schedule(
-    layout: Layout, mask: int, rings: dict[int, int], band_rows: int = 1, limit: Limit | None = None
+    layout: Layout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
     """Places and steps of a group that runs in line-buffer depth-first order on whole maps. `rings`: of `LineBuffers.ring_rows`, for such bands.
 
@@ -316,11 +363,14 @@ def line_buffer_schedule(
     entries = [(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
     touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.made if rings[m])])
     entries += [(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    lines = lines or Lines.plain(flow)
+    for i in bits(mask & lines.running):
+        entries.append((sums_name(flow, i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
     places = stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
-    turns = [*(limit or Limit()).made(Walk(group, operands, boxes, None, at, frozenset(), band_rows).turns())]
+    turns = [*(limit or Limit()).made(Walk(group, operands, boxes, None, at, frozenset(), band_rows, lines=lines).turns())]
     return places, (*head, *fold(turns, LONGEST_PERIOD))
 
 

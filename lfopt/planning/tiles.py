@@ -304,14 +304,16 @@ def signature(flow: Dataflow, mask: int) -> object:
     local: dict[str, int] = {}
     rows: list[object] = []
     for i in bits(mask):
-        operator, call = flow.operators[i], flow.calls[i]
-        attributes = tuple(sorted((name, str(value)) for name, value in operator.attributes.items()))
-        names = tuple(local.setdefault(name, len(local)) for name in (*operator.inputs, *operator.outputs))
+        call = flow.calls[i]
+        for part in call.parts:
+            operator = part.operator
+            attributes = tuple(sorted((name, str(value)) for name, value in operator.attributes.items()))
+            names = tuple(local.setdefault(name, len(local)) for name in (*operator.inputs, *operator.outputs))
+            values = tuple(None if v is None or v.size > 64 else v.tobytes() for v in part.values)
+            rows.append((operator.kind, attributes, part.shapes, part.constant, part.results, names, values))
         roots = tuple((o.input, o.map if flow.producer[o.map] < 0 else -1, flow.maps[o.map].shape) for o in flow.operands[i])
         behind = tuple(local.setdefault(flow.maps[o.map].name, len(local)) for o in flow.operands[i])
         outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
         weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
-        values = tuple(None if v is None or v.size > 64 else v.tobytes() for v in call.values)
-        parts = folding(call)
-        rows.append((operator.kind, attributes, call.shapes, call.constant, call.results, names, roots and behind, outside, weights, values, parts))
+        rows.append((roots and behind, outside, weights, folding(call)))
     return tuple(rows)

@@ -41,6 +41,10 @@ class Work:
         self.rows_apart = rows_apart and not entire
         self.folds = folding(self.call) == "rows" and not self.call.constant[0] and not entire  # a reduction over the rows of a map
 
+    def own(self, op: int, index: int) -> bool:
+        """Whether an input is one of the head's own: not of what follows it, in flight or as an operator of the group."""
+        return op == self.head and index < len(self.call.operator.inputs)
+
     @cached_property
     def once(self) -> DramBytes:
         """Every tensor once, as the network has them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import table
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.traits import Arithmetic
+from simulator.recount.needs import folded_rows
 from simulator.recount.network import Network, Read
 
 
@@ -118,25 +119,40 @@ def rings(net: Network, group: Iterable[str], band_rows: int = 1) -> dict[str, i
     return run_line_buffered(net, group, band_rows).rings
 
 
-def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1) -> LineBuffered:
+def runs(net: Network, op: str) -> bool:
+    """Whether an operator folds the rows of one map into one row, so that it can take them one by one."""
+    call, reads = net.calls[op], [read for read in net.reads[op] if read.by == op]
+    if folded_rows(call) < 2 or call.rows_out > 1 or [read.index for read in reads] != [0]:
+        return False
+    return net.graph.shape(reads[0].map) == net.graph.shape(reads[0].seen)
+
+
+def sums_bytes(net: Network, op: str, hardware: Hardware) -> int:
+    """What such a reduction keeps while it runs: its result, in accumulators."""
+    return hardware.row_bytes(net.tensor(net.makes[op][0])) // hardware.element_bytes * hardware.accumulator_bytes
+
+
+def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1, running: Container[str] = ()) -> LineBuffered:
     """Run a group in line-buffer depth-first order, in bands of so many rows.
 
     The results that leave the group are made band by band, the one next of which this leaves the smallest part done. Before an operator computes,
     the rows that it reads are made, input by input: one by one; in bands of several rows, all that are asked for in one step. Rows take their places
-    when they are made; a row goes when every reader in the group has passed it.
+    when they are made; a row goes when every reader in the group has passed it. Reductions in `running` advance with the rows of their operand, at
+    most a band at a time, and their result is there after the last.
     """
     members = in_order(net, group)
     inside = set(members)
     made_inside = {name for op in members for name in net.makes[op]}
     height = {name: net.tensor(name).rows for op in members for name in (*net.makes[op], *(read.map for read in net.reads[op]))}
     done = dict.fromkeys(members, 0)  # rows computed
+    turns = {op: height[net.reads[op][0].map] if op in running else net.height(op) for op in members}
     loaded = {read.map: 0 for op in members for read in net.reads[op] if read.map not in made_inside}
     held = dict.fromkeys(loaded, 1) | dict.fromkeys(made_inside, 0)
     made: dict[str, list[Span]] = {op: [] for op in members}
     tails: dict[str, list[tuple[str, list[int]]]] = defaultdict(list)  # per map: (reader, lowest row that its rows r, r + 1, ... still read)
     for op in members:
         for read in net.reads[op]:
-            tails[read.map].append((op, _lowest_from(read, height[read.map])))
+            tails[read.map].append((op, [*range(height[read.map] + 1)] if op in running else _lowest_from(read, height[read.map])))
 
     def hold(name: str, first: int, stop: int) -> None:
         oldest = min((lowest[done[reader]] for reader, lowest in tails[name]), default=first)
@@ -150,9 +166,11 @@ def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1) ->
             if first >= goal:
                 waiting.pop()
                 continue
-            stop = first + 1 if band_rows == 1 else goal
+            stop = goal if band_rows > 1 and op not in running else min(first + band_rows, goal)
             for read in net.reads[op]:
-                need = max(read.last[first:stop]) + 1
+                need = stop if op in running else max(read.last[first:stop]) + 1
+                if need and read.map not in loaded and net.maker[read.map] in running:
+                    need = turns[net.maker[read.map]]
                 if read.map in loaded:
                     for row in range(loaded[read.map], need):  # a load of several rows brings one after the other
                         hold(read.map, row, row + 1)
@@ -168,12 +186,12 @@ def run_line_buffered(net: Network, group: Iterable[str], band_rows: int = 1) ->
                 done[op] = stop
 
     def part_done(op: str) -> Fraction:
-        return Fraction(min(done[op] + band_rows, net.height(op)), net.height(op))
+        return Fraction(min(done[op] + band_rows, turns[op]), turns[op])
 
     sinks = [op for op in members if any(net.needed_outside(name, inside) for name in net.makes[op])]
-    while unfinished := [op for op in sinks if done[op] < net.height(op)]:
+    while unfinished := [op for op in sinks if done[op] < turns[op]]:
         sink = min(unfinished, key=lambda op: (part_done(op), net.position[op])) if unfinished[1:] else unfinished[0]
-        compute(sink, min(done[sink] + band_rows, net.height(sink)))
+        compute(sink, min(done[sink] + band_rows, turns[sink]))
     return LineBuffered(held, made)
 
 

@@ -21,11 +21,12 @@ class Mode(NamedTuple):
 
 
 MODES = {
-    "lbdf": Mode(("lbdf", "auto"), always=True, rings=True),
-    "resident": Mode(("resident", "auto"), always=True, blocks=True, turns=True),
-    "brr": Mode(("brr", "auto"), bands=True, blocks=True, turns=True),
+    "lbdf": Mode(("lbdf", "auto", "all"), always=True, rings=True),
+    "resident": Mode(("resident", "auto", "all"), always=True, blocks=True, turns=True),
+    "brr": Mode(("brr", "auto", "all"), bands=True, blocks=True, turns=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),
 }
 SCHEMES = {scheme for mode in MODES.values() for scheme in mode.schemes}
+IN_FLIGHT = {"all"}  # schemes in which elementwise operators follow in flight, and reductions run through the rows of their operand

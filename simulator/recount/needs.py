@@ -59,8 +59,7 @@ def folded(call: Call) -> int:
     found = spec(call.operator.kind, call.operator.domain)
     kind = found.kind
     if found.tiling is Tiling.FOLD:
-        axis = row_axis(call.shape(0))
-        return call.shape(0)[axis] if axis is not None and axis in (reduced_axes(call) or ()) else 0
+        return folded_rows(call)
     if kind == "Conv":
         return call.shape(1)[1]
     if kind == "ConvTranspose":
@@ -68,6 +67,14 @@ def folded(call: Call) -> int:
     if kind == "Gemm":
         return call.shape(0)[0 if call.attribute("transA", 0) else 1]
     return call.shape(0)[-1] if kind == "MatMul" else 0
+
+
+def folded_rows(call: Call) -> int:
+    """Rows that a reduction or global pool folds; 0 of all else."""
+    if spec(call.operator.kind, call.operator.domain).tiling is not Tiling.FOLD:
+        return 0
+    axis = row_axis(call.shape(0))
+    return call.shape(0)[axis] if axis is not None and axis in (reduced_axes(call) or ()) else 0
 
 
 # -- rules -----------------------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ class Read:
     """One operand of an operator that is a feature map. Per output row: the lowest row read (the height where none is), the highest (-1)."""
 
     map: str  # behind all views
-    index: int  # position among the operator's inputs
+    by: str  # the operator that reads it; of several that follow in flight, which
+    index: int  # position among its inputs
     first: tuple[int, ...]  # rows of the map
     last: tuple[int, ...]
     seen: str  # what the operator calls it: the map or a view of it
@@ -30,7 +31,8 @@ class Constant:
     """A constant that an operator reads as data."""
 
     name: str
-    index: int  # position among the operator's inputs
+    by: str  # the operator that reads it; of several that follow in flight, which
+    index: int  # position among its inputs
     elements: int  # that one load moves
     bias: bool
     gathered: bool  # rows of it go straight into the operator's result
@@ -82,7 +84,7 @@ class Network:
                     gathered = operator.kind == "Gather" and index == 0
                     moved = self.tensor(self.makes[name][0] if gathered else tensor)
                     runs = gathered_runs(call, moved.shape) if gathered else 1
-                    self.constants[name].append(Constant(tensor, index, moved.elements, index == row.bias, gathered, runs))
+                    self.constants[name].append(Constant(tensor, name, index, moved.elements, index == row.bias, gathered, runs))
             elif tensor in self.behind:
                 self.reads[name].append(self._read(call, row, index, tensor))
                 source = self.behind[tensor]
@@ -97,7 +99,7 @@ class Network:
         first, last = found.first, found.last
         if source != tensor and not self._rows_stay(source, tensor):
             first, last = (0,) * call.rows_out, (self.tensor(source).rows - 1,) * call.rows_out
-        return Read(source, index, first, last, tensor, found.first, found.last)
+        return Read(source, call.operator.name, index, first, last, tensor, found.first, found.last)
 
     def _rows_stay(self, source: str, view: str) -> bool:
         """Whether row r of the view is row r of the map: then every row starts at the same element and has the same length."""
@@ -127,4 +129,4 @@ class Network:
 
     def contracts(self, operator: str) -> bool:
         """Whether its operand 1 (weights, or a second matrix) meets a feature map."""
-        return self.specs[operator].tiling is Tiling.CONTRACT and any(read.index == 0 for read in self.reads[operator])
+        return self.specs[operator].tiling is Tiling.CONTRACT and any((read.by, read.index) == (operator, 0) for read in self.reads[operator])

@@ -173,7 +173,7 @@ class _Reads:
         self.blocks = {name: Blocks(loads.get(name, ())) for name in schedule.constants}
         self.reads: dict[Tenant, list[_Read]] = defaultdict(list)
         self.rules: dict[tuple[str, int], Rules] = {}  # by operator and input
-        self.operands: list[tuple[Leaf, str, Callable[[], Result], range]] = []  # step, operator, its result, which inputs it reads
+        self.operands: list[tuple[Leaf, str, Callable[[], Result], range | None]] = []  # step, operator, its result, which inputs it reads
         for computation in schedule.computations:
             if any(all(piece.extents) for piece in computation.pieces):
                 self._computation(computation)
@@ -187,20 +187,20 @@ class _Reads:
 
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
-        inputs = range(len(self.net.operators[step.operator].inputs)) if step.last else range(2)  # a bias is added when sums are finished
+        inputs = None if step.last else range(2)  # a bias is added when sums are finished
         self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
         if not step.first:
             self.reads[Tenant(pieces[0].tensor, sums=True)].append(_Read(leaf, partial(_same, pieces[0]), step.sums))
 
-    def _maps(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range) -> None:
-        call = self.net.calls[op]
+    def _maps(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range | None) -> None:
+        """Those of these inputs; None: of all, those of what follows in flight too."""
         for read in self.net.reads[op]:
-            if read.index in inputs:
+            if inputs is None or (read.by == op and read.index in inputs):
                 seen = read.seen == read.map or Tenant(read.seen) in self.holding
                 name = read.seen if seen else read.map
-                if (op, read.index) not in self.rules:
-                    self.rules[op, read.index] = operand_rules(self.net, read, call, seen=seen)
-                wanted = partial(_wanted, leaf, self.rules[op, read.index], result, row_axis(self.net.graph.shape(name)))
+                if (read.by, read.index) not in self.rules:
+                    self.rules[read.by, read.index] = operand_rules(self.net, read, self.net.calls[read.by], seen=seen)
+                wanted = partial(_wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)))
                 self.reads[Tenant(name)].append(_Read(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
@@ -217,10 +217,10 @@ class _Reads:
                     what = f"the sums of {tenant.tensor!r}" if tenant.sums else repr(tenant.tensor)
                     yield f"{describe(leaf)}: at step {found[0]} row {found[1]} of {what}, or a part of it, is not on chip"
 
-    def _constants(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range) -> Iterator[str]:
+    def _constants(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range | None) -> Iterator[str]:
         for constant in self.net.constants[op]:
-            if constant.index in inputs and not constant.gathered:
-                wanted = _wanted(leaf, constant_rules(self.net.calls[op], constant.index), result, None)
+            if (inputs is None or (constant.by == op and constant.index in inputs)) and not constant.gathered:
+                wanted = _wanted(leaf, constant_rules(self.net.calls[constant.by], constant.index), result, None)
                 step = self.blocks[constant.name].missing(wanted)
                 if step is not None:
                     yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"

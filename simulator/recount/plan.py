@@ -6,8 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isclose
 
-from lfopt.ir import MOST_LINES, MOST_STEPS, DramBytes, DramTensor, Graph, Plan, PlannedGroup, Span, line_count, parameters_of, step_count
+from lfopt.ir import (
+    MOST_LINES,
+    MOST_STEPS,
+    DramBytes,
+    DramTensor,
+    Graph,
+    Plan,
+    PlannedGroup,
+    Span,
+    computations,
+    line_count,
+    parameters_of,
+    step_count,
+)
 from lfopt.ops.table import OPAQUE
+from simulator.recount.copies import not_copies, without_copies
+from simulator.recount.flights import flights_of, not_flights, with_flights
 from simulator.recount.groups import (
     Moved,
     count,
@@ -19,9 +34,11 @@ from simulator.recount.groups import (
     not_convex,
     parameter_bytes,
     run_line_buffered,
+    runs,
+    sums_bytes,
     weight_bytes,
 )
-from simulator.recount.modes import MODES, SCHEMES, Mode
+from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
 from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
@@ -55,13 +72,18 @@ class Recount:
 
 def recount(graph: Graph, plan: Plan) -> Recount:
     """Count again what the plan claims of this network."""
-    return _Recounting(Network(graph), plan).run()
+    wrong = tuple(not_copies(graph, plan.copies))
+    original = Network(without_copies(graph, plan.copies)) if plan.copies and not wrong else None
+    return _Recounting(Network(graph), original, plan, wrong).run()
 
 
 class _Recounting:
-    def __init__(self, net: Network, plan: Plan) -> None:
-        self.net, self.plan, self.hardware = net, plan, plan.hardware
-        self.found: list[str] = []
+    def __init__(self, net: Network, original: Network | None, plan: Plan, wrong: tuple[str, ...]) -> None:
+        """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
+        self.net, self.original, self.plan, self.hardware = net, original or net, plan, plan.hardware
+        self.found = [*wrong]
+        if plan.copies and plan.scheme not in IN_FLIGHT:
+            self.found.append(f"copies, which are not of scheme {plan.scheme}")
         self.steps = 0
         self.work = Work()
         self.lines = 0  # of steps, as they are written
@@ -148,14 +170,15 @@ class _Recounting:
         once = moved_once(self.net, members, self.hardware)
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
-        self._mode(group, mode, members)
+        net, flown = self._in_flight(group, members)
+        self._mode(group, mode, members, len(flown))
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
         if not mode.executed:
             self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.allocated_bytes >= self.hardware.buffer_bytes:
             self._say(group, f"needs {group.allocated_bytes} B of buffer, must be below {self.hardware.buffer_bytes}")
-        made = self._line_buffers(group, members) if mode.rings else {}
+        made = self._line_buffers(net, group, flown) if mode.rings else {}
         if not mode.rings:
             self._requirement(group, mode)
         if bool(group.steps) == bool(group.unexecutable):
@@ -164,13 +187,26 @@ class _Recounting:
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
         if group.steps:
-            self._steps(group, members, made)
+            self._steps(net, group, flown, made)
             return
         self._without_steps(group, mode, members, once)
         counted = formula is not None and not mode.bands  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
-    def _steps(self, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
+    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[Network, list[str]]:
+        """The network and the group's operators in which those that follow in flight are part of the one that they follow, as the steps have it."""
+        flights = {flight for flight in flights_of(group.steps) if len(flight) > 1}
+        if not flights:
+            return self.net, members
+        if self.plan.scheme not in IN_FLIGHT:
+            self._say(group, f"operators in flight, which are not of scheme {self.plan.scheme}")
+        if wrong := next(not_flights(self.net, members, dict.fromkeys(flights_of(group.steps))), None):
+            self._say(group, wrong)
+            return self.net, members
+        net = with_flights(self.net, flights)
+        return net, in_order(net, [op for op in members if op in net.operators])
+
+    def _steps(self, net: Network, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
         steps, lines = step_count(group.steps), line_count(group.steps)
         for number, before, most, what in ((steps, self.steps, MOST_STEPS, "steps"), (lines, self.lines, MOST_LINES, "lines of steps")):
             if before + number > most:
@@ -178,7 +214,7 @@ class _Recounting:
                 return
         self.steps += steps
         self.lines += lines
-        schedule = Schedule(self.net, self.hardware, group, members, self.work)
+        schedule = Schedule(net, self.net, self.hardware, group, members, self.work)
         try:
             found = [*schedule.senseless()] or [*byte_problems(schedule), *traffic_problems(schedule, made)]
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
@@ -186,8 +222,8 @@ class _Recounting:
         except TooMuch as error:
             self._say(group, str(error))
 
-    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str]) -> None:
-        """The mode is one of the scheme, and the operators are such as may run in it."""
+    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], apart: int) -> None:
+        """The mode is one of the scheme, and the operators are such as may run in it. `apart`: how many they are, those in flight left out."""
         name, plan, single = group.mode, self.plan, len(members) == 1
         if mode.schemes and plan.scheme not in mode.schemes:
             self._say(group, f"mode {name} is not of scheme {plan.scheme}")
@@ -197,7 +233,8 @@ class _Recounting:
             self._say(group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out")
         if (mode.of == "unknown") != (single and self.net.specs[members[0]] is OPAQUE):
             self._say(group, f"mode {name}: just one operator that is unknown to lfopt is opaque")
-        if mode.tiles and not single and not plan.epilogue:
+        alone = apart == 1 or (plan.scheme in IN_FLIGHT and not group.steps)  # what is in flight, only the steps say
+        if mode.tiles and not alone and not plan.epilogue:
             self._say(group, f"mode {name} with several operators, but epilogue is off")
         if mode.tiles and (why := not_an_epilogue(self.net, members)):
             self._say(group, f"mode {name}, but {why}")
@@ -211,38 +248,46 @@ class _Recounting:
             weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
         return replace(once, weight=weight)
 
-    def _line_buffers(self, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
+    def _line_buffers(self, net: Network, group: PlannedGroup, members: list[str]) -> dict[str, list[Span]]:
         """The places are the rings that the group takes when it is run in its bands, and its weights, one beside the other.
 
         Gives the rows of every step of every operator then.
         """
-        net, claimed = self.net, group.band_rows
+        claimed = group.band_rows
+        if group.unwritten and self.plan.scheme in IN_FLIGHT:
+            return {}  # what is in flight, and what runs, only the steps say
+        running = {node.operator for node in computations(group.steps) if node.sums >= 0 and node.operator in net.operators}
+        if odd := [op for op in sorted(running) if self.plan.scheme not in IN_FLIGHT or not runs(net, op)]:
+            self._say(group, f"{odd[0]!r} takes its operand in parts")
+            return {}
         highest = max((net.height(op) for op in members if any(net.needed_outside(name, members) for name in net.makes[op])), default=1)
         whole = max(net.height(op) for op in members)  # stands for any more than one, where results have one row
         if claimed not in (range(1, highest + 1) if highest > 1 else (1, whole)):
             self._say(group, f"band rows: the plan says {claimed}, the results that leave the group have {highest} or fewer")
             return {}
-        ran = run_line_buffered(self.net, members, group.band_rows)
-        wanted = self._lines_and_weights(members, ran.rings)
+        ran = run_line_buffered(net, members, group.band_rows, running)
+        wanted = self._lines_and_weights(net, members, ran.rings, running)
         self._expect(group, "allocated bytes", group.allocated_bytes, needed := sum(slots * size for _, slots, size in wanted))
         if group.required_bytes is not None:
             if claimed != 1:
-                needed = count(self.net, members, self.hardware).buffer_bytes
+                ran_by_row = run_line_buffered(net, members, 1, running)
+                needed = sum(slots * size for _, slots, size in self._lines_and_weights(net, members, ran_by_row.rings, running))
             self._expect(group, "required bytes", group.required_bytes, needed)
         if group.unwritten:
             return ran.made
-        found = [(place.name, place.slots, place.slot_bytes) for place in group.places]
+        sums = {place.name for place in group.places if place.purpose == "sum"}
+        found = [(place.name.rstrip("'") if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
         for name, slots, size in sorted(set(found) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")
         return ran.made
 
-    def _lines_and_weights(self, members: list[str], rings: dict[str, int]) -> set[tuple[str, int, int]]:
-        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, and weights whole."""
-        wanted = {(name, rows, self.hardware.row_bytes(self.net.tensor(name))) for name, rows in rings.items() if rows}
-        for constant in (c for op in members for c in self.net.constants[op] if not c.gathered):
-            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in self.net.biases)))
-        return wanted
+    def _lines_and_weights(self, net: Network, members: list[str], rings: dict[str, int], running: set[str]) -> set[tuple[str, int, int]]:
+        """(name, slots, bytes of a slot) of what line buffers take: rings of so many rows, weights whole, what reductions keep while they run."""
+        wanted = {(name, rows, self.hardware.row_bytes(net.tensor(name))) for name, rows in rings.items() if rows}
+        for constant in (c for op in members for c in net.constants[op] if not c.gathered):
+            wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
+        return wanted | {(f"sums of {op}", 1, sums_bytes(net, op, self.hardware)) for op in running}
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
         """What runs on any buffer requires nothing of it; whole maps and bands of rows, more than nothing, and less than it has."""
@@ -343,7 +388,7 @@ class _Recounting:
     # -- baselines and totals ----------------------------------------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
-        net, hardware, totals = self.net, self.hardware, self.plan.totals
+        net, hardware, totals = self.original, self.hardware, self.plan.totals
         kept = [op for op in net.operators if op not in self.left_out]
         fused = [members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]

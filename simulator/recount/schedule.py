@@ -99,7 +99,9 @@ class Computation:
 class Schedule:
     """The steps of one group, and what the network says of its operators."""
 
-    def __init__(self, net: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: Work) -> None:
+    def __init__(self, net: Network, raw: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: Work) -> None:
+        """`net`: with the group's flights as operators; `raw`: as it is."""
+        self.raw = raw
         self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
         self.made = {name for op in members for name in net.makes[op]}
         self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
@@ -177,7 +179,7 @@ class Schedule:
     def _senseless_transfer(self, step: Transfer) -> str:
         net = self.net
         if step.kind == "parameter":
-            if step.tensor not in self.members:
+            if step.tensor not in self.group.nodes:
                 return "there is no such operator in the group"
             return "parameters go to a store of their own" if step.store or step.gather or step.place != -1 or step.slot or step.offset else ""
         if not 0 <= step.place < len(self.group.places):

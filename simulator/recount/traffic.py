@@ -64,13 +64,13 @@ def _parameters(schedule: Schedule) -> Iterator[str]:
     for step, piece in schedule.transfers:
         if step.kind == "parameter":
             loads[step.tensor] += piece.leaf.runs
-            size = parameter_bytes(schedule.net, step.tensor, schedule.hardware)
+            size = parameter_bytes(schedule.raw, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
                 yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
             if head < piece.leaf.first:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
-    for op in schedule.members:
-        wanted = int(parameter_bytes(schedule.net, op, schedule.hardware) > 0)
+    for op in schedule.group.nodes:
+        wanted = int(parameter_bytes(schedule.raw, op, schedule.hardware) > 0)
         if loads[op] != wanted:
             yield f"parameters of {op!r} are loaded {loads[op]} times, must be {wanted}"
 
@@ -100,8 +100,8 @@ def _loaded(schedule: Schedule) -> Iterator[str]:
 def _second_operand(schedule: Schedule) -> set[str]:
     """Under what names operand 1 of the head of a tiled group is loaded; none if it is loaded for other readers too."""
     net, head = schedule.net, schedule.members[0]
-    others = {name for op, read in schedule.external if (op, read.index) != (head, 1) for name in (read.seen, read.map)}
-    others |= {constant.name for op in schedule.members for constant in net.constants[op] if (op, constant.index) != (head, 1)}
+    others = {name for _, read in schedule.external if (read.by, read.index) != (head, 1) for name in (read.seen, read.map)}
+    others |= {constant.name for op in schedule.members for constant in net.constants[op] if (constant.by, constant.index) != (head, 1)}
     second = net.operators[head].inputs[1]
     return ({second, net.behind.get(second, second)} & schedule.loads.keys()) - others
 
@@ -182,7 +182,10 @@ def _band_rows(schedule: Schedule) -> Iterator[str]:
 def _rows_of_steps(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
     """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high as claimed."""
     found: dict[str, list[Span]] = defaultdict(list)
-    steps = [(computation.step.operator, computation.pieces) for computation in schedule.computations]
+    for computation in schedule.computations:  # of a reduction that runs: rows of its operand
+        if computation.step.inputs is not None:
+            found[computation.step.operator] += zip(*(of.tolist() for of in computation.inputs), strict=True)
+    steps = [(computation.step.operator, computation.pieces) for computation in schedule.computations if computation.step.inputs is None]
     for op, pieces in (*steps, *((op, (piece,)) for op, piece in schedule.gathers)):
         told = [piece for piece in pieces if all(piece.extents) and (piece.row_axis is not None or schedule.net.height(op) == 1)]
         if told:

@@ -17,7 +17,6 @@ from codegen.build import find_compiler
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from lfopt.ir import Graph, Plan
-from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, up_to
 from search.exact import solve
@@ -69,7 +68,7 @@ def drawn(seed: int, targets: Sequence[str]) -> Case:
     rng = np.random.default_rng((seed, 5000))
     graph = computable(random_graph(rng, int(rng.integers(1, 13)))) if rng.random() < 0.6 else _Net(seed).finish()
     hardware = replace(random_hardware(rng, graph, element_bytes=4), channel_align=1)
-    costs = GroupCosts(Dataflow.of(graph), hardware, scheme=SCHEMES[rng.integers(len(SCHEMES))])
+    costs = GroupCosts.of(graph, hardware, scheme=SCHEMES[rng.integers(len(SCHEMES))])
     groups = solve(costs, SearchOptions(time_limit=2)).groups if rng.random() < 0.3 else random_scheme(costs, seed)
     bands = (None, random_bands(rng), up_to(costs), up_to(costs, int(rng.integers(2, 8))))[rng.integers(4)]
     threads, winograd = int(rng.integers(1, 4)), int(rng.choice([0, 2, 4]))

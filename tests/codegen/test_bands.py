@@ -11,7 +11,6 @@ from codegen.emit import emit_c
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.ir import Graph, Hardware, Plan
-from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Propose, up_to
 from search.exact import solve
 from search.options import SearchOptions
@@ -22,7 +21,7 @@ from tests.strategies import random_bands
 
 def planned(graph: Graph, kib: int, room: int, bands: Propose | None = None, rows: int | None = None) -> Plan:
     """Groups that fit `kib`, in bands of several rows on a chip with `room` times as much."""
-    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4))
+    costs = GroupCosts.of(graph, Hardware(kib * KIB, element_bytes=4))
     found = solve(costs, SearchOptions(time_limit=10))
     larger = costs.at(room * kib * KIB)
     return make_draft(graph, larger, found, larger.bounds.compulsory_bytes, bands=bands or up_to(larger, rows)).finished()

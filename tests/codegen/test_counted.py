@@ -17,7 +17,6 @@ from codegen.runtime import CannotRun, Compiled
 from codegen.source import CSource, Unsupported
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Transfer
-from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
@@ -60,7 +59,7 @@ def run_random(seeds: range, folder: Path, *, integers: bool = False) -> Counter
         rng = np.random.default_rng(seed)
         graph, hardware, inputs = drawn(rng, integers=integers)
         scheme: str = SCHEMES[seed % len(SCHEMES)]
-        costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
+        costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
         plan = planned(costs, random_scheme(costs, seed))
         if any(group.unexecutable for group in plan.groups):
             modes["not executable"] += 1
@@ -103,7 +102,7 @@ def test_many_more_random_plans(first: int, integers: bool, tmp_path: Path) -> N
 )
 def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: set[str], tmp_path: Path) -> None:
     """Its rows, and other rows of it where they come in another order."""
-    costs = GroupCosts(Dataflow.of(graph), Hardware(80))
+    costs = GroupCosts.of(graph, Hardware(80))
     plan = planned(costs, (costs.dataflow.everything,))
     assert {place.name for group in plan.groups for place in group.places} >= second | {"x"}
     assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(0)), tmp_path) == []
@@ -112,7 +111,7 @@ def test_a_map_that_lies_in_two_places_is_found_in_both(graph: Graph, second: se
 @pytest.mark.parametrize(("name", "kib", "scheme"), [("mobilenet_v2", 32, "auto"), ("squeezenet1_1", 128, "lbdf"), ("resnet18", 64, "brr")])
 def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str, tmp_path: Path) -> None:
     graph = load_network(f"zoo:{name}", {"image": (1, 3, 32, 32)}, "default")
-    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * 1024, element_bytes=4), scheme=scheme)
+    costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=4), scheme=scheme)
     plan = planned(costs, solve(costs, SearchOptions(time_limit=10)).groups)
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
     outputs, counted = counting(plan, graph, tmp_path, "-O1").count(inputs)
@@ -126,7 +125,7 @@ def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str,
 def small_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     rng = np.random.default_rng(20_003)
     graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default")
-    costs = GroupCosts(Dataflow.of(graph), Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
+    costs = GroupCosts.of(graph, Hardware(64 * 1024, element_bytes=4), scheme="lbdf")
     return planned(costs, solve(costs, SearchOptions(time_limit=10)).groups), graph, random_inputs(graph, rng)
 
 
@@ -194,7 +193,7 @@ def integer_plan() -> tuple[Plan, Graph, dict[str, np.ndarray]]:
     for seed in range(23_000, 23_100):
         graph, hardware, inputs = drawn(np.random.default_rng(seed), integers=True)
         hardware = replace(hardware, parameter_store_bytes=1 << 16, constant_align=16, buffer_bytes=1 << 16)
-        costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf")
+        costs = GroupCosts.of(graph, hardware, scheme="lbdf")
         if sum(size % 80 == 0 and size > 0 for size in costs.groups.parameters) and 256 in costs.groups.parameters:
             plan = planned(costs, random_scheme(costs, seed))
             if all(group.steps for group in plan.groups):
@@ -222,7 +221,7 @@ def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
 
 def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
-    costs = GroupCosts(Dataflow.of(graph), Hardware(1 << 20, element_bytes=4), scheme="lbdf")
+    costs = GroupCosts.of(graph, Hardware(1 << 20, element_bytes=4), scheme="lbdf")
     source = emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99")
     model = Compiled(built(source, tmp_path, "-O0").library, source.name, tmp_path / "weights.bin")
     with pytest.raises(CannotRun, match="does not count"):

@@ -129,7 +129,7 @@ def explain(
 
 def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:
     note(graph)
-    costs = GroupCosts(Dataflow.of(graph), chip(**options), scheme=scheme or "lbdf")
+    costs = GroupCosts.of(graph, chip(**options), scheme=scheme or "lbdf")
     return _Asked(costs, _chosen(costs, nodes), graph.name)
 
 

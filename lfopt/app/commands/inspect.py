@@ -14,7 +14,7 @@ from lfopt.app.sizes import format_size, parse_shapes
 from lfopt.fusion import mapping_of
 from lfopt.fusion.mapping import COMPLEXITY
 from lfopt.ir import DoesNotFit, Hardware
-from lfopt.ops import OPAQUE, Dataflow
+from lfopt.ops import OPAQUE
 from lfopt.planning import GroupCosts
 
 SHOWN = 12  # unfusable operators listed without --all
@@ -53,7 +53,7 @@ def inspect(
     chosen = chip(hardware, buffer, element_bytes)
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
-    costs = GroupCosts(Dataflow.of(graph), chosen, epilogue=False)
+    costs = GroupCosts.of(graph, chosen, epilogue=False)
     flow = costs.dataflow
     macs = flow.macs
     views = len(graph.operators) - len(flow)

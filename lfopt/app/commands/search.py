@@ -19,8 +19,11 @@ from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown,
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
-from lfopt.planning import MODES
+from lfopt.ops import Dataflow
+from lfopt.planning import MODES, SCHEMES
+from lfopt.rewrite.copies import without_copies
 from search.methods import METHODS
+from simulator.simulate import simulate
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 SHOWN = 5  # groups in each of the two short lists
@@ -38,6 +41,7 @@ def search(
     traffic: TrafficName | None = None,
     epilogue: Literal["on", "off"] | None = None,
     band_rows: int | Literal["max"] | None = None,
+    max_recompute: float | None = None,
     rules: Rules | None = None,
     input_shape: InputShapes = (),
     seed: int | None = None,
@@ -71,7 +75,8 @@ def search(
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
-        for each), or auto: per group whichever moves the fewest bytes.
+        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with elementwise operators in flight, means that run, and
+        operators computed again where that spares bytes.
     method
         How to search: a row of `search.methods.METHODS`.
     traffic
@@ -80,6 +85,9 @@ def search(
         Whether elementwise operators may always join their producer.
     band_rows
         Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
+    max_recompute
+        Multiply-accumulates that the network may have with operators that are computed again, over its own (2 if nothing else is said); 1: none are.
+        For scheme all.
     rules
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
@@ -104,7 +112,14 @@ def search(
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
-    given: dict[str, Any] = {"scheme": scheme, "traffic": traffic, "band_rows": band_rows, "rules": rules, "out": out_dir}
+    given: dict[str, Any] = {
+        "scheme": scheme,
+        "traffic": traffic,
+        "band_rows": band_rows,
+        "max_recompute": max_recompute,
+        "rules": rules,
+        "out": out_dir,
+    }
     if model is not None:
         given["model"] = model
     if epilogue is not None:
@@ -132,11 +147,24 @@ def search(
     _print(outcome)
     clock = time.perf_counter()
     plan, interrupted = write_outcome(outcome, folder, job.search.time_limit)
+    if SCHEMES[plan.scheme].copies:
+        _print_work(plan, outcome)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     _say_what_is_missing(outcome, plan)
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+
+
+def _print_work(plan: Plan, outcome: Outcome) -> None:
+    """What the bytes cost: multiply-accumulates, those that are done again too, and modelled cycles."""
+    network = sum(Dataflow.of(without_copies(outcome.graph, plan.copies)).macs)
+    report = simulate(plan, outcome.graph)
+    again = f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's"
+    out.print(f"\n{again}; {report.cycles.total:,} cycles modelled on {plan.hardware.mac_rows} x {plan.hardware.mac_columns} MACs")
+    if plan.copies:
+        proof = "no other plan with these copies moves less" if outcome.optimal else "nothing is proven of these copies"
+        out.print(f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever is copied[/]", soft_wrap=True)
 
 
 def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
@@ -150,7 +178,7 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
         last = outcome.runs[-1]
         found = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
         err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
-    elif plan.totals.proof != "optimal" and METHODS[outcome.best.result.method].proves:
+    elif not outcome.optimal and METHODS[outcome.best.result.method].proves:
         err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
@@ -169,7 +197,7 @@ def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer
 
 def _print(outcome: Outcome) -> None:
     plan, costs, graph = outcome.plan, outcome.costs, outcome.graph
-    flow = costs.dataflow
+    flow = costs.unfused(without_copies(graph, plan.copies) if plan.copies else None).dataflow
     out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {flow.weight_elements / 1e6:.2f} M weights, {sum(flow.macs) / 1e9:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))

@@ -17,7 +17,6 @@ from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, si
 from lfopt.app.staircase import draw
 from lfopt.ir import InvalidConfig
 from lfopt.ir.names import file_name
-from lfopt.ops import Dataflow
 from lfopt.planning import MODES, SCHEMES, GroupCosts, Traffic, layer_by_layer_bytes
 from search.exact import solve
 from search.options import SearchOptions
@@ -82,7 +81,7 @@ def sweep(
         raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
-    costs = GroupCosts(Dataflow.of(graph), chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
+    costs = GroupCosts.of(graph, chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
     ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.bounds.compulsory_bytes}

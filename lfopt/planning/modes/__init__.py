@@ -27,6 +27,8 @@ class SchemeRow(NamedTuple):
     modes: tuple[str, ...]  # in the order of `MODES`
     simpler: str | None  # a scheme with some of the modes, in which a search finds something to begin with faster
     summary: str
+    flights: bool = False  # whether elementwise operators follow in flight, and reductions run through the rows of their operand
+    copies: bool = False  # whether what stands before a reduction may be computed again
 
 
 SCHEMES: dict[str, SchemeRow] = {
@@ -34,6 +36,9 @@ SCHEMES: dict[str, SchemeRow] = {
     "brr": SchemeRow(("brr",), None, "bands of rows for every group"),
     "resident": SchemeRow(("resident",), None, "whole maps for every group"),
     "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
+    "all": SchemeRow(
+        ("lbdf", "resident", "brr"), "lbdf", "as auto, with elementwise operators in flight, means that run, and copies", flights=True, copies=True
+    ),
 }
 
 ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole)  # modes that are in every scheme

@@ -56,7 +56,7 @@ class LineBuffered(ExecutionMode):
         """See `lfopt.planning.streaming`."""
         groups = self.groups
         layout, rings = Layout(groups.dataflow, groups.hardware), groups.line_buffers.ring_rows(mask, rows)
-        return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, rows))
+        return Scheduled(groups.line_need(mask, rows), partial(line_buffer_schedule, layout, mask, rings, groups.lines, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
         """The highest is that of the highest result that leaves the group.
@@ -81,6 +81,8 @@ class LineBuffered(ExecutionMode):
         groups = self.groups
         for m, rows in sorted(groups.line_buffers.ring_rows(mask).items()):
             yield Use(groups.dataflow.maps[m].name, "map", rows, groups.row_bytes[m], rows * groups.row_bytes[m])
+        for i in bits(mask & groups.lines.running):
+            yield Use(groups.dataflow.operators[i].name, "sums", 1, groups.sums[i], groups.sums[i])
         yield from weight_uses(groups, mask)
 
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
@@ -88,14 +90,14 @@ class LineBuffered(ExecutionMode):
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in whatever group."""
-        flow = self.groups.dataflow
+        flow, lines = self.groups.dataflow, self.groups.lines
         found: list[dict[int, int]] = []
-        for i, operands in enumerate(flow.operands):
+        for i, operands in enumerate(lines.operands):
             held: dict[int, int] = {}
             for operand in operands:
                 producer = flow.producer[operand.map]
-                least = 1 if producer < 0 or flow.least_rows[producer] else 0
-                held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[flow.least_rows[i]])
+                least = 1 if producer < 0 or lines.least[producer] else 0
+                held[operand.map] = max(held.get(operand.map, least), operand.reads.widest[lines.least[i]])
             found.append(held)
         return found
 
@@ -111,7 +113,7 @@ class LineBuffered(ExecutionMode):
 
         def of(m: int, rows: int) -> _Held:
             maker = flow.producer[m]
-            made = (1 << maker, min(1, flow.least_rows[maker])) if maker >= 0 else (0, 0)
+            made = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
             return _Held(rows, groups.row_bytes[m], flow.readers[m], *made, sorted_[m])
 
         return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
@@ -120,8 +122,8 @@ class LineBuffered(ExecutionMode):
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
-        made = (sum(groups.row_bytes[m] for m in flow.results[i]) if flow.least_rows[i] else 0 for i in range(len(flow)))
-        return [size + own[1] for size, own in zip(made, groups.own, strict=True)]
+        made = (sum(groups.row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
+        return [size + own[1] + sums for size, own, sums in zip(made, groups.own, groups.sums, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """A map's ring is at least as wide as the widest window among its readers in the group."""
@@ -148,4 +150,5 @@ class LineBuffered(ExecutionMode):
     def mates(self, beta: int) -> list[int]:
         """As far as the cheapest path between two operators tells."""
         groups = self.groups
-        return mates(groups.dataflow, self._rows, groups.row_bytes, [own[1] for own in groups.own], beta)
+        held = [own[1] + sums for own, sums in zip(groups.own, groups.sums, strict=True)]
+        return mates(groups.dataflow, self._rows, groups.row_bytes, held, beta)

@@ -25,7 +25,7 @@ class Tiled(ExecutionMode):
     @cached_property
     def tiles(self) -> tiles.Tiles:
         """Tilings, the same on any buffer."""
-        return tiles.Tiles(self.groups.dataflow, self.groups.hardware, self.groups.line_buffers.ring_rows)
+        return tiles.Tiles(self.groups.dataflow, self.groups.hardware, self.groups.waiting.ring_rows)
 
     def anywhere(self, mask: int) -> bool:
         """Where it may run so at all."""

@@ -1,0 +1,78 @@
+"""Copies of operators for schemes that have them: which are worth their multiply-accumulates, and the plan of the network with them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from lfopt.app.config import Config
+from lfopt.ir import Copy, Graph
+from lfopt.ops import Dataflow
+from lfopt.planning import SCHEMES, GroupCosts, Traffic
+from search.copies import search_copies
+from search.exact import solve
+from search.options import SearchOptions
+from search.result import Result
+
+Report = Callable[[str, float], None]
+
+
+class Recomputed(NamedTuple):
+    """A network with copies, and the plan that an exact search found for it."""
+
+    graph: Graph
+    copies: tuple[Copy, ...]
+    costs: GroupCosts  # that the groups of the plan are of
+    result: Result  # its bound holds whatever is copied
+    optimal: bool  # whether no other plan of the network with these copies moves less
+
+
+def costs_of(config: Config, graph: Graph) -> GroupCosts:
+    """What groups of a network cost, as a configuration says."""
+    return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
+
+
+def may_copy(config: Config) -> bool:
+    """Whether the job may have copies, and its search looks for them."""
+    return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact"
+
+
+def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
+    """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
+
+    The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned.
+    """
+    limit = config.search.time_limit
+    deadline = None if limit is None else time.perf_counter() + limit
+    stopped = False
+
+    def late() -> bool:
+        return stopped or (deadline is not None and time.perf_counter() > deadline)
+
+    def run(network: Graph, passes: int | None = None) -> Result:
+        nonlocal stopped
+        left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
+        found = solve(costs_of(config, network), SearchOptions(time_limit=left, passes=passes))
+        stopped |= found.interrupted
+        return found
+
+    def progress(done: int, total: int, best: int) -> None:
+        if report is not None:
+            report(f"copies: choice {done} of at most {total}, best plan {best:,} B", done / total)
+
+    start = time.perf_counter()
+    most = int(sum(Dataflow.of(original).macs) * config.max_recompute)
+    found = search_copies(original, run, lambda part: run(part, 1).dram_bytes, most_macs=most, late=late, progress=progress)
+    graph, copies, costs, result = found.graph, found.copies, costs_of(config, found.graph), found.result
+    bound = costs_of(config, original).bounds.recomputing_bytes if found.barriers else result.lower_bound_bytes
+    if not late():
+        apart = GroupCosts(Dataflow.of(original), config.hardware, costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
+        plain = solve(apart, SearchOptions(time_limit=None if deadline is None else max(deadline - time.perf_counter(), 0.1), passes=1))
+        stopped |= plain.interrupted
+        if plain.dram_bytes < result.dram_bytes:
+            graph, copies, costs, result, bound = original, (), apart, plain, min(bound, plain.lower_bound_bytes)
+    optimal = result.proof == "optimal"
+    result = replace(result, lower_bound_bytes=min(bound, result.dram_bytes), seconds=time.perf_counter() - start, interrupted=stopped)
+    return Recomputed(graph, copies, costs, result, optimal)

@@ -1,0 +1,52 @@
+"""Operators that compute again what others do: whether they are what the plan says, and the network without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from lfopt.ir import Copy, Graph, Operator
+
+
+def not_copies(graph: Graph, copies: Sequence[Copy]) -> Iterator[str]:
+    """What is wrong with what the plan says of copies: each does what its original does, with operands that are the same or copies of them."""
+    by_name = {op.name: op for op in graph.operators}
+    same: dict[str, str] = {}  # tensor made by a copy -> the one that the original makes
+    known: set[str] = set()
+    for copy in copies:
+        made, original = by_name.get(copy.name), by_name.get(copy.of)
+        if made is None or original is None or copy.name in known or copy.of in known or made is original:
+            yield f"copies: {copy.name!r} of {copy.of!r}: they are not two operators of the network, or one is a copy already"
+            return
+        known.add(copy.name)
+        if not _alike(made, original) or [same.get(name, name) for name in made.inputs] != list(original.inputs):
+            yield f"copies: {copy.name!r} does not do what {copy.of!r} does"
+            return
+        for new, old in zip(made.outputs, original.outputs, strict=True):
+            if new and (not old or graph.tensors[new].named(old) != graph.tensors[old]):
+                yield f"copies: {copy.name!r} makes {new!r}, which is not what {copy.of!r} makes"
+                return
+            if new in graph.outputs:
+                yield f"copies: {new!r} is a result of the network"
+                return
+            same |= {new: old} if new else {}
+
+
+def _alike(one: Operator, other: Operator) -> bool:
+    if (one.kind, one.domain, len(one.outputs), one.attributes.keys()) != (other.kind, other.domain, len(other.outputs), other.attributes.keys()):
+        return False
+    pairs = ((value, other.attributes[name]) for name, value in one.attributes.items())
+    return all(type(a) is type(b) and np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
+def without_copies(graph: Graph, copies: Sequence[Copy]) -> Graph:
+    """The network whose operators read what the originals make."""
+    by_name, gone = {op.name: op for op in graph.operators}, {copy.name for copy in copies}
+    same: dict[str, str] = {}
+    for copy in copies:
+        same.update(zip(by_name[copy.name].outputs, by_name[copy.of].outputs, strict=True))
+    same.pop("", None)
+    operators = [replace(op, inputs=tuple(same.get(name, name) for name in op.inputs)) for op in graph.operators if op.name not in gone]
+    return replace(graph, operators=tuple(operators))

@@ -1,0 +1,89 @@
+"""Flights: elementwise operators that are computed on each element as it is made, as the steps of a group claim them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+
+import numpy as np
+
+from lfopt.ir import Node, computations
+from lfopt.ops.table import OPAQUE
+from simulator.recount.network import Network
+
+LONGEST = 64  # operators in a flight
+
+
+def flights_of(nodes: Sequence[Node]) -> Iterator[tuple[str, ...]]:
+    """The operators of every step that computes: the first, and what follows it in flight."""
+    return ((node.operator, *node.then) for node in computations(nodes))
+
+
+def not_flights(net: Network, members: Iterable[str], flights: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Why operators cannot follow in flight as claimed; nothing if they can."""
+    owner: dict[str, tuple[str, ...]] = {}
+    inside = set(members)
+    for flight in flights:
+        if unknown := [op for op in flight if op not in inside]:
+            yield f"{unknown[0]!r} is computed, and is no operator of the group"
+            return
+        for op in flight:
+            if owner.setdefault(op, flight) != flight:
+                yield f"{op!r} follows in flight in one step, and not, or after others, in another"
+                return
+        if len(set(flight)) < len(flight) or len(flight) > LONGEST:
+            yield f"{len(flight)} operators in flight from {flight[0]!r} on"
+            return
+        if len(flight) > 1:
+            yield from _not_a_flight(net, flight)
+
+
+def _not_a_flight(net: Network, flight: tuple[str, ...]) -> Iterator[str]:
+    head, *rest = flight
+    made: dict[str, str] = {}  # map -> its operator
+    if net.specs[head] is OPAQUE or any(c.gathered for c in net.constants[head]):
+        yield f"nothing can follow {head!r} in flight"
+    for op in flight:
+        if len(net.makes[op]) != 1:
+            yield f"{op!r} in flight has {len(net.makes[op])} results"
+            return
+        (name,) = net.makes[op]
+        result, first = net.tensor(name), net.tensor(net.makes[head][0])
+        if op != head:
+            if not net.specs[op].elementwise or result.shape != first.shape or _size(result.dtype) != _size(first.dtype):
+                yield f"{op!r} cannot follow {head!r} in flight: it is not elementwise, or makes another shape or type"
+            within = [read for read in net.reads[op] if read.map in made]
+            alike = (read.seen == read.map and read.first == read.last == tuple(range(result.rows)) for read in within)
+            if not within or not all(alike):
+                yield f"{op!r} does not read what is in flight from {head!r} on, element by element"
+        made[name] = op
+    for name in [net.makes[op][0] for op in flight[:-1]]:
+        if name in net.stored or not set(net.readers[name]) <= set(rest):
+            yield f"{name!r} is made in flight, and read elsewhere"
+
+
+def _size(dtype: str) -> int:
+    return -1 if dtype == "string" else np.dtype(dtype).itemsize
+
+
+def with_flights(net: Network, flights: Iterable[tuple[str, ...]]) -> Network:
+    """The network with each of these flights as one operator, named as its first, in the place of its last."""
+    found = copy(net)
+    found.reads, found.makes, found.constants = dict(net.reads), dict(net.makes), dict(net.constants)
+    found.maker, found.position, found.operators = dict(net.maker), dict(net.position), dict(net.operators)
+    found.readers = readers = defaultdict(list, net.readers)
+    for flight in flights:
+        head, last = flight[0], flight[-1]
+        hidden = {net.makes[op][0] for op in flight[:-1]}
+        found.reads[head] = [read for op in flight for read in net.reads[op] if read.map not in hidden]
+        found.constants[head] = [constant for op in flight for constant in net.constants[op]]
+        found.makes[head] = net.makes[last]
+        found.maker[net.makes[last][0]] = head
+        found.position[head] = net.position[last]
+        for op in flight[1:]:
+            for table in (found.reads, found.makes, found.constants, found.operators, found.position):
+                del table[op]
+        for name in {read.map for read in found.reads[head]}:
+            readers[name] = list(dict.fromkeys(head if op in flight else op for op in readers[name]))
+    return found

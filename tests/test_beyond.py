@@ -1,0 +1,198 @@
+"""Scheme all: elementwise operators in flight, reductions that run, copies of what stands before a reduction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.pipeline import find_plan, load_network, write_outcome
+from lfopt.app.verify import verified, verify
+from lfopt.ir import Compute, Copy, Graph, Hardware, InvalidConfig, Plan, computations
+from lfopt.ops import Dataflow, bits
+from lfopt.ops.flight import in_flight
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, totals_of
+from lfopt.rewrite.copies import barriers, with_copies, without_copies
+from search.exact import solve
+from simulator.execute import execute
+from simulator.recount import recount
+from simulator.simulate import simulate
+from tests.strategies import random_graph, random_hardware
+from tests.test_one_truth import computable, differing, disagreements, in_integers, planned, random_inputs, random_scheme
+
+SMALL = {"image": (1, 3, 64, 64)}
+
+
+@pytest.fixture(scope="module")
+def gated() -> Graph:
+    """EfficientNet-B0 on 64 x 64 pixels: 16 squeeze-and-excite blocks."""
+    return load_network("zoo:efficientnet_b0", SMALL, "default")
+
+
+def kinds(flow: Dataflow) -> set[tuple[str, ...]]:
+    return {tuple(part.operator.kind for part in call.parts) for call in flow.calls}
+
+
+# -- in flight ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_activations_and_additions_follow_what_makes_their_operand(gated: Graph) -> None:
+    flow = in_flight(Dataflow.of(gated))
+    assert {("Conv", "Sigmoid", "Mul"), ("Conv", "Add"), ("Conv", "Sigmoid")} <= kinds(flow)
+    assert sorted(name for i in range(len(flow)) for name in flow.names(1 << i)) == sorted(op.name for op in Dataflow.of(gated).operators)
+
+
+def test_a_gate_follows_only_where_nothing_else_reads_what_it_gates(gated: Graph) -> None:
+    copied, _ = with_copies(gated, {barrier.reduction: barrier.cones[0] for barrier in barriers(gated)})
+    gate = ("Conv", "Sigmoid", "Mul", "Mul")
+    assert gate in kinds(in_flight(Dataflow.of(copied)))
+    assert gate not in kinds(in_flight(Dataflow.of(gated)))  # the mean reads it too
+
+
+def test_nothing_is_in_flight_from_one_group_to_another(gated: Graph) -> None:
+    names = [op.name for op in Dataflow.of(gated).operators]
+    assert all(not call.then for call in in_flight(Dataflow.of(gated), {name: k for k, name in enumerate(names)}).calls)
+
+
+def test_a_mean_that_runs_takes_one_row_of_its_operand(gated: Graph) -> None:
+    flow = in_flight(Dataflow.of(gated))
+    costs = GroupCosts(flow, Hardware(1 << 20))
+    pool = next(bits(flow.running))
+    (read,) = flow.operands[pool]
+    assert costs.groups.line_buffers.ring_rows(1 << pool) == {read.map: 1, flow.results[pool][0]: 1}
+    plain = GroupCosts(Dataflow.of(gated), Hardware(1 << 20))
+    assert costs.groups.line_need(1 << pool) < plain.groups.line_need(1 << plain.dataflow.position[flow.operators[pool].name])
+
+
+# -- copies ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_with_copies_computes_the_same_and_without_them_is_what_it_was(gated: Graph) -> None:
+    found = barriers(gated)
+    assert len(found) == 16
+    rng = np.random.default_rng(0)
+    cones = {barrier.reduction: barrier.cones[int(rng.integers(len(barrier.cones)))] for barrier in found}
+    copied, copies = with_copies(gated, cones)
+    assert len(copied.operators) == len(gated.operators) + len(copies)
+    assert without_copies(copied, copies).operators == gated.operators
+    inputs = random_inputs(gated, rng)
+    with threadpool_limits(1):
+        wanted, got = reference(gated, inputs), reference(copied, inputs)
+    assert all(np.array_equal(got[name], value) for name, value in wanted.items())
+
+
+def test_a_network_without_gates_has_no_barriers() -> None:
+    assert not barriers(load_network("zoo:mobilenet_v2", SMALL, "default", weights=False))
+
+
+def found(graph: Graph, kib: float, recompute: float, folder: Path | None = None) -> tuple[Plan, Graph]:
+    config = Config(
+        "zoo:efficientnet_b0", Hardware(int(kib * 1024), element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(time_limit=60)
+    )
+    outcome = find_plan(config, graph=graph)
+    return (write_outcome(outcome, folder).plan if folder else outcome.draft.finished()), outcome.graph
+
+
+@pytest.fixture(scope="module")
+def copied(gated: Graph, tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Graph, Path]:
+    """A plan with copies, its network, and the folder that it is in."""
+    folder = tmp_path_factory.mktemp("copied")
+    return *found(gated, 160, 2.0, folder), folder
+
+
+def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowed(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:
+    macs = sum(Dataflow.of(gated).macs)
+    moved: list[int] = []
+    for recompute in (1.0, 1.2, 2.0):
+        plan, graph = found(gated, 160, recompute) if recompute < 2 else copied[:2]
+        assert sum(Dataflow.of(graph).macs) <= recompute * macs
+        assert bool(plan.copies) == (recompute > 1)
+        moved.append(plan.totals.dram_bytes)
+    assert moved == sorted(moved, reverse=True)
+    assert moved[2] < moved[0]
+
+
+def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:
+    plan, graph, folder = copied
+    assert plan.copies
+    assert verify(folder).holds
+    inputs = random_inputs(graph, np.random.default_rng(1))
+    with threadpool_limits(1):
+        done, wanted = execute(plan, graph, inputs), reference(gated, inputs)
+    assert done.dram.total == plan.totals.dram_bytes
+    assert not differing(done.outputs, wanted)
+    assert not simulate(plan, graph).disagreements
+    assert {bool(step.then) for group in plan.groups for step in computations(group.steps)} == {False, True}
+    assert any(step.sums >= 0 for group in plan.groups if group.mode == "lbdf" for step in computations(group.steps))
+    baselines = GroupCosts.of(gated, plan.hardware)  # of the network, not of what is computed again
+    assert plan.totals.layer_by_layer_bytes == totals_of(baselines, plan.groups, 0).layer_by_layer_bytes
+
+
+@pytest.mark.parametrize("wrong", ["swapped", "another", "twice", "left out", "scheme"])
+def test_copies_that_are_none_are_noticed(copied: tuple[Plan, Graph, Path], wrong: str) -> None:
+    plan, graph, _ = copied
+    first, second, *rest = plan.copies
+    changed = {
+        "swapped": replace(plan, copies=(Copy(first.of, first.name), second, *rest)),
+        "another": replace(plan, copies=(Copy(first.name, second.of), second, *rest)),
+        "twice": replace(plan, copies=(first, first, second, *rest)),
+        "left out": replace(plan, copies=(second, *rest)),
+        "scheme": replace(plan, scheme="auto"),
+    }[wrong]
+    assert not verified(changed, graph).holds
+
+
+@pytest.mark.parametrize("value", [0.99, -1.0, float("nan"), 1e9])
+def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
+    with pytest.raises(InvalidConfig, match="max_recompute"):
+        Config("zoo:efficientnet_b0", Hardware(1 << 18), max_recompute=value)
+
+
+# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
+    """A random network with random copies, under a random scheme: what disagrees; copies, and steps with others in flight."""
+    rng = np.random.default_rng(seed)
+    original = computable(random_graph(rng, int(rng.integers(4, 12))))
+    inputs = random_inputs(original, rng)
+    if integers:
+        original, inputs = in_integers(original, inputs, rng)
+    hardware = random_hardware(rng, original)
+    chosen = {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(original) if rng.random() < 0.8}
+    graph, copies = with_copies(original, chosen)
+    costs = GroupCosts.of(graph, hardware, scheme="all", epilogue=bool(rng.random() < 0.7))
+    groups = random_scheme(costs, seed) if rng.random() < 0.5 else solve(costs).groups
+    plan = planned(costs, groups)
+    wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(original, inputs))
+    bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
+    plan = replace(plan, copies=copies, totals=totals_of(costs.unfused(original), plan.groups, bound))
+    wrong += recount(graph, plan).discrepancies
+    flying = sum(isinstance(step, Compute) and bool(step.then) for group in plan.groups for step in computations(group.steps))
+    return [f"seed {seed}: {line}" for line in wrong], len(copies), flying
+
+
+def run_many(seeds: range, *, integers: bool = False) -> None:
+    with threadpool_limits(1):
+        outcomes = [run(seed, integers=integers) for seed in seeds]
+    assert not [line for wrong, _, _ in outcomes for line in wrong]
+    assert sum(copies > 0 for _, copies, _ in outcomes) > len(seeds) / 20
+    assert sum(flying > 0 for _, _, flying in outcomes) > len(seeds) / 5
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
+    run_many(range(150), integers=integers)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("first", range(1000, 6000, 500))
+def test_the_same_for_ten_thousand_plans(first: int, *, integers: bool) -> None:
+    run_many(range(first, first + 500), integers=integers)
