@@ -133,7 +133,7 @@ def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Grap
     assert plan.totals.layer_by_layer_bytes == totals_of(baselines, plan.groups, 0).layer_by_layer_bytes
 
 
-@pytest.mark.parametrize("wrong", ["swapped", "another", "twice", "left out", "scheme"])
+@pytest.mark.parametrize("wrong", ["swapped", "another", "twice", "left out", "scheme", "too many"])
 def test_copies_that_are_none_are_noticed(copied: tuple[Plan, Graph, Path], wrong: str) -> None:
     plan, graph, _ = copied
     first, second, *rest = plan.copies
@@ -143,6 +143,7 @@ def test_copies_that_are_none_are_noticed(copied: tuple[Plan, Graph, Path], wron
         "twice": replace(plan, copies=(first, first, second, *rest)),
         "left out": replace(plan, copies=(second, *rest)),
         "scheme": replace(plan, scheme="auto"),
+        "too many": replace(plan, max_recompute=1.01),
     }[wrong]
     assert not verified(changed, graph).holds
 
@@ -171,7 +172,7 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     plan = planned(costs, groups)
     wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(original, inputs))
     bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
-    plan = replace(plan, copies=copies, totals=totals_of(costs.unfused(original), plan.groups, bound))
+    plan = replace(plan, copies=copies, max_recompute=100.0 if copies else 1.0, totals=totals_of(costs.unfused(original), plan.groups, bound))
     wrong += recount(graph, plan).discrepancies
     flying = sum(isinstance(step, Compute) and bool(step.then) for group in plan.groups for step in computations(group.steps))
     return [f"seed {seed}: {line}" for line in wrong], len(copies), flying

@@ -135,7 +135,9 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
     """The partition of the group into legal groups that moves the fewest bytes; the best of `splits` where the exact search is worse in its time."""
     clock = time.perf_counter()
     operators = [*bits(mask)]
-    inner = GroupCosts.of(excerpt(costs.dataflow, mask), costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+    flights = [costs.dataflow.names(1 << i) for i in operators]  # what is in flight there is in flight here
+    part = excerpt(costs.dataflow, mask)
+    inner = GroupCosts.of(part, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue, groups=flights)
 
     def outside(group: int) -> int:
         return sum(1 << operators[k] for k in bits(group))
@@ -267,7 +269,8 @@ def divided(where: np.ndarray, groups: Sequence[int]) -> list[bool]:
 def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme | None = None) -> GroupCosts:
     """What groups cost in the space of a plan, on its chip or another. What traffic paper leaves out is counted once, as everything else there."""
     traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
-    return GroupCosts.of(graph, hardware, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue)
+    groups = [group.nodes for group in plan.groups] if scheme in (None, plan.scheme) else None
+    return GroupCosts.of(graph, hardware, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue, groups=groups)
 
 
 # -- as JSON ---------------------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from lfopt.app.documents import read_json
 from lfopt.ir import MOST_LINES, SCHEMA, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.files import whole_file
 from lfopt.ir.listing import listing, parse
-from lfopt.ir.names import one_line
+from lfopt.ir.names import is_plain, one_line
 from lfopt.planning import GIVEN
 from lfopt.planning.modes import MODES, SCHEMES
 from search.methods import taking
@@ -104,6 +104,7 @@ def read_plan(path: Path) -> Plan:
     except InvalidPlan as error:
         raise InvalidPlan(one_line(f"{path}: {error}")) from None
     _check_modes(plan, path)
+    _check_names(plan, path)
     return replace(plan, groups=tuple(replace(group, steps=steps) for group, steps in zip(plan.groups, schedules, strict=True)))
 
 
@@ -135,6 +136,17 @@ def _check_modes(plan: Plan, path: Path) -> None:
     for k, group in enumerate(plan.groups):
         if group.mode not in MODES:
             raise InvalidPlan(one_line(f"{path}: groups.{k}.mode: found {group.mode!r}; accepted: {', '.join(MODES)}"))
+
+
+def _check_names(plan: Plan, path: Path) -> None:
+    """Raises InvalidPlan for a name that is not plain: no model has it."""
+    named = {"memory": [entry.name for entry in plan.memory], "copies": [name for copy in plan.copies for name in (copy.name, copy.of)]}
+    for k, group in enumerate(plan.groups):
+        named |= {f"groups.{k}.{field}": getattr(group, field) for field in ("nodes", "inputs", "outputs")}
+        named[f"groups.{k}.places"] = [place.name for place in group.places]
+    for where, names in named.items():
+        if odd := [name for name in names if not is_plain(name)]:
+            raise InvalidPlan(one_line(f"{path}: {where}: found {odd[0]!r}; accepted: plain names (lfopt.ir.names)"))
 
 
 def _line_count(group: Any) -> int:

@@ -180,8 +180,9 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
+    allowed = config.max_recompute if copying else 1.0
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies), runs[-1].result.interrupted
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed), runs[-1].result.interrupted
     )
     lap("plan")
     return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted, optimal or draft.plan.totals.proof == "optimal")

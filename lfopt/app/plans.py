@@ -23,10 +23,12 @@ def make_draft(
     guidance: str = "none",
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
+    max_recompute: float = 1.0,
 ) -> Draft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
-    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again.
+    `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
+    of up to `max_recompute` times the network's multiply-accumulates.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)
@@ -34,7 +36,7 @@ def make_draft(
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     points = tuple((dram, need) for dram, need, _ in front)
     record = SearchRecord(result.method, result.seed, result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3), points, guidance)
-    made = draft(graph, costs, result.groups, bound, record, bands, copies)
+    made = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute)
     if isinstance(made, DoesNotFit):
         raise InvalidPlan(
             f"the {result.method} search returned a group of {bytes_text(made.needed)} for a {made.store} of {bytes_text(made.available)}"

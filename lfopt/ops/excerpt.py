@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lfopt.ir import Graph, Operator
-from lfopt.ops.dataflow import Dataflow, bits
+from lfopt.ops.dataflow import Dataflow
 
 
 def excerpt(flow: Dataflow, mask: int) -> Graph:
     """The operators of a group, and the views between them: its inputs are the maps read from outside, its outputs those that are needed outside."""
     graph, behind = flow.graph, flow.behind
-    own = {flow.operators[i].name for i in bits(mask)}
-    moving = {operator.name for operator in flow.operators}  # all but views
+    own, moving = set(flow.names(mask)), flow.position  # of all operators but views
     kept: list[Operator] = []
     wanted: set[str] = set()
     for operator in reversed(graph.operators):

@@ -95,10 +95,11 @@ def draft(
     search: SearchRecord,
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
+    max_recompute: float = 1.0,
 ) -> Draft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
-    `copies`: operators of the network that compute something again.
+    `copies`: operators of the network that compute something again; `max_recompute`: the multiply-accumulates that they were allowed.
     """
     outlines = outline(costs, groups, bands)
     if isinstance(outlines, DoesNotFit):
@@ -114,6 +115,7 @@ def draft(
         groups=planned,
         totals=totals_of(costs.unfused(without_copies(graph, copies) if copies else None), planned, lower_bound_bytes),
         search=search,
+        max_recompute=max_recompute,
         copies=copies,
     )
     return Draft(graph, costs, unfinished, outlines)

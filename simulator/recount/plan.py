@@ -77,13 +77,21 @@ def recount(graph: Graph, plan: Plan) -> Recount:
     return _Recounting(Network(graph), original, plan, wrong).run()
 
 
+def multiplications(net: Network) -> int:
+    """Multiply-accumulates of one inference, every operator once."""
+    return sum(net.specs[op].macs(call) for op, call in net.calls.items())
+
+
 class _Recounting:
     def __init__(self, net: Network, original: Network | None, plan: Plan, wrong: tuple[str, ...]) -> None:
         """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
         self.net, self.original, self.plan, self.hardware = net, original or net, plan, plan.hardware
         self.found = [*wrong]
-        if plan.copies and plan.scheme not in IN_FLIGHT:
-            self.found.append(f"copies, which are not of scheme {plan.scheme}")
+        if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
+            self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
+        if not multiplications(net) <= plan.max_recompute * multiplications(self.original):
+            found = f"{multiplications(net):,} multiply-accumulates, of {multiplications(self.original):,} without copies"
+            self.found.append(f"max_recompute: found {plan.max_recompute}, with {found}")
         self.steps = 0
         self.work = Work()
         self.lines = 0  # of steps, as they are written

@@ -216,7 +216,8 @@ def _print(outcome: Outcome) -> None:
 
 
 def _space(plan: Plan) -> str:
-    return f"scheme {plan.scheme}, traffic {plan.traffic}, epilogue {'on' if plan.epilogue else 'off'}"
+    again = f" with up to {plan.max_recompute:g} x the MACs" if plan.max_recompute > 1 else ""
+    return f"scheme {plan.scheme}{again}, traffic {plan.traffic}, epilogue {'on' if plan.epilogue else 'off'}"
 
 
 def _totals(outcome: Outcome) -> Table:

@@ -84,7 +84,7 @@ def sweep(
     costs = GroupCosts.of(graph, chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
-    ends = {"layer by layer": layer_by_layer_bytes(costs), "compulsory": costs.bounds.compulsory_bytes}
+    ends = {"layer by layer": layer_by_layer_bytes(costs.unfused()), "compulsory": costs.bounds.compulsory_bytes}
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,6 +92,8 @@ def sweep(
     write_text(folder / "staircase.csv", "\n".join(["buffer_bytes,dram_bytes,lower_bound_bytes,groups", *lines]) + "\n")
     draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
     out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
+    if SCHEMES[scheme].copies:
+        err.print("note: nothing is computed twice in a sweep; copies, which lfopt search looks for, may move less", style="yellow", soft_wrap=True)
     if interrupted:
         err.print("note: interrupted: these are the sizes that were done, and what was found until then", style="yellow", soft_wrap=True)
     return INTERRUPTED if interrupted else 0

@@ -13,7 +13,8 @@ from lfopt.app.report.layout import Drawing, draw
 from lfopt.app.report.sweep import Stair
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import MODES, GroupCosts, epilogue_groups
+from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
+from lfopt.rewrite.copies import without_copies
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
@@ -32,17 +33,23 @@ def content(
     front: Sequence[tuple[int, int]],
     pictures: Sequence[Data] = (),
 ) -> Data:
-    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a buffer: None."""
+    """The data of the page. `masks` are the groups of the plan; `front` holds plans as (DRAM bytes, buffer bytes). No limit of a buffer: None.
+
+    The network is drawn operator by operator, also where `costs` has several in flight.
+    """
+    drawn = costs.unfused()
+    nodes = masks_of(drawn.dataflow, [group.nodes for group in plan.groups])
+    original = costs.unfused(without_copies(costs.dataflow.graph, plan.copies)) if plan.copies else drawn
     return {
         "buffer": _limit(plan.hardware.buffer_bytes),
         "scheme": plan.scheme,
         "totals": asdict(plan.totals),
         "classes": list(asdict(DramBytes())),
-        "baselines": _baselines(plan, costs, report),
-        **_network(costs, masks),
-        "groups": _groups(plan, masks, report),
-        "fills": _fills(plan, costs, masks),
-        "cuts": [_cut(cut, costs) for cut in cuts],
+        "baselines": _baselines(plan, original, report),
+        **_network(drawn, nodes),
+        "groups": _groups(plan, nodes, report),
+        "fills": _fills(plan, costs, masks, drawn.dataflow),
+        "cuts": [_cut(cut, costs, drawn.dataflow) for cut in cuts],
         "stairs": [[_limit(s.buffer_bytes), _limit(s.since_bytes), s.dram_bytes, s.lower_bound_bytes, s.groups] for s in stairs],
         "front": [list(point) for point in front],
         "pictures": list(pictures),
@@ -185,7 +192,7 @@ def _groups(plan: Plan, masks: tuple[int, ...], report: Report) -> list[Data]:
     return rows
 
 
-def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...]) -> list[Data]:
+def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow) -> list[Data]:
     """How the buffer fills while each group runs; where there are no steps, what F_beta is made of."""
     known: dict[object, Occupancy] = {}
     found: list[Data] = []
@@ -196,9 +203,9 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...]) -> list[Data]:
                 found[-1] |= _parts(costs.does_not_fit(mask))
             continue
         places = [[p.name, p.purpose, p.address, p.slots, p.slot_bytes] for p in group.places]
-        key = likeness(group, costs.dataflow)
+        key = likeness(group, flow)
         if key not in known:
-            known[key] = occupancy(group, costs.dataflow)
+            known[key] = occupancy(group, flow)
         filling = known[key]
         found.append(
             {
@@ -232,9 +239,11 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
 # -- cuts ----------------------------------------------------------------------------------------------------------------------------------
 
 
-def _cut(cut: Cut, costs: GroupCosts) -> Data:
-    sizes = [costs.hardware.dram_bytes(costs.dataflow.maps[m]) for m in cut.maps]
-    found: Data = {"pair": [cut.before, cut.after], "maps": list(cut.maps), "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
+def _cut(cut: Cut, costs: GroupCosts, flow: Dataflow) -> Data:
+    maps = [costs.dataflow.maps[m] for m in cut.maps]
+    sizes = [costs.hardware.dram_bytes(tensor) for tensor in maps]
+    drawn = [flow.maps.index(tensor) for tensor in maps]
+    found: Data = {"pair": [cut.before, cut.after], "maps": drawn, "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
     found |= {"saves": cut.saves, "enough": cut.enough}
     if cut.needed:
         found |= {"needed": cut.needed, "rings": cut.rings, "weights": cut.weights}

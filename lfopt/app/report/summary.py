@@ -17,7 +17,6 @@ from lfopt.app.screen import mib
 from lfopt.app.sizes import format_size
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
-from lfopt.ops import Dataflow
 from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of
 from simulator.simulate import simulate
 
@@ -27,9 +26,9 @@ WARNINGS = 5  # disagreements that are written out
 def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: float = 3.0, explainer: tuple[ExplainerName, ...] = ()) -> str:
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
     simulated = simulate(plan, graph)
-    flow = Dataflow.of(graph)
-    costs = GroupCosts(flow, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
-    masks = masks_of(flow, [group.nodes for group in plan.groups])
+    groups = [group.nodes for group in plan.groups]
+    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, groups=groups)
+    masks = masks_of(costs.dataflow, groups)
     found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
     drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
     stairs = sweep(costs, own_stair(plan), sweep_seconds)
