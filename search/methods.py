@@ -41,7 +41,7 @@ METHODS: dict[str, Method] = {
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
     "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
     "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),
-    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow"),
+    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow", ("passes",)),
 }
 
 

@@ -87,7 +87,7 @@ def partitions(groups: dict[int, list[int]], rest: int) -> Iterator[tuple[int, .
 
 
 def brute_force(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool, scheme: str = "lbdf") -> tuple[int, int]:
-    """(fewest bytes, schemes tried)."""
+    """(fewest bytes, schemes tried). Of scheme all: its modes, with nothing in flight."""
     return Oracle(graph).least(prices(graph, hardware, traffic, epilogue=epilogue, scheme=scheme))
 
 
@@ -108,11 +108,11 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         if len(names) > 1 and counted.dram.parameter > hardware.parameter_store_bytes:
             return None
         found: list[int] = []
-        if scheme in ("lbdf", "auto") and counted.buffer_bytes < beta:
+        if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta:
             found.append(once)
-        if scheme in ("resident", "auto") and resident.need(mask) < beta:
+        if scheme in ("resident", "auto", "all") and resident.need(mask) < beta:
             found.append(once + resident.padding(mask))
-        if scheme in ("brr", "auto") and (banded := bands.cheapest(mask, beta)):
+        if scheme in ("brr", "auto", "all") and (banded := bands.cheapest(mask, beta)):
             found.append(once - counted.dram.weight + banded.weight_bytes)
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found

@@ -85,7 +85,7 @@ def random_plan(seed: int) -> tuple[Graph, Plan]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     traffic = [Traffic.TILED, Traffic.TILED, Traffic.TILED, Traffic.ONCE, Traffic.PAPER][int(rng.integers(5))]
-    scheme = SCHEMES[int(rng.integers(2 if traffic is Traffic.PAPER else 4))]
+    scheme = SCHEMES[int(rng.integers(2 if traffic is Traffic.PAPER else len(SCHEMES)))]
     hardware = random_hardware(rng, graph)
     epilogue, alone = bool(rng.random() < 0.5), bool(rng.random() < 0.3)
     return graph, planned(graph, hardware, scheme, traffic, epilogue=epilogue, alone=alone, bands=random_bands(rng) if seed % 2 else None)
@@ -736,7 +736,7 @@ def other_scheme(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | N
 
 def epilogue_called_off(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan | None:
     fused = any(group.mode == "tiled" and len(group.nodes) > 1 for group in plan.groups)
-    return replace(plan, epilogue=False) if fused else None
+    return replace(plan, epilogue=False) if fused and plan.scheme != "all" else None  # there, what is in flight needs no epilogue
 
 
 def memory_changed(change: Callable[[np.random.Generator, Plan, int], Plan | None]) -> Tamper:

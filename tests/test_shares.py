@@ -39,7 +39,7 @@ def leaving(flow: Dataflow, group: int) -> frozenset[int]:
 def made(case: Case) -> Cut | str:
     costs, group, band_rows, workers = case
     layout = Layout(costs.dataflow, costs.hardware)
-    places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows)
+    places, _ = line_buffer_schedule(layout, group, costs.groups.line_buffers.ring_rows(group, band_rows), band_rows=band_rows)
     return cut(layout, group, places, band_rows, leaving(costs.dataflow, group), workers)
 
 

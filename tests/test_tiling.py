@@ -24,6 +24,7 @@ from lfopt.planning import GroupCosts
 from lfopt.planning.contractions import Bands, Grid, Slices
 from lfopt.planning.folds import Folds
 from lfopt.planning.lbdf import LineBuffers
+from lfopt.planning.lines import Lines
 from lfopt.planning.tiles import Tile, Tiles, schedule
 from lfopt.planning.work import CHANNELS, Work, channel_blocks, channel_groups
 from simulator.execute import Machine
@@ -53,7 +54,7 @@ def groups_to_tile(flow: Dataflow, *, epilogues: bool = True) -> list[int]:
 
 @lru_cache(maxsize=4)
 def rings(flow: Dataflow) -> LineBuffers:
-    return LineBuffers(flow)
+    return LineBuffers(flow, Lines.plain(flow))
 
 
 def tilings(flow: Dataflow, chip: Hardware) -> Tiles:

@@ -101,7 +101,7 @@ class Schedule:
 
     def __init__(self, net: Network, raw: Network, hardware: Hardware, group: PlannedGroup, members: Sequence[str], work: Work) -> None:
         """`net`: with the group's flights as operators; `raw`: as it is."""
-        self.raw = raw
+        self.raw, self.operators = raw, [op for op in group.nodes if op in raw.operators]
         self.net, self.hardware, self.group, self.members, self.work = net, hardware, group, members, work
         self.made = {name for op in members for name in net.makes[op]}
         self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
@@ -179,7 +179,7 @@ class Schedule:
     def _senseless_transfer(self, step: Transfer) -> str:
         net = self.net
         if step.kind == "parameter":
-            if step.tensor not in self.group.nodes:
+            if step.tensor not in self.operators:
                 return "there is no such operator in the group"
             return "parameters go to a store of their own" if step.store or step.gather or step.place != -1 or step.slot or step.offset else ""
         if not 0 <= step.place < len(self.group.places):

@@ -69,7 +69,7 @@ def _parameters(schedule: Schedule) -> Iterator[str]:
                 yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
             if head < piece.leaf.first:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
-    for op in schedule.group.nodes:
+    for op in schedule.operators:
         wanted = int(parameter_bytes(schedule.raw, op, schedule.hardware) > 0)
         if loads[op] != wanted:
             yield f"parameters of {op!r} are loaded {loads[op]} times, must be {wanted}"
