@@ -35,7 +35,7 @@ from lfopt.frontend import InputShapes
 from lfopt.fusion import legal as legality
 from lfopt.ir import CommandStream, DoesNotFit, FusionScheme, Graph, Hardware, InvalidConfig, InvalidPlan, Plan, Scheme, TrafficName, Verdict
 from lfopt.ir import Report as Simulation
-from lfopt.planning import SCHEMES, GroupCosts, Limit
+from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
 from lfopt.rewrite import simplify as simplified
 from simulator.execute import Execution
@@ -229,10 +229,10 @@ def explain(
         found, graph = _planned(what, model)
         chip = _chip(found.hardware if hardware is None else hardware, buffer, element_bytes)
         costs = costs_of_plan(found, graph, chip, scheme)
-        masks = [sum(1 << i for i, operator in enumerate(costs.dataflow.operators) if operator.name in set(g.nodes)) for g in found.groups]
+        masks = masks_of(costs.dataflow, [planned.nodes for planned in found.groups])
     else:
         costs = GroupCosts.of(_network(what), _chip(hardware, buffer, element_bytes), scheme=scheme or "lbdf")  # pyright: ignore[reportArgumentType]
-        masks = []
+        masks = ()
     if group is not None and not (type(group) is int and 0 <= group < len(masks)):
         accepted = f"a group of the plan, 0 to {len(masks) - 1}" if masks else "nodes, of a network"
         raise InvalidConfig(f"group: found {group!r}; accepted: {accepted}")
