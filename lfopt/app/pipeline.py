@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
 from lfopt.ir import Copy, Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
+from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, Draft, GroupCosts, Limit, up_to
 from lfopt.rewrite import simplify
 from search.methods import METHODS, taking
@@ -131,6 +132,11 @@ class Outcome:
     def plan(self) -> Plan:
         """Without places and steps."""
         return self.draft.plan
+
+    @cached_property
+    def network(self) -> Dataflow:
+        """The network as it is without copies, nothing in flight."""
+        return self.costs.unfused(self.plan.copies).dataflow
 
 
 class Finished(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
+from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
@@ -20,6 +20,7 @@ from lfopt.planning.groups import Groups, parameters_fit
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, ExecutionMode, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
+from lfopt.rewrite.copies import without_copies
 
 KEPT = 1 << 16  # bounds of groups that are remembered
 
@@ -87,11 +88,12 @@ class GroupCosts:
             self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue))
         return self._known[name]
 
-    def unfused(self, graph: Graph | None = None) -> GroupCosts:
-        """Of a network (the same, if none is given) on the same chip with nothing in flight: what baselines are counted by."""
-        if graph is None and not SCHEMES[self.scheme].flights:
+    def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
+        """Of the network without these copies on the same chip with nothing in flight: what baselines are counted by."""
+        if not copies and not SCHEMES[self.scheme].flights:
             return self
-        flow = Dataflow.of(self.dataflow.graph if graph is None else graph)
+        graph = self.dataflow.graph
+        flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
         return GroupCosts(flow, self.hardware, self.traffic, scheme="lbdf", epilogue=self.epilogue)
 
     def at(self, buffer_bytes: int) -> GroupCosts:

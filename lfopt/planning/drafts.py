@@ -29,7 +29,6 @@ from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
-from lfopt.rewrite.copies import without_copies
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
@@ -113,7 +112,7 @@ def draft(
         epilogue=costs.epilogue,
         memory=memory_map(costs, planned),
         groups=planned,
-        totals=totals_of(costs.unfused(without_copies(graph, copies) if copies else None), planned, lower_bound_bytes),
+        totals=totals_of(costs.unfused(copies), planned, lower_bound_bytes),
         search=search,
         max_recompute=max_recompute,
         copies=copies,

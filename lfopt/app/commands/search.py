@@ -19,9 +19,7 @@ from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown,
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
-from lfopt.ops import Dataflow
 from lfopt.planning import MODES, SCHEMES
-from lfopt.rewrite.copies import without_copies
 from search.methods import METHODS
 from simulator.simulate import simulate
 
@@ -158,7 +156,7 @@ def search(
 
 def _print_work(plan: Plan, outcome: Outcome) -> None:
     """What the bytes cost: multiply-accumulates, those that are done again too, and modelled cycles."""
-    network = sum(Dataflow.of(without_copies(outcome.graph, plan.copies)).macs)
+    network = sum(outcome.network.macs)
     report = simulate(plan, outcome.graph)
     again = f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's"
     out.print(f"\n{again}; {report.cycles.total:,} cycles modelled on {plan.hardware.mac_rows} x {plan.hardware.mac_columns} MACs")
@@ -196,9 +194,9 @@ def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer
 
 
 def _print(outcome: Outcome) -> None:
-    plan, costs, graph = outcome.plan, outcome.costs, outcome.graph
-    flow = costs.unfused(without_copies(graph, plan.copies) if plan.copies else None).dataflow
-    out.print(f"[bold]{escape(graph.name)}[/]: {len(flow)} operators, {flow.weight_elements / 1e6:.2f} M weights, {sum(flow.macs) / 1e9:.3f} GMACs")
+    plan, flow = outcome.plan, outcome.network
+    weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
+    out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
     out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
     for ran in outcome.runs:

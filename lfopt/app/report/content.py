@@ -14,7 +14,6 @@ from lfopt.app.report.sweep import Stair
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
-from lfopt.rewrite.copies import without_copies
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
@@ -39,7 +38,7 @@ def content(
     """
     drawn = costs.unfused()
     nodes = masks_of(drawn.dataflow, [group.nodes for group in plan.groups])
-    original = costs.unfused(without_copies(costs.dataflow.graph, plan.copies)) if plan.copies else drawn
+    original = costs.unfused(plan.copies) if plan.copies else drawn
     return {
         "buffer": _limit(plan.hardware.buffer_bytes),
         "scheme": plan.scheme,
