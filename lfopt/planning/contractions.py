@@ -36,8 +36,8 @@ class _Contraction:
         self.second = next((o for o in work.operands if o.op == self.head and o.input == 1), None)
         self.finish = Finish(work, (0, 1))
         self.made = self.finish.made
-        self.passing = work.place_name("weights")
-        self.second_place = work.place_name(f"{self.second.source.name} in blocks") if self.second else ""
+        self.passing = self.layout.place_name("weights")
+        self.second_place = self.layout.place_name(f"{self.second.source.name} in blocks") if self.second else ""
 
     def block_constants(self, out: Box, inputs: Span | None = None) -> list[tuple[str, Box]]:
         """Weights, then bias, of a block of the head's result."""
@@ -200,7 +200,7 @@ class Slices(_Contraction):
     def __init__(self, work: Work) -> None:
         super().__init__(work)
         self.data = next(o for o in work.operands if o.op == self.head and o.input == 0)
-        self.sums_place = work.place_name("sums")
+        self.sums_place = self.layout.place_name("sums")
         self.bias = [(i, name) for i, name in self.constants if i != 1]
         self.weights = [(i, name) for i, name in self.constants if i == 1]
         self.depth = input_channels(self.call)

@@ -23,7 +23,7 @@ class Finish:
         for operand in work.operands:
             if operand.op != work.head or operand.input not in apart:
                 self.others.setdefault(operand.source.name, []).append(operand)
-        self.places = {name: work.place_name(f"{name} beside") if name == first else name for name in self.others}
+        self.places = {name: self.layout.place_name(f"{name} beside") if name == first else name for name in self.others}
         readers = {name: [r for r in found if not work.own(*r)] for name, found in work.group.constants().items()}
         self.constants = {name: found for name, found in readers.items() if found}
         self.early = {name for name, found in self.constants.items() if any(op == work.head for op, _ in found)}  # read in flight

@@ -23,7 +23,7 @@ class Folds:
         self.data = next(o for o in work.operands if o.op == work.head and o.input == 0).source.name
         self.height = self.call.rows_in(0)
         self.finish = Finish(work, (0,))
-        self.sums_place = work.place_name("sums")
+        self.sums_place = self.layout.place_name("sums")
 
     def _patch(self, out: Box, rows: Span) -> Box:
         """A band of the operand."""

@@ -68,6 +68,16 @@ class Layout:
         self.flow = flow
         self.hardware = hardware
 
+    def place_name(self, name: str) -> str:
+        """The name of a place that is not named after what it holds: one that no tensor has."""
+        while name in self.flow.graph.tensors:
+            name += "'"
+        return name
+
+    def sums_name(self, op: int) -> str:
+        """What the place of an operator's partial results is called, where several operators have such places."""
+        return self.place_name(f"sums of {self.flow.operators[op].name}")
+
     def constant_bytes(self, name: str, box: Box) -> int:
         """Bytes of a part of a constant."""
         return self.hardware.constant_bytes(box_elements(box), bias=name in self.flow.biases)
@@ -154,14 +164,6 @@ def is_parameter(call: Call, index: int) -> bool:
     """Whether an input of an operator, or of one that follows it in flight, is no data: an axis, a shape."""
     part, own = call.part_of(index)
     return own in row_of(part).parameters
-
-
-def sums_name(flow: Dataflow, op: int) -> str:
-    """What the place of an operator's partial results is called."""
-    name = f"sums of {flow.operators[op].name}"
-    while name in flow.graph.tensors:
-        name += "'"
-    return name
 
 
 def row_span(box: Box) -> Span:
@@ -332,7 +334,7 @@ class Walk:
         """Take rows of the operand of a reduction that runs."""
         flow, layout = self.flow, self.group.layout
         (m,), last = flow.results[op], rows[1] == self.lines.turns[op]
-        tensor, sums = flow.maps[m], self.places[sums_name(flow, op)]
+        tensor, sums = flow.maps[m], self.places[layout.sums_name(op)]
         box = whole(tensor.shape)
         self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
         if last and m in self.group.outside:
@@ -365,7 +367,7 @@ def line_buffer_schedule(
     entries += [(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
-        entries.append((sums_name(flow, i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
+        entries.append((layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
     places = stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}

@@ -58,12 +58,6 @@ class Work:
             weight=sum(self.layout.constant_bytes(name, box) for name, box in constants.items()) + gathered,
         )
 
-    def place_name(self, name: str) -> str:
-        """The name of a place that is not named after what it holds: one that no tensor has."""
-        while name in self.flow.graph.tensors:
-            name += "'"
-        return name
-
     def frames(self, blocks: Sequence[tuple[int, int]]) -> list[Box]:
         """The frames that cutting the results into such blocks gives, the last block the fastest."""
         found = [whole(self.shape)]
