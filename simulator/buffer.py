@@ -94,7 +94,7 @@ class Buffer:
 
     def _row_bytes(self, row: Box, *, sums: bool) -> int:
         size = self.hardware.row_bytes(Tensor("", box_shape(row), ""))
-        return size // self.hardware.element_bytes * self.hardware.accumulator_bytes if sums else size
+        return self.hardware.sums_bytes(size) if sums else size
 
     def write_rows(
         self,

@@ -130,6 +130,14 @@ class Hardware:
             shape[axis] = 1
         return prod(shape) * self.element_bytes
 
+    def sums_bytes(self, size: int) -> int:
+        """Bytes of the partial sums of as many elements of a feature map as take so many bytes on chip.
+
+        >>> Hardware(1024, element_bytes=2).sums_bytes(64)
+        128
+        """
+        return size // self.element_bytes * self.accumulator_bytes
+
     def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
         """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each rounded up for itself.
 

@@ -47,7 +47,9 @@ class Groups:
         self.follows = followed(dataflow)
         self.map_bytes = [hardware.dram_bytes(m) for m in dataflow.maps]
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
-        self.sums = [self._sum_bytes(i) for i in range(len(dataflow))]  # per operator: bytes of what it keeps while it runs through its operand
+        self.sums = [0] * len(dataflow)  # per operator: bytes of what it keeps while it runs through its operand
+        for i in bits(self.lines.running):
+            self.sums[i] = hardware.sums_bytes(self.row_bytes[dataflow.results[i][0]])
         self.parameters = [sum(size for _, size in self.parameters_of(i)) for i in range(len(dataflow))]
         self.own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
         self.shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
@@ -72,11 +74,6 @@ class Groups:
         flow = self.dataflow
         made = sum(self.map_bytes[m] for m in flow.results[op] if flow.is_output[m] or flow.readers[m])
         return made + self.own[op][0] + self.parameters[op]
-
-    def _sum_bytes(self, op: int) -> int:
-        flow, hardware = self.dataflow, self.hardware
-        row = hardware.row_bytes(flow.maps[flow.results[op][0]]) if self.lines.running >> op & 1 else 0
-        return row // hardware.element_bytes * hardware.accumulator_bytes
 
     def parameters_of(self, op: int) -> list[tuple[str, int]]:
         """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""

@@ -294,7 +294,7 @@ class Slices:
 
     def sum_bytes(self, op: int) -> int:
         """Partial sums of one row of the result of a contraction that sums over slices."""
-        return self.row_bytes[self.dataflow.results[op][0]] // self.hardware.element_bytes * self.hardware.accumulator_bytes
+        return self.hardware.sums_bytes(self.row_bytes[self.dataflow.results[op][0]])
 
     def block_bytes(self, op: int, *, sums: bool) -> int:
         """Largest weight block: `width` output channels, and as many input channels if the operator sums over slices."""

@@ -92,7 +92,7 @@ class Layout:
 
     def sums_row(self, box: Box) -> int:
         """Bytes that the partial sums of one row of a box take in the buffer."""
-        return self.row_on_chip(box) // self.hardware.element_bytes * self.hardware.accumulator_bytes
+        return self.hardware.sums_bytes(self.row_on_chip(box))
 
     def row_in_dram(self, box: Box) -> int:
         """Bytes that one row of a box moves, row padding included."""
