@@ -68,7 +68,7 @@ class Schedule:
             self.at[name] = self._place(name, "weight", 1, size)
         if self.passing:
             size = max(slices.block_bytes(i, sums=self._is_summing(i)) for i in self.passing)
-            self.blocks = self._place("weight blocks", "weight", SLOTS, size)
+            self.blocks = self._place(self.layout.place_name("weight blocks"), "weight", SLOTS, size)
         base = self.places[-1].end
         for head in sorted(set(draft.head.values())):
             top = base
@@ -76,13 +76,11 @@ class Schedule:
                 self.at[maps[m].name] = self._place(maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m), top)
                 top = self.places[-1].end
             for i in (i for i in self.run.sums if draft.segment[i] == head):
-                self.sums[i] = self._place(f"sums of {self.flow.operators[i].name}", "sum", self.run.sums[i], slices.sum_bytes(i), top)
+                self.sums[i] = self._place(self.layout.sums_name(i), "sum", self.run.sums[i], slices.sum_bytes(i), top)
                 top = self.places[-1].end
 
     def _place(self, name: str, purpose: str, slots: int, slot_bytes: int, address: int | None = None) -> int:
         """Index of a new place, behind the last one if no address is given."""
-        while any(known.name == name for known in self.places):
-            name += "'"
         behind = self.places[-1].end if self.places else 0
         self.places.append(Place(name, purpose, behind if address is None else address, slots, slot_bytes))  # type: ignore[arg-type]
         return len(self.places) - 1

@@ -238,10 +238,7 @@ class Resident:
                 places.append(Place(key, "weight", address, 1, life.bytes))
         passing = len(places)
         if slice_bytes := self.slice_bytes(mask):
-            name = "weight blocks"
-            while any(place.name == name for place in places):
-                name += "'"
-            places.append(Place(name, "weight", top, SLOTS, slice_bytes // SLOTS))
+            places.append(Place(self.layout.place_name("weight blocks"), "weight", top, SLOTS, slice_bytes // SLOTS))
         steps: list[Node] = []
         number = 0  # of the next weight block
         for i in bits(mask):
