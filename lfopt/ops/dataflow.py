@@ -154,10 +154,12 @@ class Dataflow:
 
     def names(self, mask: int) -> tuple[str, ...]:
         """Names of the operators in a mask, in topological order."""
-        if not any(call.then for call in self.calls):
-            return tuple(self.operators[i].name for i in bits(mask))
-        inside = {part.operator.name for i in bits(mask) for part in self.calls[i].parts}
-        return tuple(operator.name for operator in self.graph.operators if operator.name in inside)
+        return tuple(sorted((part.operator.name for i in bits(mask) for part in self.calls[i].parts), key=self._rank.__getitem__))
+
+    @cached_property
+    def _rank(self) -> dict[str, int]:
+        """Per operator of the graph, by name: where it stands in topological order."""
+        return {operator.name: k for k, operator in enumerate(self.graph.operators)}
 
     def leaving(self, mask: int) -> tuple[int, ...]:
         """Maps that the operators of the set make and that are needed outside it (or are graph outputs)."""
