@@ -95,8 +95,7 @@ class _Printer:
     def source(self) -> CSource:
         """Everything, printed. Raises Unsupported."""
         model, graph = self.model, self.model.graph
-        numbers = {tensor.name: m for m, tensor in enumerate(model.flow.maps)}
-        root = {name: numbers[behind] for name, behind in model.flow.behind.items()}
+        root = {name: model.flow.map_index[behind] for name, behind in model.flow.behind.items()}
         for k, name in enumerate(graph.inputs):
             if (m := root[name]) in model.maps:
                 self._border(m, f"inputs[{k}]", inward=True)

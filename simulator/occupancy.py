@@ -307,7 +307,7 @@ def _meet(one: Box, other: Box) -> bool:
 
 def _maps_by_name(flow: Dataflow) -> dict[str, int]:
     """Index of every map, also by the names that views give it."""
-    found = {tensor.name: m for m, tensor in enumerate(flow.maps)}
+    found = dict(flow.map_index)
     for operator in flow.graph.operators:
         if operator.inputs and operator.inputs[0] in found:
             for name in operator.outputs:

@@ -75,9 +75,9 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
     if least == NEVER:
         return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))
     mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
-    index = {m.name: k for k, m in enumerate(costs.dataflow.maps)}
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
-    found = [Taken(use.what, _role(costs.dataflow, mask, index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
+    flow = costs.dataflow
+    found = [Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
     if gaps := needed - sum(use.bytes for use in found):
         found.append(Taken("between maps", "gaps", 0, 0, gaps))
     return Need(mode, needed, beta, tuple(found), least + 1)

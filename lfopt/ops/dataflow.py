@@ -68,6 +68,11 @@ class Dataflow:
         return len(self.operators)
 
     @cached_property
+    def map_index(self) -> dict[str, int]:
+        """Per map, by name: its index."""
+        return {tensor.name: m for m, tensor in enumerate(self.maps)}
+
+    @cached_property
     def behind(self) -> dict[str, str]:
         """See `maps_behind`."""
         return maps_behind(self.graph)

@@ -105,7 +105,6 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
     flow, hardware = costs.dataflow, costs.hardware
     layout = Layout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
-    index = {tensor.name: m for m, tensor in enumerate(flow.maps)}
     found: list[DramTensor] = []
     address = 0
 
@@ -123,7 +122,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
         for name, size in costs.groups.parameters_of(i):
             add(parameters_of(name), "parameter", 1, size)
     for name in dict.fromkeys(name for group in groups for name in group.outputs):
-        tensor = flow.maps[index[name]]
+        tensor = flow.maps[flow.map_index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     return tuple(found)
 

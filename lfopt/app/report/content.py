@@ -241,7 +241,7 @@ def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:
 def _cut(cut: Cut, costs: GroupCosts, flow: Dataflow) -> Data:
     maps = [costs.dataflow.maps[m] for m in cut.maps]
     sizes = [costs.hardware.dram_bytes(tensor) for tensor in maps]
-    drawn = [flow.maps.index(tensor) for tensor in maps]
+    drawn = [flow.map_index[tensor.name] for tensor in maps]
     found: Data = {"pair": [cut.before, cut.after], "maps": drawn, "bytes": sum(sizes), "verdict": cut.verdict, "why": cut.why}
     found |= {"saves": cut.saves, "enough": cut.enough}
     if cut.needed:
