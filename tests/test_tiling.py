@@ -101,7 +101,7 @@ def _frames(work: Work, blocks: tuple[tuple[int, int], ...]) -> Tile:
 
 def _sliced(slices: Slices, grid: Grid) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
-    return Tile("slices", slices.dram(grid), slices.need(grid), 0, slices.passes(grid), blocks, grid.rows, grid.inputs)
+    return Tile("slices", slices.dram(grid), slices.need(grid), 0, slices.passes(grid), blocks, grid.rows, grid.inputs, grid.finish)
 
 
 def _folded(folds: Folds, blocks: tuple[tuple[int, int], ...], rows: int) -> Tile:
@@ -391,11 +391,12 @@ def all_tilings(work: Work) -> Iterator[tuple[int, int]]:
             slices = Slices(work)
             depths = {min(work.layout.hardware.channel_align, slices.depth), slices.depth}
             found += [
-                _sliced(slices, Grid(rows, columns, size, depth))
+                _sliced(slices, Grid(rows, columns, size, depth, finish))
                 for rows in range(1, slices.reads.rows_out + 1)
                 for columns in range(1, slices.columns_out + 1)
                 for size in channels
                 for depth in depths
+                for finish in ({1, rows} if depth < slices.depth else {rows})
                 if size <= per_group or (size == groups * per_group and depth == slices.depth)
             ]
     return ((tile.buffer_bytes, tile.dram.total) for tile in found)
@@ -410,7 +411,7 @@ def _begins_blocks(work: Work, size: int) -> bool:
 
 @every_chip
 def test_the_tiling_chosen_is_that_of_trying_all_sizes_or_hardly_more(chip: Hardware) -> None:
-    """Sizes that cut unevenly, and tiles that are no powers of two, are not tried: they gain little, and seldom."""
+    """Sizes that cut unevenly are not tried, nor tiles lower than fit: they gain little, and seldom."""
     ratios: list[float] = []
     nothing = 0
     for seed in range(60):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from itertools import groupby, pairwise, product
 from math import ceil
 from typing import Any, TypeVar
@@ -20,7 +20,9 @@ from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Operand, row_span, stack, with_rows
-from lfopt.planning.work import Work, channel_blocks, channel_groups, meet, spans
+from lfopt.planning.work import Work, channel_blocks, channel_groups, even_sizes, meet, spans
+
+UNREACHED = 1 << 62  # bytes: more than any tiling moves
 
 T = TypeVar("T")
 
@@ -189,6 +191,7 @@ class Grid:
     columns: int
     channels: int
     inputs: int  # input channels in a slice
+    finish: int  # rows that the last slice finishes at a time: all of them, or fewer, for which the results then take less space
 
 
 class Slices(_Contraction):
@@ -212,19 +215,30 @@ class Slices(_Contraction):
         self._memo: dict[object, Any] = {}
 
     def grids(self) -> Iterator[Grid]:
-        """Tiles worth trying."""
+        """Tiles worth trying, those of some channels and columns from the lowest to the highest."""
+        for shape in self.shapes():
+            yield from (grid for finish in (False, True) for grid in self.heights(shape, by_row=finish))
+
+    def shapes(self) -> Iterator[Grid]:
+        """Channels, columns and input channels of the tiles worth trying, one row of each."""
         align = self.layout.hardware.channel_align
         for inputs in dict.fromkeys((min(align, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
-            for rows in powers(self.reads.rows_out):
-                for columns in powers(self.columns_out):
-                    yield from (Grid(rows, columns, size, inputs) for size in channels)
+            for strips in powers(self.columns_out):
+                yield from (Grid(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
+
+    def heights(self, shape: Grid, *, by_row: bool) -> list[Grid]:
+        """Tiles of that shape, from the lowest to the highest; `by_row`: those whose sums are finished row by row, if there are sums."""
+        sizes = even_sizes(self.reads.rows_out)[::-1]
+        if by_row:
+            return [replace(shape, rows=rows) for rows in sizes[1:]] if shape.inputs < self.depth else []
+        return [replace(shape, rows=rows, finish=rows) for rows in sizes]
 
     @cached_property
     def parts(self) -> list[int]:
-        """Output channels of a tile inside a group that are worth trying."""
+        """Output channels of a tile inside a group that are worth trying, the most first."""
         grain = self.work.grain(1 if self.work.columns else -1)
-        return powers(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else []
+        return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else []
 
     @cached_property
     def together(self) -> list[int]:
@@ -295,7 +309,7 @@ class Slices(_Contraction):
             found.append((self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
             found.append((self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
-        return found + self.finish.entries(tile)
+        return found + self.finish.entries(tile, grid.finish)
 
     def need(self, grid: Grid) -> int:
         """Buffer bytes."""
@@ -305,6 +319,20 @@ class Slices(_Contraction):
         """Times that the weights are loaded."""
         single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
+
+    def least_again(self, shape: Grid, beta: int) -> int:
+        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow."""
+        sliced, blocks = shape.inputs < self.depth, self._blocks(shape.channels)
+        row = self._tile(blocks[0], (0, 1), (0, shape.columns))
+        rows = (beta - 1) // (self.layout.sums_row(row) if sliced else self.layout.row_on_chip(row))
+        if rows < 1 and sliced:
+            return UNREACHED
+        bands = ceil(self.reads.rows_out / rows) if sliced else 1
+        passes = bands * len(self._columns(shape.columns)) if sliced or len(blocks) > 1 else 1
+        again = (passes - 1) * self.weight_bytes + self.work.halo_bytes(shape.columns)
+        if sliced:
+            again += (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes
+        return again
 
     def turns(self, grid: Grid) -> int:
         """Times that the operator runs on a slice of a tile."""
@@ -327,7 +355,7 @@ class Slices(_Contraction):
         written = weight = 0
         for (height, width), times in tiles.items():
             for block, blocks in extents.items():
-                end = self.finish.dram(self._tile(block, (0, height), (0, width)))
+                end = self.finish.dram(self._tile(block, (0, height), (0, width)), grid.finish)
                 written += times * blocks * end.output
                 read += times * blocks * end.input
                 weight += times * blocks * end.weight
@@ -411,13 +439,13 @@ class Slices(_Contraction):
                 for block in self._blocks(grid.channels):
                     out = self._tile(block, rows, columns)
                     parts = [(span, self._patch(self._part(block, inputs=span), read_rows, read_columns)) for span in slices]
-                    tiles.append((*fold([*limit.made(self._sums(grid, out, parts, at))]), *self.finish.steps(out, at)))
+                    tiles.append(fold([*limit.made(self._sums(grid, out, parts, at))]))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
 
     def _sums(self, grid: Grid, out: Box, parts: Sequence[tuple[Span, Box]], at: dict[str, int]) -> Iterator[list[Step]]:
-        """The partial sums of a tile, slice by slice."""
+        """The partial sums of a tile, slice by slice, and its end."""
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
         for k, (span, patch) in enumerate(parts):
             steps: list[Step] = []
@@ -432,11 +460,18 @@ class Slices(_Contraction):
             steps += [
                 self.layout.load_constant(name, box, at[self.passing], offset=offset) for i, name, box, offset in blocks if self._changed(i, box)
             ]
-            steps += self.finish.before(out, at) if last else []
-            single = len(parts) == 1
-            sums = -1 if single else at[self.sums_place]
-            steps.append(self.layout.compute(self.head, (out,), (at[self.made[0]],), None if single else span, sums, first=k == 0, last=last))
-            yield steps
+            compute = partial(self._compute, at, None if len(parts) == 1 else span, first=k == 0, last=last)
+            if last:
+                first, *others = self.finish.in_parts(out, grid.finish, at, compute)
+                yield steps + first
+                yield from others
+            else:
+                yield [*steps, compute(out)]
+
+    def _compute(self, at: dict[str, int], inputs: Span | None, out: Box, *, first: bool, last: bool) -> Step:
+        """The head on a box of its result, for all input channels or a slice of them."""
+        sums = -1 if inputs is None else at[self.sums_place]
+        return self.layout.compute(self.head, (out,), (at[self.made[0]],), inputs, sums, first=first, last=last)
 
     def _changed(self, index: int, box: Box) -> bool:
         """Whether something else than this part of an operand is on chip; notes that it will be."""

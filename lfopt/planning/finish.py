@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
-from lfopt.planning.streaming import Operand, row_span
+from lfopt.planning.streaming import Operand, row_span, with_rows
 from lfopt.planning.work import Work
 
 
@@ -34,44 +35,69 @@ class Finish:
     def _constant(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
         return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
 
-    def entries(self, out: Box) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places, for the largest block."""
-        layout, rows, row_bytes = self.layout, row_count(out), self.layout.row_on_chip(out)
-        found = [(name, "map", rows, row_bytes) for name in self.made]
+    def entries(self, out: Box, rows: int | None = None) -> list[tuple[str, str, int, int]]:
+        """(name, purpose, slots, slot bytes) of the places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
+        layout, part = self.layout, out if rows is None else parts(out, rows)[0]
+        found = [(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
         for name, readers in self.others.items():
-            box = self._operand(readers, out)
+            box = self._operand(readers, part)
             found.append((self.places[name], "map", row_count(box), layout.row_on_chip(box)))
         return found + [(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
 
-    def dram(self, out: Box) -> DramBytes:
-        """Bytes that a block moves."""
-        layout = self.layout
+    def dram(self, out: Box, rows: int | None = None) -> DramBytes:
+        """Bytes that a block moves; `rows`: as in `entries`."""
+        layout, pieces = self.layout, [out] if rows is None else parts(out, rows)
         return DramBytes(
-            input=sum(layout.map_bytes(self._operand(readers, out)) for readers in self.others.values()),
+            input=sum(
+                layout.map_bytes(box) for readers in self.others.values() for box, _ in groupby(self._operand(readers, piece) for piece in pieces)
+            ),
             output=layout.map_bytes(out) * len(self.outside),
             weight=sum(layout.constant_bytes(name, self._constant(readers, out)) for name, readers in self.constants.items()),
         )
 
     def before(self, out: Box, at: dict[str, int]) -> list[Step]:
         """Loads that the head waits for: of a Gemm that adds a map, of what follows it in flight. `at`: places by name."""
-        return self._loads(out, at, early=True)
+        return self._maps(out, None, at, early=True) + self._loads(out, at, early=True)
 
     def steps(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other loads, the epilogue, stores."""
-        return self._loads(out, at, early=False) + self.epilogue(out, at)
+        return self._maps(out, None, at, early=False) + self._loads(out, at, early=False) + self.epilogue(out, at)
+
+    def in_parts(self, out: Box, rows: int, at: dict[str, int], head: Callable[[Box], Step]) -> list[list[Step]]:
+        """The end of a block, so many rows at a time: what the head waits for, the head as `head` writes it, what follows. Constants come once."""
+        found: list[list[Step]] = []
+        before: Box | None = None
+        for part in parts(out, rows):
+            constants = self._loads(out, at, early=True) if before is None else []
+            steps = [*self._maps(part, before, at, early=True), *constants, head(part)]
+            steps += self._maps(part, before, at, early=False)
+            steps += self._loads(out, at, early=False) if before is None else []
+            found.append(steps + self.epilogue(part, at))
+            before = part
+        return found
+
+    def _maps(self, out: Box, before: Box | None, at: dict[str, int], *, early: bool) -> list[Step]:
+        """Loads of the maps that the head reads itself, or of the others; not of what is there since the part `before` this one."""
+        found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
+        boxes = ((name, self._operand(readers, out), before and self._operand(readers, before)) for name, readers in found)
+        return [self.layout.load(name, box, at[self.places[name]]) for name, box, there in boxes if box != there]
 
     def _loads(self, out: Box, at: dict[str, int], *, early: bool) -> list[Step]:
-        """Of the maps that the head reads itself, or of the others."""
-        found = ((name, readers) for name, readers in self.others.items() if any(o.op == self.work.head for o in readers) == early)
-        steps: list[Step] = [self.layout.load(name, self._operand(readers, out), at[self.places[name]]) for name, readers in found]
+        """Loads of the constants that the head reads in flight, or of the others."""
         constants = ((name, readers) for name, readers in self.constants.items() if (name in self.early) == early)
-        return steps + [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in constants]
+        return [self.layout.load_constant(name, self._constant(readers, out), at[name]) for name, readers in constants]
 
     def epilogue(self, out: Box, at: dict[str, int]) -> list[Step]:
         """The other operators on a box that the head has finished, and the stores."""
         flow, rest = self.flow, self.work.group.members[1:]
         steps: list[Step] = [self.layout.compute(i, (out,), (at[flow.maps[flow.results[i][0]].name],)) for i in rest]
         return steps + [self.layout.store(name, out, at[name]) for name in self.outside]
+
+
+def parts(out: Box, rows: int) -> list[Box]:
+    """A box cut into parts of so many rows, the last one shorter if need be."""
+    first, stop = row_span(out)
+    return [with_rows(out, (start, min(start + rows, stop))) for start in range(first, stop, rows)]
 
 
 def row_count(box: Box) -> int:

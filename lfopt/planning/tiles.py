@@ -45,6 +45,7 @@ class Tile:
     blocks: tuple[tuple[int, int], ...] = ()  # (axis, extent) of a frame or tile, outermost loop first; axis CHANNELS: output channels
     rows: int = 0  # output rows in a band, tile or block
     inputs: int = 0  # input channels in a slice, input rows in a band that is folded
+    finish: int = 0  # rows of a tile that the last slice finishes at a time
 
 
 class Tiles:
@@ -235,16 +236,21 @@ def _bands(work: Work, beta: int, columns: tuple[tuple[int, int], ...], best: Ti
 
 
 def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
-    """Tiles whose partial sums stay on chip, of extents that are powers of two."""
+    """Tiles whose partial sums stay on chip: of every shape that may move less, the highest that fit."""
     if not work.rows_apart:
         return
     slices, once = Slices(work), work.once
-    for grid in slices.grids():
-        passes = slices.passes(grid)
-        if best is not None and once.total + (passes - 1) * slices.weight_bytes >= best.dram.total:
+    for shape in slices.shapes():
+        if best is not None and once.total + slices.least_again(shape, beta) >= best.dram.total:
             continue
-        need = slices.need(grid)
-        if need < beta:
+        for by_row in (False, True):
+            heights = slices.heights(shape, by_row=by_row)
+            fitting = bisect_left(heights, x=True, key=lambda grid: slices.need(grid) >= beta)
+            if not fitting:
+                continue
+            grid = heights[fitting - 1]
+            if best is not None and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total:
+                continue
             found = _slice_tile(slices, grid)
             if best is None or _order(found) < _order(best):
                 best = _widened(slices, grid, found, beta)
@@ -253,16 +259,19 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
 
 def _slice_tile(slices: Slices, grid: Grid) -> Tile:
     blocks = ((CHANNELS, grid.channels), (-1, grid.columns))
-    return Tile("slices", slices.dram(grid), slices.need(grid), slices.turns(grid), slices.passes(grid), blocks, grid.rows, grid.inputs)
+    turns, passes = slices.turns(grid), slices.passes(grid)
+    return Tile("slices", slices.dram(grid), slices.need(grid), turns, passes, blocks, grid.rows, grid.inputs, grid.finish)
 
 
 def _widened(slices: Slices, grid: Grid, tile: Tile, beta: int) -> Tile:
     """The same tiling with larger tiles and slices, while they fit and move as many bytes: fewer turns."""
-    most = Grid(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth)
-    for name in ("inputs", "columns", "channels", "rows"):
+    most = Grid(slices.reads.rows_out, slices.columns_out, slices.per_group, slices.depth, slices.reads.rows_out)
+    for name in ("inputs", "columns", "channels", "rows", "finish"):
         while (extent := getattr(grid, name)) < getattr(most, name):
             larger = replace(grid, **{name: min(2 * extent, getattr(most, name))})
-            if slices.need(larger) >= beta or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total:
+            if grid.finish == grid.rows or larger.finish > larger.rows or larger.inputs == slices.depth:
+                larger = replace(larger, finish=larger.rows)
+            if larger == grid or slices.need(larger) >= beta or (wider := _slice_tile(slices, larger)).dram.total != tile.dram.total:
                 break
             grid, tile = larger, wider
     return tile
@@ -276,7 +285,7 @@ def _nothing(work: Work, beta: int) -> Tile:
         choices += [work.cost(work.frames(((CHANNELS, 1), *columns)))[0] for columns in strips]
         if work.rows_apart:
             slices = Slices(work)
-            choices.append(slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth))))
+            choices.append(slices.dram(Grid(1, 1, 1, min(work.layout.hardware.channel_align, slices.depth), 1)))
             choices += [Bands(work, columns).dram(1) for columns in strips]
     elif work.uniform:
         axes = _axes(work)
@@ -296,7 +305,7 @@ def schedule(work: Work, tile: Tile, limit: Limit | None = None) -> tuple[tuple[
     if tile.kind == "folds":
         return Folds(work).schedule(tile.blocks, tile.inputs, limit)
     (_, channels), (_, columns) = tile.blocks
-    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs), limit)
+    return Slices(work).schedule(Grid(tile.rows, columns, channels, tile.inputs, tile.finish), limit)
 
 
 def signature(flow: Dataflow, mask: int) -> object:
