@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network, write_outcome
 from lfopt.app.verify import verified, verify
-from lfopt.ir import Compute, Copy, Graph, Hardware, InvalidConfig, Plan, computations
+from lfopt.ir import Compute, Copy, Graph, Hardware, InvalidConfig, Operator, Plan, computations
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
@@ -90,6 +90,27 @@ def test_a_network_without_gates_has_no_barriers() -> None:
     assert not barriers(load_network("zoo:mobilenet_v2", SMALL, "default", weights=False))
 
 
+def test_the_bound_without_recomputation_asks_for_a_mean_of_all_channels_that_gates_its_own_map() -> None:
+    """Per gated map that the buffer cannot hold, what is over goes out and comes back; where channels are gated one by one, nothing must."""
+    chip = Hardware(256 * 1024, element_bytes=2)
+    graph = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
+    bounds = GroupCosts.of(graph, chip).unfused().bounds
+    maps = {graph.tensors[barrier.map].elements * 2 for barrier in barriers(graph)}
+    assert round(bounds.without_recompute_bytes, -4) == 46_040_000
+    over = sum(2 * max(graph.tensors[barrier.map].elements * 2 - chip.buffer_bytes + 1, 0) for barrier in barriers(graph))
+    assert bounds.without_recompute_bytes - bounds.compulsory_bytes == over > 0
+    assert max(maps) > chip.buffer_bytes > min(maps)
+    apart = replace(graph, operators=tuple(_gating_itself(op) for op in graph.operators))
+    alone = GroupCosts.of(apart, chip).unfused().bounds
+    assert alone.without_recompute_bytes == alone.compulsory_bytes
+
+
+def _gating_itself(op: Operator) -> Operator:
+    """Each channel gated by its own mean, not by those of all channels."""
+    own = op.name.endswith(".se.expand")
+    return replace(op, kind="Relu", inputs=(op.name.replace(".expand", ".mean"),), attributes={}) if own else op
+
+
 def found(graph: Graph, kib: float, recompute: float, folder: Path | None = None) -> tuple[Plan, Graph]:
     config = Config(
         "zoo:efficientnet_b0", Hardware(int(kib * 1024), element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(time_limit=60)
@@ -115,6 +136,9 @@ def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowe
         moved.append(plan.totals.dram_bytes)
     assert moved == sorted(moved, reverse=True)
     assert moved[2] < moved[0]
+    bound = copied[0].totals.without_recompute_bytes
+    assert bound is not None
+    assert copied[0].totals.compulsory_bytes <= bound <= moved[0]
 
 
 def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:

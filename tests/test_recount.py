@@ -810,7 +810,8 @@ WHOLE = [
     memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody), memory_changed(entries_overlap),
     memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1), entry_changed("address", -(1 << 20)),
     total("dram_bytes", -1), total("layer_by_layer_bytes", 1), total("epilogue_fused_bytes", -1), total("compulsory_bytes", 1),
-    total("excluded_bytes", 1), total("gap", 1), bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
+    total("excluded_bytes", 1), total("without_recompute_bytes", -1), total("gap", 1),
+    bound_below_the_compulsory_bytes, bound_above_the_plan, claimed_optimal,
 ]  # fmt: skip
 
 

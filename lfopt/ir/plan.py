@@ -135,6 +135,7 @@ class Totals:
     gap: float  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
     proof: Proof  # optimal: dram_bytes is the bound; bound: it may be above; none: nothing is proven
     excluded_bytes: int = 0  # of groups in mode excluded
+    without_recompute_bytes: int | None = None  # no schedule of any kind that computes nothing twice moves less; null: the plan does not say
 
 
 @dataclass(frozen=True, slots=True)

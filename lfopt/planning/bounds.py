@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
-from lfopt.ops import OPAQUE, bits
+from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
+from lfopt.ops.footprint import folds_rows
+from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
@@ -33,6 +35,21 @@ class Bounds:
             if flow.producer[m] < 0 and flow.readers[m] & counted or flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
         ]
         return sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted)
+
+    @cached_property
+    def without_recompute_bytes(self) -> int:
+        """No schedule that computes nothing twice moves less, in whatever groups and modes.
+
+        Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it (squeeze-and-excite), all must have existed before any
+        of it can be used. What the buffer does not hold at that moment is stored and loaded.
+        """
+        groups, flow, beta = self.groups, self.groups.dataflow, self.beta
+        moved = 0
+        for m, tensor in enumerate(flow.maps):
+            if flow.producer[m] >= 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
+                excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
+                moved += excess * (1 if flow.is_output[m] else 2)
+        return self.compulsory_bytes + moved
 
     @cached_property
     def least_bytes(self) -> int:
@@ -112,3 +129,31 @@ class Bounds:
             written = bool(apart) and not flow.is_output[m] and bool(self.counted >> producer & 1)
             found.append(size * (written + bool(apart & self.counted)))
         return found
+
+
+def _gates(flow: Dataflow, m: int) -> Iterator[int]:
+    """Elementwise operators that read all of a map, and every element of whose result depends on all of that map through its mean."""
+    for i in bits(flow.readers[m]):
+        if flow.specs[i].tiling is not Tiling.FOLD or not folds_rows(flow.calls[i], 0) or len(flow.operands[i]) > 1:
+            continue
+        channels = flow.calls[i].result_tensors[0].elements
+        if channels != flow.maps[m].shape[1]:
+            continue
+        mixed = 0  # operators every element of whose result depends on all of the mean; in `apart`, on its own channel
+        apart = 1 << i
+        for j in bits(flow.descendants[i]):
+            single = flow.specs[j].elementwise
+            contracts = flow.specs[j].tiling is Tiling.CONTRACT
+            if not single and not contracts:
+                continue
+            makers = reduce(or_, (1 << p for o in flow.operands[j] if (p := flow.producer[o.map]) >= 0 and (single or o.input == 0)), 0)
+            if makers & mixed:
+                mixed |= 1 << j
+            elif makers & apart:
+                if single:
+                    apart |= 1 << j
+                elif input_channels(flow.calls[j]) == channels:
+                    mixed |= 1 << j
+            reads_all = flow.readers[m] >> j & 1 and flow.calls[j].result_tensors[0].elements == flow.maps[m].elements
+            if single and reads_all and mixed >> j & 1:
+                yield j

@@ -144,4 +144,5 @@ def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_boun
         gap=(moved - bound) / bound if bound else 0.0,
         proof="optimal" if moved == bound else "bound",
         excluded_bytes=total_dram(groups, counted=False).total,
+        without_recompute_bytes=original.bounds.without_recompute_bytes,
     )

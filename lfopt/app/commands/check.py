@@ -14,6 +14,7 @@ from lfopt.app.verify import Verified, proven_again, verify
 from lfopt.ir import InvalidConfig
 
 SHOWN = 20  # discrepancies printed
+FIGURES = ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "without_recompute_bytes", "excluded_bytes")
 
 
 def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
@@ -46,8 +47,9 @@ def _print(verified: Verified) -> None:
     claimed, counted, found = verified.plan, verified.recount, verified.wrong
     if counted is not None:
         rows = table("", "plan says", "recounted")
-        for name in ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "excluded_bytes"):
-            rows.add_row(name.removesuffix("_bytes").replace("_", " "), f"{getattr(claimed.totals, name):,}", f"{getattr(counted, name):,}")
+        for name in FIGURES:
+            said = getattr(claimed.totals, name)
+            rows.add_row(name.removesuffix("_bytes").replace("_", " "), "" if said is None else f"{said:,}", f"{getattr(counted, name):,}")
         rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
         out.print(rows)
     for line in found[:SHOWN]:
