@@ -194,7 +194,9 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     costs = GroupCosts.of(graph, hardware, scheme="all", epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed) if rng.random() < 0.5 else solve(costs).groups
     plan = planned(costs, groups)
-    wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), reference(original, inputs))
+    found = reference(original, inputs)
+    wanted = {name: value for name, value in found.items() if np.isfinite(value).all()}  # sums that overflow depend on their order
+    wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)
     bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
     plan = replace(plan, copies=copies, max_recompute=100.0 if copies else 1.0, totals=totals_of(costs.unfused(copies), plan.groups, bound))
     wrong += recount(graph, plan).discrepancies

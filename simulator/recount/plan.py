@@ -181,7 +181,7 @@ class _Recounting:
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
         net, flown = self._in_flight(group, members)
-        self._mode(group, mode, members, len(flown))
+        self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
         if not mode.executed:
@@ -232,8 +232,8 @@ class _Recounting:
         except TooMuch as error:
             self._say(group, str(error))
 
-    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], apart: int) -> None:
-        """The mode is one of the scheme, and the operators are such as may run in it. `apart`: how many they are, those in flight left out."""
+    def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], net: Network, flown: list[str]) -> None:
+        """The mode is one of the scheme, and the operators are such as may run in it. `net`, `flown`: with those in flight as part of others."""
         name, plan, single = group.mode, self.plan, len(members) == 1
         if mode.schemes and plan.scheme not in mode.schemes:
             self._say(group, f"mode {name} is not of scheme {plan.scheme}")
@@ -243,10 +243,10 @@ class _Recounting:
             self._say(group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out")
         if (mode.of == "unknown") != (single and self.net.specs[members[0]] is OPAQUE):
             self._say(group, f"mode {name}: just one operator that is unknown to lfopt is opaque")
-        alone = apart == 1 or (plan.scheme in IN_FLIGHT and not group.steps)  # what is in flight, only the steps say
-        if mode.tiles and not alone and not plan.epilogue:
+        unknown = plan.scheme in IN_FLIGHT and not group.steps  # what is in flight, only the steps say
+        if mode.tiles and len(flown) > 1 and not unknown and not plan.epilogue:
             self._say(group, f"mode {name} with several operators, but epilogue is off")
-        if mode.tiles and (why := not_an_epilogue(self.net, members)):
+        if mode.tiles and not unknown and (why := not_an_epilogue(net, flown)):
             self._say(group, f"mode {name}, but {why}")
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
