@@ -20,7 +20,7 @@ from codegen.kernels.unit import Unit
 from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
-from codegen.model import Model, in_rings
+from codegen.model import Model
 from codegen.shares import Shares, shares
 from codegen.source import Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
@@ -48,10 +48,11 @@ class Group:
         flow, mask = model.flow, model.mask(group)
         steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
         found = units(flow, model.layouts, mask, sequences(steps), whole=True)
-        self.whole = not in_rings(group) or len(found) == 1
+        ringed = group.id in model.ringed
+        self.whole = not ringed or len(found) == 1
         marks = model.marks()
         self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
-        if in_rings(group) and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
+        if ringed and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
             model.forget(marks)
             self.whole = False
         if not self.whole:

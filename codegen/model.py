@@ -19,7 +19,7 @@ from lfopt.planning import MODES
 LINE = 64  # bytes of a cache line
 
 
-def in_rings(group: PlannedGroup) -> bool:
+def _has_rings(group: PlannedGroup) -> bool:
     """Whether rows of the group pass through the rings of its plan: not where they are for operators in flight, or for reductions that run.
 
     Such groups make whole maps here, operator by operator.
@@ -35,6 +35,7 @@ class Model:
         self.plan, self.graph, self.target, self.count = plan, graph, target, count
         self.flow = flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
+        self.ringed = frozenset(group.id for group in plan.groups if _has_rings(group))  # groups whose rows pass through the rings of the plan
         self.blob = Blob()
         self.functions = Writer()
         self.scratch = 0  # floats of each thread
@@ -67,16 +68,16 @@ class Model:
         """
         flow, found = self.flow, {m for m, producer in enumerate(self.flow.producer) if producer < 0}
         for group in self.plan.groups:
-            mask = self.mask(group)
+            mask, ringed = self.mask(group), group.id in self.ringed
             for i in bits(mask):
                 wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
-                found |= wide | {m for m in flow.results[i] if not in_rings(group) or flow.is_output[m] or flow.readers[m] & ~mask}
+                found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
         return found
 
     def _without_rings(self) -> set[int]:
         """Maps that only operators on whole maps make and read."""
         flow = self.flow
-        ringed = sum(self.mask(group) for group in self.plan.groups if in_rings(group))
+        ringed = sum(self.mask(group) for group in self.plan.groups if group.id in self.ringed)
         return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
     def _runs(self, i: int) -> Sequence[Sequence[Made]]:
