@@ -44,33 +44,41 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned.
     """
-    limit = config.search.time_limit
-    deadline = None if limit is None else time.perf_counter() + limit
+    start, limit = time.perf_counter(), config.search.time_limit
+    deadline = None if limit is None else start + limit
+    known: dict[int, GroupCosts] = {}  # of whole networks, by identity: each is planned, bounded and then written
     stopped = False
+
+    def model(network: Graph) -> GroupCosts:
+        if id(network) not in known:
+            known[id(network)] = costs_of(config, network)  # which holds the network: no other gets its identity
+        return known[id(network)]
 
     def late() -> bool:
         return stopped or (deadline is not None and time.perf_counter() > deadline)
 
-    def run(network: Graph, passes: int | None = None) -> Result:
+    def run(costs: GroupCosts, passes: int | None = None) -> Result:
         nonlocal stopped
         left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        found = solve(costs_of(config, network), SearchOptions(time_limit=left, passes=passes))
+        found = solve(costs, SearchOptions(time_limit=left, passes=passes))
         stopped |= found.interrupted
         return found
+
+    def estimate(part: Graph) -> int:
+        return run(costs_of(config, part), 1).dram_bytes
 
     def progress(done: int, total: int, best: int) -> None:
         if report is not None:
             report(f"copies: choice {done} of at most {total}, best plan {best:,} B", done / total)
 
-    start = time.perf_counter()
-    most = int(sum(Dataflow.of(original).macs) * config.max_recompute)
-    found = search_copies(original, run, lambda part: run(part, 1).dram_bytes, most_macs=most, late=late, progress=progress)
-    graph, copies, costs, result = found.graph, found.copies, costs_of(config, found.graph), found.result
-    bound = costs_of(config, original).bounds.recomputing_bytes if found.barriers else result.lower_bound_bytes
+    flow = Dataflow.of(original)
+    most = int(sum(flow.macs) * config.max_recompute)
+    found = search_copies(original, lambda network: run(model(network)), estimate, most_macs=most, late=late, progress=progress)
+    graph, copies, costs, result = found.graph, found.copies, model(found.graph), found.result
+    bound = model(original).bounds.recomputing_bytes if found.barriers else result.lower_bound_bytes
     if not late():
-        apart = GroupCosts(Dataflow.of(original), config.hardware, costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
-        plain = solve(apart, SearchOptions(time_limit=None if deadline is None else max(deadline - time.perf_counter(), 0.1), passes=1))
-        stopped |= plain.interrupted
+        apart = GroupCosts(flow, config.hardware, costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
+        plain = run(apart, 1)
         if plain.dram_bytes < result.dram_bytes:
             graph, copies, costs, result, bound = original, (), apart, plain, min(bound, plain.lower_bound_bytes)
     optimal = result.proof == "optimal"

@@ -83,7 +83,9 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
 
 
 def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[Copy, ...]]:
-    """The network in which each of these reductions reads a copy of a cone that makes its operand, and what is copied."""
+    """The network in which each of these reductions reads a copy of a cone that makes its operand, and what is copied. Without cones: itself."""
+    if not cones:
+        return graph, ()
     operators, copies = list[Operator](), list[Copy]()
     tensors = dict(graph.tensors)
     taken = {*(op.name for op in graph.operators), *tensors}
