@@ -9,7 +9,7 @@ could move less, down to the bound that is given with the result.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lfopt.ir import Copy, Graph
@@ -45,33 +45,20 @@ def search_copies(
 ) -> Copied:
     """The network with the copies that let it move the fewest bytes, as far as the descent finds them.
 
-    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster. `most_macs`: multiply-accumulates that the
-    network may have with its copies. `late`: whether the time is over, or the search was interrupted; then the best plan so far is taken.
+    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or KeyboardInterrupt. `most_macs`:
+    multiply-accumulates that the network may have with its copies. `late`: whether the time is over; then the best plan so far is taken, as it is
+    at Ctrl-C, be it in a search or between two. Raises KeyboardInterrupt where there is none yet.
     """
     descent = _Descent(graph, solve, estimate, most_macs)
-    best = descent.whole({})
-    found = descent.barriers
-    if not found or best.result.interrupted or late():
-        return best
-    choice = descent.smallest()
-    if choice and (first := descent.whole(choice)).result.dram_bytes < best.result.dram_bytes:
-        best = first
-    else:
-        choice = {}
-    done = dict(choice)
-    for turn in range(PASSES):
-        before = dict(choice)
-        for k in range(len(found)):
-            if late() or best.result.interrupted:
-                break
-            descent.improve(k, choice)
-            if progress is not None:
-                progress(turn * len(found) + k + 1, PASSES * len(found), best.result.dram_bytes)
-        if choice == before:
-            break
-    if choice != done and not best.result.interrupted and (last := descent.whole(choice)).result.dram_bytes < best.result.dram_bytes:
-        best = last
-    return best._replace(searches=descent.searches)
+    interrupted = False
+    try:
+        descent.run(late, progress)
+    except KeyboardInterrupt:
+        interrupted = True
+    best = descent.best
+    if best is None:
+        raise KeyboardInterrupt
+    return best._replace(result=replace(best.result, interrupted=interrupted), searches=descent.searches)
 
 
 @dataclass
@@ -81,6 +68,7 @@ class _Descent:
     estimate: Callable[[Graph], int]
     most_macs: int
     searches: int = 0
+    best: Copied | None = None  # the plan of the fewest bytes so far
     known: dict[object, int] = field(default_factory=dict[object, int])  # bytes of parts of the network
 
     def __post_init__(self) -> None:
@@ -89,11 +77,39 @@ class _Descent:
         self.macs = sum(flow.macs)
         self.starts = [min(flow.position[name] for name in barrier.cones[0].operators) for barrier in self.barriers]
 
+    def run(self, late: Callable[[], bool], progress: Progress | None) -> None:
+        """Plan the network with one choice of cones after the other. Raises KeyboardInterrupt at Ctrl-C."""
+        without, found = self.whole({}), self.barriers
+        if not found or late():
+            return
+        choice = self.smallest()
+        best = self.whole(choice) if choice else without
+        if best is without:
+            choice = {}
+        done = dict(choice)
+        for turn in range(PASSES):
+            before = dict(choice)
+            for k in range(len(found)):
+                if late():
+                    break
+                self.improve(k, choice)
+                if progress is not None:
+                    progress(turn * len(found) + k + 1, PASSES * len(found), best.result.dram_bytes)
+            if choice == before:
+                break
+        if choice != done:
+            self.whole(choice)
+
     def whole(self, choice: Mapping[int, Cone]) -> Copied:
-        """All of the network, with these cones copied, by number of the barrier."""
+        """The best plan so far, once all of the network is planned with these cones copied, by number of the barrier. Raises KeyboardInterrupt."""
         graph, copies = with_copies(self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()})
         self.searches += 1
-        return Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
+        found = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
+        if self.best is None or found.result.dram_bytes < self.best.result.dram_bytes:
+            self.best = found
+        if found.result.interrupted:
+            raise KeyboardInterrupt
+        return self.best
 
     def smallest(self) -> dict[int, Cone]:
         """The smallest cone of every barrier, as many as the multiply-accumulates allow: those first that cost the fewest."""

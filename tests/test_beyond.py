@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,11 @@ from lfopt.ir import Compute, Copy, Graph, Hardware, InvalidConfig, Operator, Pl
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, totals_of
+from lfopt.planning import GroupCosts, Limit, totals_of
 from lfopt.rewrite.copies import barriers, with_copies, without_copies
 from search.exact import solve
+from search.options import SearchOptions
+from search.result import Result
 from simulator.execute import execute
 from simulator.recount import recount
 from simulator.simulate import simulate
@@ -139,6 +142,28 @@ def test_copies_never_cost_bytes_and_stay_within_the_multiply_accumulates_allowe
     bound = copied[0].totals.without_recompute_bytes
     assert bound is not None
     assert copied[0].totals.compulsory_bytes <= bound <= moved[0]
+
+
+@pytest.mark.parametrize(("recompute", "call"), [(2.0, 0), (2.0, 3), (1.0001, 1)])  # without a plan, with two, at the very last
+def test_ctrl_c_between_two_searches_leaves_the_best_plan_so_far(gated: Graph, monkeypatch: pytest.MonkeyPatch, recompute: float, call: int) -> None:
+    asked, moved = count(), list[int]()
+
+    def broken_off(costs: GroupCosts, options: SearchOptions) -> Result:
+        if next(asked) == call:
+            raise KeyboardInterrupt
+        result = solve(costs, replace(options, passes=1))
+        moved.append(result.dram_bytes)
+        return result
+
+    monkeypatch.setattr("lfopt.app.recompute.solve", broken_off)
+    job = Config("zoo:efficientnet_b0", Hardware(160 << 10, element_bytes=4), "all", max_recompute=recompute, search=SearchConfig(compare=("local",)))
+    outcome = find_plan(job, graph=gated)
+    assert next(asked) == call + 1, "nothing is searched again"
+    assert outcome.interrupted
+    assert [ran.result.interrupted for ran in outcome.runs] == [True]
+    assert outcome.plan.totals.dram_bytes == min(moved[:2], default=outcome.plan.totals.dram_bytes)
+    assert len(outcome.plan.groups) < len(outcome.costs.dataflow) or call == 0
+    assert verified(outcome.draft.finished(Limit(lambda: True)), outcome.graph).holds
 
 
 def test_a_plan_with_copies_moves_what_it_says_and_computes_the_same(gated: Graph, copied: tuple[Plan, Graph, Path]) -> None:

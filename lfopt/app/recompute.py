@@ -11,10 +11,11 @@ from lfopt.app.config import Config
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
-from search.copies import search_copies
+from lfopt.rewrite.copies import barriers
+from search.copies import Copied, search_copies
 from search.exact import solve
 from search.options import SearchOptions
-from search.result import Result
+from search.result import Result, unfused
 
 Report = Callable[[str, float], None]
 
@@ -42,12 +43,12 @@ def may_copy(config: Config) -> bool:
 def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
     """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
 
-    The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned.
+    The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned. Ctrl-C leaves the
+    best plan so far.
     """
     start, limit = time.perf_counter(), config.search.time_limit
     deadline = None if limit is None else start + limit
     known: dict[int, GroupCosts] = {}  # of whole networks, by identity: each is planned, bounded and then written
-    stopped = False
 
     def model(network: Graph) -> GroupCosts:
         if id(network) not in known:
@@ -55,17 +56,17 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         return known[id(network)]
 
     def late() -> bool:
-        return stopped or (deadline is not None and time.perf_counter() > deadline)
+        return deadline is not None and time.perf_counter() > deadline
 
     def run(costs: GroupCosts, passes: int | None = None) -> Result:
-        nonlocal stopped
         left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        found = solve(costs, SearchOptions(time_limit=left, passes=passes))
-        stopped |= found.interrupted
-        return found
+        return solve(costs, SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
-        return run(costs_of(config, part), 1).dram_bytes
+        found = run(costs_of(config, part), 1)
+        if found.interrupted:
+            raise KeyboardInterrupt
+        return found.dram_bytes
 
     def progress(done: int, total: int, best: int) -> None:
         if report is not None:
@@ -73,14 +74,21 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     flow = Dataflow.of(original)
     most = int(sum(flow.macs) * config.max_recompute)
-    found = search_copies(original, lambda network: run(model(network)), estimate, most_macs=most, late=late, progress=progress)
-    graph, copies, costs, result = found.graph, found.copies, model(found.graph), found.result
-    bound = model(original).bounds.recomputing_bytes if found.barriers else result.lower_bound_bytes
-    if not late():
-        apart = GroupCosts(flow, config.hardware, costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
-        plain = run(apart, 1)
-        if plain.dram_bytes < result.dram_bytes:
-            graph, copies, costs, result, bound = original, (), apart, plain, min(bound, plain.lower_bound_bytes)
-    optimal = result.proof == "optimal"
-    result = replace(result, lower_bound_bytes=min(bound, result.dram_bytes), seconds=time.perf_counter() - start, interrupted=stopped)
-    return Recomputed(graph, copies, costs, result, optimal)
+    try:
+        found = search_copies(original, lambda network: run(model(network)), estimate, most_macs=most, late=late, progress=progress)
+    except KeyboardInterrupt:  # before there was a plan
+        found = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
+    best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
+    bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
+    interrupted = found.result.interrupted
+    if not interrupted and not late():
+        try:
+            apart = GroupCosts(flow, config.hardware, best.costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
+            plain = run(apart, 1)
+            interrupted = plain.interrupted
+            if plain.dram_bytes < best.result.dram_bytes:
+                best, bound = Recomputed(original, (), apart, plain, plain.proof == "optimal"), min(bound, plain.lower_bound_bytes)
+        except KeyboardInterrupt:  # before this search began, or after it ended
+            interrupted = True
+    least, seconds = min(bound, best.result.dram_bytes), time.perf_counter() - start
+    return best._replace(result=replace(best.result, lower_bound_bytes=least, seconds=seconds, interrupted=interrupted))
