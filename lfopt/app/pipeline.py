@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -14,10 +14,10 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.plans import make_draft, write_files
-from lfopt.app.recompute import costs_of, may_copy, recompute
+from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
-from lfopt.ir import Copy, Graph, InvalidConfig, InvalidModel, Plan
+from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, Draft, GroupCosts, Limit, up_to
@@ -161,37 +161,41 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
 
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
     lap("load")
-    bound, copies, runs = 0, tuple[Copy, ...](), list[Run]()
     first = replace(config.search, compare=())
-    if copying := may_copy(config):
-        again, _ = _despite_ctrl_c(partial(recompute, config, graph, report), interrupted=False)
-        graph, copies, costs = again.graph, again.copies, again.costs
-        bound, optimal = again.result.lower_bound_bytes, again.optimal
-        runs.append(Run(again.result, first.guidance))
-        lap(runs[-1].name)
-    else:
-        costs, optimal = costs_of(config, graph), False
     plain = replace(first, guidance="none", screen=False, propose="none")
     others = [replace(plain, method=method, profile=first.profile and method in taking("latency")) for method in config.search.compare]
-    for how in [] if runs and runs[-1].result.interrupted else list(dict.fromkeys([first, *others]))[len(runs) :]:
-        try:
-            result = run_search(costs, how, lower_bound_bytes=bound, report=report)
-        except KeyboardInterrupt:  # before the search began, or after it ended
-            result = unfused(costs, how.method)
-        runs.append(Run(result, how.guidance))
-        bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
-        lap(runs[-1].name)
+    if copying := may_copy(config):
+        found = recompute(config, graph, report)
+    else:
+        costs = costs_of(config, graph)
+        found = Recomputed(graph, (), costs, _searched(costs, first, 0, report), optimal=False)
+    graph, copies, costs, result, optimal = found
+    bound, runs = result.lower_bound_bytes, [Run(result, first.guidance)]
+    lap(runs[-1].name)
+    for how in dict.fromkeys(other for other in others if other != first):
         if result.interrupted:
             break
+        result = _searched(costs, how, bound, report)
+        bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
+        runs.append(Run(result, how.guidance))
+        lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
     allowed = config.max_recompute if copying else 1.0
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed), runs[-1].result.interrupted
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed), result.interrupted
     )
     lap("plan")
     return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted, optimal or draft.plan.totals.proof == "optimal")
+
+
+def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report | None) -> Result:
+    """As `run_search`. Ctrl-C leaves the best plan so far."""
+    try:
+        return run_search(costs, how, lower_bound_bytes=bound, report=report)
+    except KeyboardInterrupt:  # before the search began, or after it ended
+        return unfused(costs, how.method)
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:
