@@ -25,7 +25,7 @@ from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, 
 from lfopt.ir.schedule import leaves
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
-from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
+from lfopt.ops.stages import calls_of, parameters
 
 RANK = 8  # of a tensor, at most
 
@@ -289,8 +289,9 @@ class Counted:
                 else:
                     self._compute(group, node, first_place, base)
 
-        self.needy = {op for op in group.nodes if self._parameters(op)}
-        self.store = max(self.store, sum(self._parameters(op) for op in self.needy))
+        sizes = self._parameters(group)
+        self.needy = set(sizes)
+        self.store = max(self.store, sum(sizes.values()))
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
             walk(group.steps, 0)
         times = Counter(name for name, _ in pieces)
@@ -300,18 +301,19 @@ class Counted:
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
 
-    def _parameters(self, operator: str) -> int:
-        """Bytes of an operator's parameters, which then have a number."""
-        _, call = self.calls[operator]
-        hardware = self.plan.hardware
-        if not hardware.parameter_store_bytes or not parameter_bytes(call, hardware.parameter_channels):
-            return 0
-        found = np.concatenate(parameter_blocks(call, hardware.parameter_channels))
-        if operator not in self.parameters:
-            self.parameters[operator] = len(self.tensors)
-            place = self.blob.place(np.append(found, found[-1:]), "uint8")  # a byte more: else a table that a kernel reads might be these very bytes
-            self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 1, 1, 1, 0, 1, {place}}}")
-        return found.size
+    def _parameters(self, group: PlannedGroup) -> dict[str, int]:
+        """Bytes of the parameters of a group's operators, which then have numbers."""
+        hardware, sizes = self.plan.hardware, dict[str, int]()
+        if not hardware.parameter_store_bytes:
+            return sizes
+        for call in calls_of(group.nodes, group.steps, {name: call for name, (_, call) in self.calls.items()}).values():
+            for operator, blocks in parameters(call, hardware.parameter_channels).items():
+                found = np.concatenate(blocks)
+                sizes[operator] = found.size
+                self.parameters[operator] = len(self.tensors)
+                place = self.blob.place(np.append(found, found[-1:]), "uint8")  # a byte more: else a kernel's table might be these very bytes
+                self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 1, 1, 1, 0, 1, {place}}}")
+        return sizes
 
     def _load_parameters(self, node: Transfer) -> None:
         if node.tensor not in self.needy:

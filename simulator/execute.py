@@ -38,7 +38,7 @@ from lfopt.ir.names import plural
 from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
-from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
+from lfopt.ops.stages import calls_of, parameters
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
 Progress = Callable[[int, int], None]  # groups done, of how many
@@ -123,7 +123,8 @@ class Machine:
             self.written[name] = np.ones(tensor.shape, bool)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
-        self.store: dict[str, np.ndarray] = {}  # per operator: its parameters, bytes, in the store beside the buffer
+        self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
+        self.store: dict[str, np.ndarray] = {}  # the same, as far as they are in the store beside the buffer
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class Machine:
                 raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
-        self.counted, self.store = {}, {}
+        self.counted, self.store, self.parameters = {}, {}, self._parameters(group)
         try:
             self.buffer = Buffer(self.hardware, group.places)
         except Overrun as error:
@@ -154,6 +155,17 @@ class Machine:
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
         return GroupExecution(group.id, DramBytes(**self.counted), self.buffer.peak_bytes, self.buffer.touched_bytes, count, by_formula=False)
+
+    def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
+        """What the operators of a group need in the store beside the buffer, by operator."""
+        if not self.hardware.parameter_store_bytes:
+            return {}
+        try:
+            calls = calls_of(group.nodes, group.steps, self.calls)
+        except KeyError as name:
+            raise Violation(f"group {group.id}: node {name} follows in flight, and is not in the model") from None
+        channels = self.hardware.parameter_channels
+        return {name: np.concatenate(blocks) for call in calls.values() for name, blocks in parameters(call, channels).items()}
 
     def _run_whole(self, group: PlannedGroup) -> None:
         """Operators outside the buffer model, on whole tensors in DRAM."""
@@ -234,7 +246,7 @@ class Machine:
         """Copy what an operator needs beside its operands into the store."""
         if step.tensor not in inside or step.store or step.gather or step.place >= 0:
             raise NotOnChip(f"these are no parameters of a node of the group, on their way to their store: {step.tensor!r}")
-        known = np.concatenate([np.empty(0, np.uint8), *parameter_blocks(self.calls[step.tensor], self.hardware.parameter_channels)])
+        known = self.parameters.get(step.tensor, np.empty(0, np.uint8))
         ((start, stop),) = step.box if len(step.box) == 1 else ((-1, -1),)
         if not 0 <= start <= stop <= known.size:
             raise IndexError(f"box {_text(step.box)} is not in {known.size} bytes of parameters")
@@ -248,9 +260,9 @@ class Machine:
     def _check_parameters(self, call: Call) -> None:
         """Raise NotOnChip unless the operator's parameters are all in the store, or need not be."""
         if self.hardware.parameter_store_bytes and call.result_tensors[0].quantization is not None:
-            held = self.store.get(call.operator.name)
-            if (size := parameter_bytes(call, self.hardware.parameter_channels)) != (0 if held is None else held.size):
-                raise NotOnChip(f"{call.operator.name!r} has {size} bytes of parameters, {0 if held is None else held.size} are in their store")
+            size, held = (of[name].size if (name := call.operator.name) in of else 0 for of in (self.parameters, self.store))
+            if size != held:
+                raise NotOnChip(f"{call.operator.name!r} has {size} bytes of parameters, {held} are in their store")
 
     def _gathers(self, step: Transfer) -> bool:
         operator = self.calls[step.gather].operator

@@ -113,7 +113,7 @@ class Queues:
         """The next command of the program, part of a computation."""
         op, hardware = self.index[step.operator], self.hardware
         reads, writes = list(self._operands(op, step)), list(self._results(op, step))
-        wait = max(self._enter(2), self.parameters.get(op, 0))
+        wait = max(self._enter(2), *(self.parameters.get(one, 0) for one in (op, *(self.index[name] for name in step.then))))
         for place, spans in reads:
             users = self.users[place]
             wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
@@ -183,7 +183,8 @@ class Queues:
 
     def _results(self, op: int, step: Compute) -> Iterator[tuple[int, Sequence[Span]]]:
         """(place, slots) of everything that a step makes; note what comes there."""
-        for name, box, place in zip(self.flow.results[op], step.boxes, step.places, strict=False):
+        last = self.index[step.then[-1]] if step.then else op
+        for name, box, place in zip(self.flow.results[last], step.boxes, step.places, strict=False):
             if place >= 0:
                 axis = row_axis(box_shape(box))
                 first, stop = box[axis] if axis is not None else (0, 1)

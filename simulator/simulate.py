@@ -33,7 +33,6 @@ from lfopt.ir import (
     Timing,
     Transfer,
     dram_bytes,
-    in_turn,
     parameters_of,
     step_count,
     whole,
@@ -198,7 +197,7 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) 
     tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places))
     for times, step in leaves(group.steps):
         if isinstance(step, Compute):
-            for one in in_turn(step):
+            for one in accelerator.passes(step):
                 tally.compute(accelerator, one, times)
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)

@@ -48,6 +48,7 @@ from lfopt.ir import (
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, Tiling
+from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.planning.commands import bands, contraction, sliding, vector_passes
 from simulator.queues import Command, Queues, Timeline
 
@@ -84,6 +85,7 @@ class Accelerator:
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
+    _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
     _kept: dict[tuple[int, Span, Span], tuple[int, int]] = field(default_factory=dict[tuple[int, Span, Span], tuple[int, int]])
 
     def __post_init__(self) -> None:
@@ -109,9 +111,22 @@ class Accelerator:
         return sum(self.command(part).cycles for part in self.split(step))
 
     def split(self, step: Compute) -> Sequence[Compute]:
-        """The commands of a step, each of one operator, and of as many rows as the accumulators hold."""
-        if step.then:
-            return [part for one in in_turn(step) for part in self.split(one)]
+        """The commands of a step, each of one operator and the table behind it, and of as many rows as the accumulators hold."""
+        return [part for one in self.passes(step) for part in self._bands(one)]
+
+    def passes(self, step: Compute) -> Sequence[Compute]:
+        """What a step computes one after the other: of quantised maps its stages, with what a table does in flight; else its operators."""
+        if not step.then:
+            return (step,)
+        flight = (step.operator, *step.then)
+        if flight not in self._stages:
+            calls = [self.flow.calls[self._index[name]] for name in flight]
+            bytes_ = calls[0].result_tensors[0].quantization is not None
+            self._stages[flight] = stages(replace(calls[0], then=tuple(calls[1:]))) if bytes_ else ()
+        found = self._stages[flight]
+        return tuple(stage_steps(step, found) if found else in_turn(step))
+
+    def _bands(self, step: Compute) -> Sequence[Compute]:
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
             return (step,)
         images, channels, rows, columns = step.boxes[0]

@@ -16,7 +16,7 @@ from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, Invalid
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
-from lfopt.planning.groups import Groups, parameters_fit
+from lfopt.planning.groups import Groups, may_fly
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, ExecutionMode, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
@@ -80,7 +80,7 @@ class GroupCosts:
         flow = Dataflow.of(graph)
         if scheme in SCHEMES and SCHEMES[scheme].flights:
             owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
-            flow = in_flight(flow, owner, lambda calls: parameters_fit(calls, hardware))
+            flow = in_flight(flow, owner, lambda calls: may_fly(calls, hardware))
         return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)
 
     def _mode(self, name: str) -> ExecutionMode:
@@ -94,7 +94,7 @@ class GroupCosts:
             return self
         graph = self.dataflow.graph
         flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
-        return GroupCosts(flow, self.hardware, self.traffic, scheme="lbdf", epilogue=self.epilogue)
+        return GroupCosts(flow, self.hardware, self.traffic, scheme=self.scheme, epilogue=self.epilogue)
 
     def at(self, buffer_bytes: int) -> GroupCosts:
         """The same with another buffer; what does not depend on its size is shared."""
@@ -222,6 +222,17 @@ class GroupCosts:
         """Bounds on whole schemes."""
         counted = self.dataflow.everything & ~self.excluded
         return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue)
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Weights, parameters, graph inputs and graph outputs once, whatever is in flight."""
+        return self.bounds.compulsory_bytes - self.shareable_bytes
+
+    @cached_property
+    def shareable_bytes(self) -> int:
+        """Bytes of parameters that other flights might save; none where the scheme has no flights."""
+        counted = self.dataflow.everything & ~self.excluded
+        return self.groups.shareable_bytes(counted) if SCHEMES[self.scheme].flights else 0
 
     @property
     def least_bytes(self) -> int:

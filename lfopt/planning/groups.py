@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.ops.parameter_data import parameter_bytes
+from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes
 from lfopt.planning.epilogue import followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
 
 
-def parameters_fit(calls: Sequence[Call], hardware: Hardware) -> bool:
-    """Whether the store for parameters holds those of several operators."""
-    store = hardware.parameter_store_bytes
-    return not store or sum(parameter_bytes(call, hardware.parameter_channels) for call in calls) <= store
+def may_fly(calls: Sequence[Call], hardware: Hardware) -> bool:
+    """Whether the chip runs operators in one flight. With a store for parameters it holds those of all, and of bytes one value at a time."""
+    if not (store := hardware.parameter_store_bytes) or calls[0].result_tensors[0].quantization is None:
+        return True
+    flight = replace(calls[0], then=tuple(calls[1:]))
+    return one_by_one(flight) and sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels)) <= store
 
 
 class _Read(NamedTuple):
@@ -79,8 +82,7 @@ class Groups:
         """(operator, bytes) of the parameters of an operator and of what follows it in flight, where there are any."""
         if not self.hardware.parameter_store_bytes:
             return []
-        found = ((part.operator.name, parameter_bytes(part, self.hardware.parameter_channels)) for part in self.dataflow.calls[op].parts)
-        return [(name, size) for name, size in found if size]
+        return parameter_sizes(self.dataflow.calls[op], self.hardware.parameter_channels)
 
     # -- bytes -------------------------------------------------------------------------------------------------------------------------------
 
@@ -108,6 +110,12 @@ class Groups:
     def parameter_bytes(self, mask: int) -> int:
         """DRAM bytes of the parameters of the group's operators; 0 on a chip where they come with the commands."""
         return sum([self.parameters[i] for i in bits(mask)]) if self.hardware.parameter_store_bytes else 0
+
+    def shareable_bytes(self, mask: int) -> int:
+        """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
+        calls = [replace(part, then=()) if part.then else part for i in bits(mask) for part in self.dataflow.calls[i].parts]
+        found = self.parameter_bytes(mask)
+        return found - least_parameters(calls, self.hardware.parameter_channels) if found else 0
 
     def parameters_fit(self, mask: int) -> bool:
         """Whether the store for parameters holds those of the group. What is too much for it stays so, however the group grows."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Hardware, Span, round_up
+from lfopt.ir import DramBytes, Hardware, Span, Tensor, round_up
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.scaling import table
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.traits import Arithmetic
 from simulator.recount.needs import folded_rows
 from simulator.recount.network import Network, Read
+
+TABLE_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,8 @@ def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
     call, result = net.calls[op], net.tensor(net.makes[op][0])
     if not hardware.parameter_store_bytes or result.quantization is None:
         return 0
+    if op in net.tables:
+        return TABLE_BYTES * net.tables[op]
     how = arithmetic(call)
     if how is Arithmetic.SUMS:
         columns = call.operator.kind in ("Gemm", "MatMul")
@@ -92,16 +96,77 @@ def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
         (source,) = (net.tensor(read.seen) for read in net.reads[op])
         least, most = int(entries.min()), int(entries.max())
         asked = range(256) if source.dtype == "uint8" else (*range(128), *range(-128, 0))
-        return 0 if entries.tolist() == [min(max(value, least), most) for value in asked] else 256
+        return 0 if entries.tolist() == [min(max(value, least), most) for value in asked] else TABLE_BYTES
     stored = {(tensor.dtype, tensor.quantization) for tensor in (result,)}
     if how is Arithmetic.CHOICE:
         given = (net.tensor(name) for i, name in enumerate(call.operator.inputs) if name and i not in net.specs[op].parameters)
-        return 256 * sum((tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization)
+        return TABLE_BYTES * sum((tensor.dtype, tensor.quantization) not in stored for tensor in given if tensor.quantization)
     if how in (Arithmetic.EXTREME, Arithmetic.MOVE):
         first = net.tensor(call.operator.inputs[0])
         made = (net.tensor(name) for name in net.makes[op])
-        return 256 * sum((first.dtype, first.quantization) != (tensor.dtype, tensor.quantization) for tensor in made if tensor.quantization)
+        before = first.dtype, first.quantization
+        return TABLE_BYTES * sum(before != (tensor.dtype, tensor.quantization) for tensor in made if tensor.quantization)
     return 0
+
+
+def shared_tables(net: Network, flight: Sequence[str], hardware: Hardware) -> dict[str, int]:
+    """Tables by operator of a flight, where they are not those that it has alone.
+
+    Operators that see nothing but the byte that is made share one table with who makes it: that of the first that does more than clamp.
+    """
+    found: dict[str, int] = {}
+    seen, holder, closed = set[str](), "", True  # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
+    for op in flight:
+        call, (name,), own = net.calls[op], net.makes[op], parameter_bytes(net, op, hardware)
+        if not _in_bytes(net.tensor(name)):
+            seen, holder, closed = set(), "", True
+            continue
+        how = arithmetic(call)
+        pair = how in (Arithmetic.PRODUCT, Arithmetic.TERMS) or (how is Arithmetic.CHOICE and call.operator.kind in ("Max", "Min"))
+        given = {read.seen for read in net.reads[op] if read.by == op}
+        if not closed and (how is Arithmetic.TABLE or (pair and not any(call.constant))) and seen >= given:
+            seen.add(name)
+            more = pair or own > 0
+            if (tables := int(more and not holder)) * TABLE_BYTES != own:
+                found[op] = tables
+            holder = holder or (op if more else "")
+        else:
+            first = how in (Arithmetic.TABLE, Arithmetic.EXTREME, Arithmetic.MOVE)
+            seen, closed, holder = {name}, how is Arithmetic.CHOICE, op if first and own else ""
+    return found
+
+
+def may_share(net: Network, op: str) -> bool:
+    """Whether an operator may have a table that it has not alone, or none where alone it has one."""
+    made = net.makes[op]
+    return len(made) == 1 and _in_bytes(net.tensor(made[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
+
+
+def least_parameters(net: Network, members: Iterable[str], hardware: Hardware) -> int:
+    """Bytes of parameters that operators have at the least, whatever follows in flight: of elementwise operators on maps of one shape, linked by
+    what they read of each other, as much as one table.
+    """
+    inside = set(members)
+    sizes = {op: parameter_bytes(net, op, hardware) for op in inside}
+    first: dict[str, str] = {op: op for op in inside}  # of those that it is linked with
+
+    def root(op: str) -> str:
+        while first[op] != op:
+            op = first[op]
+        return op
+
+    shares = {op for op in inside if sizes[op] and may_share(net, op)}
+    for op in inside:
+        for read in net.reads[op]:
+            maker = net.maker.get(read.map)
+            if maker in inside and net.specs[op].elementwise and net.tensor(net.makes[op][0]).shape == net.tensor(read.map).shape:
+                first[root(op)] = root(maker)
+    total = sum(size for op, size in sizes.items() if op not in shares)
+    return total + TABLE_BYTES * len({root(op) for op in shares})
+
+
+def _in_bytes(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in ("int8", "uint8")
 
 
 # -- the line-buffer schedule ----------------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Network:
         self.makes: dict[str, list[str]] = {}
         self.constants: dict[str, list[Constant]] = {}
         self.maker: dict[str, str] = {}  # operator that makes each map
+        self.tables: dict[str, int] = {}  # of operators in flight: tables that they have, in place of those that they have alone
         self.readers: dict[str, list[str]] = defaultdict(list)  # operators that read each map
         for operator in graph.operators:
             row = spec(operator.kind, operator.domain)

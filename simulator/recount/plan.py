@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, replace
 from math import isclose
 
@@ -25,10 +26,13 @@ from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, not_flights, with_flights
 from simulator.recount.gated import gated_bytes
 from simulator.recount.groups import (
+    TABLE_BYTES,
     Moved,
     count,
     epilogue_groups,
     in_order,
+    least_parameters,
+    may_share,
     moved_once,
     not_an_epilogue,
     not_connected,
@@ -36,6 +40,7 @@ from simulator.recount.groups import (
     parameter_bytes,
     run_line_buffered,
     runs,
+    shared_tables,
     sums_bytes,
     weight_bytes,
 )
@@ -97,6 +102,7 @@ class _Recounting:
         self.steps = 0
         self.work = Work()
         self.lines = 0  # of steps, as they are written
+        self.tables: dict[str, int] = {}  # of operators in flight: see `shared_tables`
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
         self.left_out = {  # operators that traffic paper leaves out
@@ -177,10 +183,14 @@ class _Recounting:
         if len(group.places) > (most := 2 * len(tensors) + len(members)):  # views and partial sums have places of their own
             self._say(group, f"{len(group.places):,} places, for {len(tensors)} tensors; a recount looks at {most}")
             return
-        once = moved_once(self.net, members, self.hardware)
+        net, flown, raw = self._in_flight(group, members)
+        once = moved_once(raw, members, self.hardware)
+        if self.plan.scheme in IN_FLIGHT and not group.steps:  # which operators share tables, only the steps say
+            least = least_parameters(self.net, members, self.hardware)
+            shared = min(max(group.dram.parameter, least), once.dram.parameter + TABLE_BYTES * len(members))
+            once = replace(once, dram=replace(once.dram, parameter=shared))
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
-        net, flown = self._in_flight(group, members)
         self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
@@ -197,26 +207,31 @@ class _Recounting:
         if formula is not None:
             self._expect(group, "DRAM bytes", group.dram, formula)
         if group.steps:
-            self._steps(net, group, flown, made)
+            self._steps(net, raw, group, flown, made)
             return
         self._without_steps(group, mode, members, once)
         counted = formula is not None and not mode.bands  # how often weights pass in bands is in the steps alone
         (self.by_formula if counted else self.not_recounted).append(group.dram.total)
 
-    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[Network, list[str]]:
-        """The network and the group's operators in which those that follow in flight are part of the one that they follow, as the steps have it."""
+    def _in_flight(self, group: PlannedGroup, members: list[str]) -> tuple[Network, list[str], Network]:
+        """The network and the group's operators in which those that follow in flight are part of the one that they follow, as the steps have it.
+
+        And the network with every operator by itself, but with the tables that those in flight share.
+        """
         flights = {flight for flight in flights_of(group.steps) if len(flight) > 1}
         if not flights:
-            return self.net, members
+            return self.net, members, self.net
         if self.plan.scheme not in IN_FLIGHT:
             self._say(group, f"operators in flight, which are not of scheme {self.plan.scheme}")
         if wrong := next(not_flights(self.net, members, dict.fromkeys(flights_of(group.steps))), None):
             self._say(group, wrong)
-            return self.net, members
-        net = with_flights(self.net, flights)
-        return net, in_order(net, [op for op in members if op in net.operators])
+            return self.net, members, self.net
+        raw, net = copy(self.net), with_flights(self.net, flights)
+        raw.tables = {op: tables for flight in flights for op, tables in shared_tables(self.net, flight, self.hardware).items()}
+        self.tables |= raw.tables
+        return net, in_order(net, [op for op in members if op in net.operators]), raw
 
-    def _steps(self, net: Network, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
+    def _steps(self, net: Network, raw: Network, group: PlannedGroup, members: list[str], made: dict[str, list[Span]]) -> None:
         steps, lines = step_count(group.steps), line_count(group.steps)
         for number, before, most, what in ((steps, self.steps, MOST_STEPS, "steps"), (lines, self.lines, MOST_LINES, "lines of steps")):
             if before + number > most:
@@ -224,7 +239,7 @@ class _Recounting:
                 return
         self.steps += steps
         self.lines += lines
-        schedule = Schedule(net, self.net, self.hardware, group, members, self.work)
+        schedule = Schedule(net, raw, self.hardware, group, members, self.work)
         try:
             found = [*schedule.senseless()] or [*byte_problems(schedule), *traffic_problems(schedule, made)]
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
@@ -338,7 +353,7 @@ class _Recounting:
             yield "memory: a tensor has two entries"
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
         wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
-        parameters = {parameters_of(op): size for op in net.operators if (size := parameter_bytes(net, op, self.hardware))}
+        parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:
             wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
@@ -354,6 +369,20 @@ class _Recounting:
             elif entry != (counted := self._entry(entry, wanted[name], parameters.get(name, 0))):
                 yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
         yield from self._addresses(known)
+
+    def _parameters(self, known: list[tuple[PlannedGroup, list[str]]], claimed: dict[str, DramTensor]) -> dict[str, int]:
+        """Bytes of the parameters that have a place in DRAM, by name."""
+        shared = copy(self.net)
+        shared.tables = dict(self.tables)
+        for group, members in known:
+            if self.plan.scheme in IN_FLIGHT and not group.steps:  # who shares whose table, only the steps say
+                for op in members:
+                    entry, own = claimed.get(parameters_of(op)), parameter_bytes(self.net, op, self.hardware)
+                    if entry is None and may_share(self.net, op):
+                        shared.tables[op] = 0
+                    elif entry is not None and not own and may_share(self.net, op):
+                        shared.tables[op] = 1
+        return {parameters_of(op): size for op in self.net.operators if (size := parameter_bytes(shared, op, self.hardware))}
 
     def _addresses(self, known: list[tuple[PlannedGroup, list[str]]]) -> Iterator[str]:
         """Tensors begin at multiples of DRAM_ALIGN in the address space; two may share bytes if one is done with before the other is made."""
@@ -410,7 +439,7 @@ class _Recounting:
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
             "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
-            + sum(parameter_bytes(net, op, hardware) for op in kept)
+            + (least_parameters(net, kept, hardware) if self.plan.scheme in IN_FLIGHT else sum(parameter_bytes(net, op, hardware) for op in kept))
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": left_out,
         }
