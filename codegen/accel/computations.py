@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from codegen.accel.chip import Ring
-from codegen.accel.job import Job, Parameters, Site, Spread, refused
+from codegen.accel.job import Job, Parameters, Site, Spread, refused, still
 from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import Run, Words
 from codegen.source import Unsupported
@@ -18,28 +18,42 @@ from lfopt.ops import Call, row_of
 from lfopt.ops.arithmetic import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, arithmetic
 from lfopt.ops.fixed_point import limits
 from lfopt.ops.footprint import footprints
-from lfopt.ops.parameter_data import clamps
 from lfopt.ops.reducing import folded_elements
-from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, table, window_counts
+from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
+from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, refusal, sliding
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
-    """The commands of a Compute. Raises Unsupported for what the accelerator does not do."""
-    if (reason := refusal(call)) is not None:
-        raise refused(call, reason)
+    """The commands of a Compute: of each of its stages, all of which put their results in its place. Raises Unsupported for what is not done."""
     if len(step.boxes) != 1:
         raise refused(call, f"its steps make {len(step.boxes)} results; the accelerator makes 1")
-    result = call.result_tensors[0]
+    result = call.parts[-1].result_tensors[0]
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
         return []
-    if step.last:
-        site.chip.write(result.name, result, box, step.places[0], box.rows[0])
-    else:
-        site.chip.write(result.name, result, box, step.sums, box.rows[0], sums=True)
-    return [run for job in METHODS[arithmetic(call)](site, call, step, box) for run in job.runs()]
+    site.made, site.lying = result.name, ""
+    found: list[Run] = []
+    passes = stages(call)
+    for stage, one in zip(passes, stage_steps(step, passes), strict=False):
+        if (reason := refusal(stage.call) or _not_lying(site, call, stage)) is not None:
+            raise refused(stage.call, reason)
+        if not site.lying:
+            place, sums = (step.places[0], False) if step.last else (step.sums, True)
+            site.chip.write(result.name, result, box, place, box.rows[0], sums=sums)
+        found += [run for job in METHODS[arithmetic(stage.call)](site, stage, one, box) for run in job.runs()]
+        site.lying = stage.made
+    return found
+
+
+def _not_lying(site: Site, call: Call, stage: Stage) -> str | None:
+    """Why a stage cannot be computed in the place of the result; None if it can: of what is in flight, it reads what lies there."""
+    flying = {part.operator.outputs[0] for part in call.parts} - {site.lying}
+    gone = next((name for name in stage.call.operator.inputs if name in flying), None)
+    if gone is None:
+        return None
+    return f"reads {gone!r}, made in flight, after {site.lying!r} has taken its place; the accelerator has one value in flight; accepted: scheme auto"
 
 
 def _read(tensor: Tensor, letter: str = "a") -> dict[str, int]:
@@ -69,19 +83,28 @@ def _untouched(tensor: Tensor) -> dict[str, int]:
     return {"scale": Scale.NONE, "low": low, "high": high, "a_unsigned": int(tensor.dtype == "uint8")}
 
 
-def _through(site: Site, values: dict[str, int], number: int | None) -> list[Words]:
+def _through(site: Site, values: dict[str, int], number: int) -> list[Words]:
     """Send the result through a table; what that reads."""
-    if number is None:
-        return []
     values |= {"has_table": 1, "table_id": number}
     return [(site.table_words + number, 1)]
+
+
+def _behind(site: Site, values: dict[str, int], stage: Stage) -> list[Words]:
+    """Send the result through the table of a stage, if it has one, or clamp it; what that reads."""
+    if stage.table is None:
+        return []
+    if stage.holder:
+        return _through(site, values, site.parameters[stage.holder].tables[0])
+    values |= {"low": int(stage.table.min()), "high": int(stage.table.max())}
+    return []
 
 
 # -- one function for each arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def _sums(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
     """Conv, and Gemm or MatMul by a constant matrix."""
+    call = stage.call
     lanes, depthwise = site.lanes, is_depthwise(call)
     if box.channels[0] % lanes:
         raise refused(call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}")
@@ -97,32 +120,31 @@ def _sums(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
         values["narrow"] = int(contraction(call).narrow(lanes, WINDOW))
     weights = site.weights(call, step)
     first, count = box.channels[0] // lanes, blocks(box.depth, lanes)[0]
-    factor_words = [(site.factor_words + at.factors + first, count)] if step.last else []
-    yield Job(site, call, step, box, values, a, part, seen, window, weights=weights, reads=factor_words)
+    reads = [(site.factor_words + at.factors + first, count), *_behind(site, values, stage)] if step.last else []
+    yield Job(site, call, step, box, values, a, part, seen, window, weights=weights, reads=reads)
 
 
-def _table(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _table(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    call = stage.call
     index = next(i for i, tensor in enumerate(call.tensors) if tensor is not None and not call.constant[i])
     a, part, seen = site.operand(call, index, footprints(call, index, step.boxes))
-    entries = table(call)
     values = _untouched(seen)
-    if clamps(entries, seen.dtype):
-        values |= {"low": int(entries.min()), "high": int(entries.max())}
-        reads: list[Words] = []
-    else:
-        reads = _through(site, values, site.parameters[call.operator.name].tables[0])
+    reads = _behind(site, values, stage)
     yield Job(site, call, step, box, values, a, part, seen, Window(), reads=reads)
 
 
-def _terms(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _terms(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    call = stage.call
     (a, part, seen), (b, _, b_seen) = (site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1))
     found = sum_terms(call)
     values = {**_read(seen), **_read(b_seen, "b"), **_made(call.result_tensors[0]), **_scaled(1, found.shift)}
     values |= {"a_multiplier": found.multipliers[0], "b_multiplier": found.multipliers[1]}
-    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_level(call, b))
+    reads = _behind(site, values, stage)
+    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_level(call, b), reads=reads)
 
 
-def _product(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _product(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    call = stage.call
     found = [site.operand(call, i, footprints(call, i, step.boxes)) for i in (0, 1)]
     if call.shape(0) != call.result:
         found.reverse()  # the second is the one that may be smaller
@@ -136,7 +158,8 @@ def _product(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job
         **_scaled(factor.multiplier, factor.shift),
         "b_vector": int(vector),
     }
-    yield Job(site, call, step, box, values, a, part, seen, Window(), b=_still(b) if vector else _level(call, b))
+    reads = _behind(site, values, stage)
+    yield Job(site, call, step, box, values, a, part, seen, Window(), b=still(b) if vector else _level(call, b), reads=reads)
 
 
 def _level(call: Call, ring: Ring) -> Ring:
@@ -146,13 +169,8 @@ def _level(call: Call, ring: Ring) -> Ring:
     return ring
 
 
-def _still(ring: Ring) -> Ring:
-    """The one row of a ring, wherever the result is."""
-    base = ring.base + ring.shift % ring.slots * ring.slot_words
-    return Ring(base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width)
-
-
-def _mean(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _mean(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
     result = call.result_tensors[0]
     if row_of(call).slides:
@@ -161,12 +179,13 @@ def _mean(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
         for rows, columns in _alike(counts):
             factor = mean_factors(call, np.array(counts[rows[0], columns[0]]))
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
+            reads = _behind(site, values, stage)
             here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
-            yield Job(site, call, step, here, values, a, part, seen, window, out_channels=box.channels)
+            yield Job(site, call, step, here, values, a, part, seen, window, out_channels=box.channels, reads=reads)
         return
     factor = mean_factors(call, np.array(folded_elements(call)))
     values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
-    yield Job(site, call, step, box, values, a, part, seen, _everything(part))
+    yield _folded(site, stage, step, box, values, a, part, seen)
 
 
 def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -182,22 +201,27 @@ def _alike(counts: np.ndarray) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return [(r, c) for r in rows for c in columns]
 
 
-def _everything(part: Extent) -> Window:
-    """The window of a reduction over rows and columns."""
-    return Window(part.height, part.width, pad_rows=-part.rows[0], pad_columns=-part.columns[0])
+def _folded(site: Site, stage: Stage, step: Compute, box: Extent, values: dict[str, int], a: Ring, part: Extent, seen: Tensor) -> Job:
+    """A reduction over rows and columns, or over some rows of them: commands count rows as the operand does, so those of all bands are alike."""
+    window = Window(part.height, part.width, pad_columns=-part.columns[0])
+    reads = _behind(site, values, stage) if step.last else []
+    return Job(site, stage.call, step, box, values, a, part, seen, window, reads=reads, from_row=part.rows[0] - box.rows[0])
 
 
-def _extreme(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _extreme(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=step.inputs))
-    window = sliding(call, (box.rows, box.columns)) if row_of(call).slides else _everything(part)
     values = _untouched(seen)
-    tables = site.parameters.get(call.operator.name, Parameters()).tables
-    reads = _through(site, values, tables[0] if tables else None)
-    yield Job(site, call, step, box, values, a, part, seen, window, reads=reads)
+    if not row_of(call).slides:
+        yield _folded(site, stage, step, box, values, a, part, seen)
+        return
+    window = sliding(call, (box.rows, box.columns))
+    yield Job(site, call, step, box, values, a, part, seen, window, reads=_behind(site, values, stage))
 
 
-def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _choice(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
     """Concat of channels: one copy for each operand."""
+    call = stage.call
     tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
     start = 0
     for index, tensor in enumerate(call.tensors):
@@ -210,29 +234,29 @@ def _choice(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]
                 raise refused(call, f"operand {index} begins at channel {low} of the result; accepted: multiples of {site.lanes}")
             a, part, seen = site.operand(call, index, footprints(call, index, step.boxes))
             values = _untouched(seen)
-            reads = _through(site, values, number)
+            reads = [] if number is None else _through(site, values, number)
             here = Extent((low - start, high - start), box.rows, box.columns)
             yield Job(site, call, step, here, values, a, part, seen, Window(), out_channels=(low, high), reads=reads)
         start += depth
 
 
-def _move(site: Site, call: Call, step: Compute, box: Extent) -> Iterator[Job]:
+def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
     """Resize that makes every row so many rows, and every column so many columns."""
+    call = stage.call
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
     down, right = rows // height, columns // width
     if box.columns != (0, columns):
         raise refused(call, "its steps make parts of rows")
-    tables = site.parameters.get(call.operator.name, Parameters()).tables
     for y in range(*box.rows):
         for phase in range(right):
             values = _untouched(seen)
-            reads = _through(site, values, tables[0] if tables else None)
+            reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
             yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
 
 
-METHODS: dict[Arithmetic, Callable[[Site, Call, Compute, Extent], Iterator[Job]]] = {
+METHODS: dict[Arithmetic, Callable[[Site, Stage, Compute, Extent], Iterator[Job]]] = {
     SUMS: _sums,
     TABLE: _table,
     TERMS: _terms,

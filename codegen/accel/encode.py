@@ -17,11 +17,11 @@ from codegen.source import Unsupported
 from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, round_up, unfold
 from lfopt.isa import program
 from lfopt.isa.program import Command
-from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, MOVING, TABLE_BYTES, TABLES, Class, Kind, Opcode, Space
+from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLES, Class, Kind, Opcode, Space
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.footprint import footprints
-from lfopt.ops.parameter_data import parameter_blocks, parameter_bytes
+from lfopt.ops.stages import calls_of, parameters
 from lfopt.planning.commands import blocks, is_depthwise, refusal
 
 STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
@@ -142,20 +142,21 @@ class _Encoder:
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
     def _group(self, group: PlannedGroup) -> Iterator[Run]:
-        chip = Chip(group.places, self.lanes)
+        chip, calls = Chip(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
-        self.readers = {
-            name: call for node in group.nodes if (call := self.calls[node]) for name in call.operator.inputs if name in self.graph.constants
-        }
+        self.readers: dict[str, list[Call]] = {}  # of constants
+        for call in (part for flight in calls.values() for part in flight.parts):
+            for name in call.operator.inputs:
+                if name in self.graph.constants:
+                    self.readers.setdefault(name, []).append(call)
         self.parameters: dict[str, Parameters] = {}
+        self.blocks = {name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()}
         self._make_room(group)
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
         for step in unfold(group.steps):
-            if isinstance(step, Compute) and step.then:
-                raise refused(self.calls[step.operator], "the accelerator has no operators in flight; accepted: scheme auto, or another but all")
-            for run in runs_of(site, self.calls[step.operator], step) if isinstance(step, Compute) else [self._transfer(group, step)]:
+            for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else [self._transfer(group, step)]:
                 self.waits.add(run)
                 self.commands += 1
                 yield run
@@ -170,11 +171,8 @@ class _Encoder:
     def _make_room(self, group: PlannedGroup) -> None:
         """See to it that the parameters of a group find room one after the other: behind those of the group before, or from the start again."""
         needed = dict.fromkeys(STORES, 0)
-        for node in group.nodes:
-            call = self.calls[node]
-            if size := parameter_bytes(call, self.lanes):
-                space = _space(call)
-                needed[space] += size // (self.lanes * FACTOR_BYTES if space is Space.FACTORS else TABLE_BYTES)
+        for name, found in self.blocks.items():
+            needed[self._space(name)] += len(found)
         for space, room in STORES.items():
             if needed[space] > room:
                 accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"
@@ -184,8 +182,7 @@ class _Encoder:
 
     def _load_parameters(self, step: Transfer) -> Run:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
-        call = self.calls[step.tensor]
-        space, found = _space(call), parameter_blocks(call, self.lanes)
+        space, found = self._space(step.tensor), self.blocks.get(step.tensor, ())
         first = self.next_free[space]
         self.next_free[space] = first + len(found)
         self.parameters[step.tensor] = Parameters(first) if space is Space.FACTORS else Parameters(tables=tuple(range(first, first + len(found))))
@@ -198,22 +195,18 @@ class _Encoder:
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(found))]
         return run
 
+    def _space(self, operator: str) -> Space:
+        """Where the parameters of an operator go."""
+        return Space.FACTORS if arithmetic(self.calls[operator]) is SUMS else Space.TABLES
+
     def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> Run:
         """A load of a block of the image of constants."""
         values["stream"], row = self.constants.add(of, key, data + bytes(-len(data) % BEAT_BYTES))
         return Run(Opcode.LOAD, payload(values), 1, numbers(row=row, slot=slot))
 
     def _load_constant(self, group: PlannedGroup, step: Transfer) -> Run:
-        call, place = self.readers[step.tensor], group.places[step.place]
-        index = call.operator.inputs.index(step.tensor)
-        if arithmetic(call) is not SUMS:
-            raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
-        if (reason := refusal(call)) is not None:
-            raise refused(call, reason)
-        if index == 1:
-            data, self.chunks[step.tensor, step.box] = arranged(call, step.box, self.spans.get(call.operator.name, ()), self.lanes)
-        else:
-            data = bias_bytes(call, step.box[-1] if step.box else (0, 1))
+        place = group.places[step.place]
+        data, self.chunks[step.tensor, step.box] = self._arranged(step)
         self.chip.load(step.tensor, Block(step.box, step.place, step.slot, step.offset))
         words = -(-len(data) // self.lanes)
         base = place.address + step.offset
@@ -223,9 +216,29 @@ class _Encoder:
             "class_": Class.WEIGHT, "space": Space.BUFFER, "columns": words, "blocks": 1, "tail": self.lanes, "base": base // self.lanes,
             "slots": place.slots, "slot_words": place.slot_bytes // self.lanes, "row_beats": round_up(len(data), BEAT_BYTES) // BEAT_BYTES,
         }  # fmt: skip
-        run = self._from_image(values, (step.tensor, index), step.box, data, step.slot)
+        run = self._from_image(values, step.tensor, (step.box, data), data, step.slot)
         run.writes = [(base // self.lanes + step.slot % place.slots * (place.slot_bytes // self.lanes), words)]
         return run
+
+    def _arranged(self, step: Transfer) -> tuple[bytes, list[Chunk]]:
+        """A block of a constant as all of its readers take it; of weights, where what is folded at a time lies in it."""
+        readers = self.readers[step.tensor]
+        spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
+        found: dict[bytes, list[Chunk]] = {}
+        for call in readers:
+            if arithmetic(call) is not SUMS:
+                raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
+            if (reason := refusal(call)) is not None:
+                raise refused(call, reason)
+            if call.operator.inputs.index(step.tensor) == 1:
+                data, chunks = arranged(call, step.box, spans, self.lanes)
+            else:
+                data, chunks = bias_bytes(call, step.box[-1] if step.box else (0, 1)), []
+            found[data] = chunks
+        if len(found) > 1:
+            others = f"{readers[0].operator.name!r} takes it otherwise; accepted: one of them in another group"
+            raise refused(readers[-1], f"reads constant {step.tensor!r}, and {others}")
+        return next(iter(found.items()))
 
     def _move_rows(self, step: Transfer) -> Run:
         """A box of a map, in or out."""
@@ -300,11 +313,6 @@ class _Encoder:
             base += block.number % place.slots * words
         reads.append((base + (block.number % place.slots * words if together else 0), -(-(span[1] - span[0]) * 4 // lanes)))
         return {"has_bias": 1, "bias": base, "bias_slot_words": words if together else 0}
-
-
-def _space(call: Call) -> Space:
-    """Where the parameters of an operator go."""
-    return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES
 
 
 def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:

@@ -44,12 +44,16 @@ class Site:
     weights: Callable[[Call, Compute], Weights]  # where the weights of a computation lie, and its bias if it finishes the sums
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
+    made: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
+    lying: str = ""  # which map lies there by now
 
     def operand(self, call: Call, index: int, box: Box) -> tuple[Ring, Extent, Tensor]:
         """Where the box of an operand lies."""
         name = call.operator.inputs[index]
         seen = self.tensors[name]
         part = extent(seen, box)
+        if name == self.lying:
+            return self.chip.read(self.made, part), part, seen
         known = name if self.chip.knows(name) else self.behind.get(name, name)
         if known != name and dimensions(self.tensors[known]) != dimensions(seen):
             raise refused(
@@ -82,7 +86,7 @@ class Job:
     """One operation on a box of a result."""
 
     site: Site
-    call: Call
+    call: Call  # nothing in flight
     step: Compute
     box: Extent  # of the result; channels that the operation makes
     values: dict[str, int]  # of the descriptor: window, scale, table, zero points
@@ -95,14 +99,17 @@ class Job:
     out_channels: tuple[int, int] | None = None  # where the result's channels lie in the result, if elsewhere than those of the box
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
+    from_row: int = 0  # the command counts rows from here on: of a result of one row, whose operand's rows move
 
     def runs(self) -> Iterator[Run]:
         """The commands: as many rows at a time as the accumulators hold columns."""
         site, box, step = self.site, self.box, self.step
-        name = self.call.result_tensors[0].name
+        name = site.made
         where = Extent(self.out_channels or box.channels, box.rows, box.columns) if self.spread is None else self.spread.where(box)
         made = site.chip.read(name, where) if step.last else None
         held = None if step.first and step.last else site.chip.read(name, where, sums=True)
+        if self.from_row:
+            made, held = (still(ring) if ring is not None else None for ring in (made, held))
         from_block = min(ring.block for ring in (self.a, self.b) if ring is not None)
         to_block = min(ring.block for ring in (made, held) if ring is not None)
         count, tail = blocks(box.depth, site.lanes)
@@ -128,7 +135,7 @@ class Job:
         for (top, bottom), strip in bands(box.rows, box.columns, ACCUMULATORS):
             if strip not in placed:
                 placed[strip] = payload(self._placed(values, second, strip))
-            moving = numbers(row=top, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
+            moving = numbers(row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
             written = [into.words(row, count) for row in (range(top, bottom) if self.spread is None else range(*where.rows))]
             yield Run(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
 
@@ -142,7 +149,7 @@ class Job:
             found["a_base"] += shift * self.a.slot_words
             shift = 0
         elif shift:
-            if self.box.rows[0] * window.stride_rows < pad_rows:
+            if (self.box.rows[0] + self.from_row) * window.stride_rows < pad_rows:
                 raise refused(self.call, "its operand's rows are numbered from the middle of a ring, and it reads padding above them")
             pad_rows, height = pad_rows - shift, height + shift
         first = columns[0] * window.stride_columns - window.pad_columns  # column of the operand that the window begins at
@@ -166,8 +173,9 @@ class Job:
 
     def _reads(self, y: int, rows: int, count: int, held: Ring | None) -> list[Words]:
         window, part = self.window, self.a_part
-        first = max(y * window.stride_rows - window.pad_rows, part.rows[0])
-        stop = min((y + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1, part.rows[1])
+        at = y + self.from_row
+        first = max(at * window.stride_rows - window.pad_rows, part.rows[0])
+        stop = min((at + rows - 1) * window.stride_rows - window.pad_rows + (window.rows - 1) * window.dilation + 1, part.rows[1])
         inner = blocks(part.depth, self.site.lanes)[0]
         found = [self.a.words(row, inner) for row in range(first, stop)]
         if self.b is not None:
@@ -175,6 +183,12 @@ class Job:
         if held is not None and not self.step.first:
             found += [held.words(row, count) for row in range(y, y + rows)]
         return found + self.reads + (self.weights.reads if self.weights else [])
+
+
+def still(ring: Ring) -> Ring:
+    """The one row of a ring, whatever row the command names."""
+    base = ring.base + ring.shift % ring.slots * ring.slot_words
+    return Ring(base, 1, ring.slot_words, ring.block_words, 0, ring.block, ring.column, ring.width, ring.column_words)
 
 
 def _ring(letter: str, ring: Ring, origin: int) -> dict[str, int]:
