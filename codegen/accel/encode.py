@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from codegen.accel.chip import Block, Chip
 from codegen.accel.computations import runs_of
@@ -156,17 +157,17 @@ class _Encoder:
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
         for step in unfold(group.steps):
-            for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else [self._transfer(group, step)]:
+            for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
                 self.waits.add(run)
                 self.commands += 1
                 yield run
 
-    def _transfer(self, group: PlannedGroup, step: Transfer) -> Run:
+    def _transfer(self, group: PlannedGroup, step: Transfer) -> Sequence[Run]:
         if step.gather:
             raise refused(self.calls[step.gather], "the accelerator does not gather")
         if step.kind == "parameter":
-            return self._load_parameters(step)
-        return self._load_constant(group, step) if step.tensor in self.graph.constants else self._move_rows(step)
+            return [self._load_parameters(step)]
+        return [self._load_constant(group, step)] if step.tensor in self.graph.constants else self._move_rows(step)
 
     def _make_room(self, group: PlannedGroup) -> None:
         """See to it that the parameters of a group find room one after the other: behind those of the group before, or from the start again."""
@@ -240,8 +241,8 @@ class _Encoder:
             raise refused(readers[-1], f"reads constant {step.tensor!r}, and {others}")
         return next(iter(found.items()))
 
-    def _move_rows(self, step: Transfer) -> Run:
-        """A box of a map, in or out."""
+    def _move_rows(self, step: Transfer) -> list[Run]:
+        """A box of a map, in or out. Of part of a row, a last block of fewer channels is moved apart: its columns begin elsewhere in DRAM."""
         root = self.flow.behind.get(step.tensor, step.tensor)
         stored, tensor = self.maps[root], self.graph.tensors[step.tensor]
         if dimensions(tensor) != dimensions(self.graph.tensors[root]):
@@ -251,31 +252,36 @@ class _Encoder:
         count, tail = blocks(part.depth, self.lanes)
         if part.channels[0] % self.lanes or (part.channels[1] % self.lanes and part.channels[1] != channels):
             raise Unsupported(f"map {root!r}: found channels {part.channels}; the accelerator moves blocks of {self.lanes}")
-        if part.width < width and tail < self.lanes:
-            raise Unsupported(
-                f"map {root!r}: found part of a row of {channels} channels; the accelerator moves such parts of multiples of {self.lanes}"
-            )
+        apart = part.width < width and tail < self.lanes
+        cuts = [part.columns[0], *([part.columns[1]] if step.store and part.columns[1] < width else [])]
+        if apart and any(column * tail % BEAT_BYTES for column in cuts):
+            accepted = f"multiples of {BEAT_BYTES // gcd(BEAT_BYTES, tail)}, as {channels} channels are moved in beats of {BEAT_BYTES} bytes"
+            raise Unsupported(f"map {root!r}: found columns {part.columns} of {width}; accepted: {accepted}")
         ring = (
             self.chip.read(step.tensor if self.chip.knows(step.tensor) else root, part)
             if step.store
             else self.chip.write(step.tensor, tensor, part, step.place, step.slot)
         )
-        values = {
-            "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER, "dram": stored.address + part.columns[0] * self.lanes,
-            "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width, "blocks": count,
-            "tail": tail, "base": ring.base + ring.column, "slots": ring.slots, "slot_words": ring.slot_words, "block_words": ring.block_words,
-        }  # fmt: skip
         touched = [ring.words(row, count) for row in range(*part.rows)]
-        first = part.channels[0] // self.lanes
-        moving = {"from_block": ring.block, "to_block": first} if step.store else {"from_block": first, "to_block": ring.block}
-        slot = (part.rows[0] + ring.shift) if step.store else step.slot
-        run = Run(Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving))
-        run.map = root
-        if step.store:
-            run.reads = touched
-        else:
-            run.writes = touched
-        return run
+        in_dram, slot = part.channels[0] // self.lanes, (part.rows[0] + ring.shift) if step.store else step.slot
+        runs: list[Run] = []
+        for first, stop, last in ((0, count - 1, self.lanes), (count - 1, count, tail)) if apart else ((0, count, tail),):
+            if first == stop:
+                continue
+            column = part.columns[0] * (last if apart else self.lanes)  # bytes from where a row of the block begins
+            values = {
+                "class_": Class.OUTPUT if step.store else Class.INPUT, "space": Space.BUFFER, "dram": stored.address + column,
+                "row_beats": stored.row_bytes // BEAT_BYTES, "block_beats": width * self.lanes // BEAT_BYTES, "columns": part.width,
+                "blocks": stop - first, "tail": last, "base": ring.base + ring.column, "slots": ring.slots, "slot_words": ring.slot_words,
+                "block_words": ring.block_words,
+            }  # fmt: skip
+            ends = (ring.block + first, in_dram + first)
+            moving = dict(zip(("from_block", "to_block"), ends if step.store else ends[::-1], strict=True))
+            run = Run(Opcode.STORE if step.store else Opcode.LOAD, payload(values), part.height, numbers(row=part.rows[0], slot=slot, **moving))
+            run.map = root
+            (run.reads if step.store else run.writes).extend(touched)
+            runs.append(run)
+        return runs
 
     # -- weights -----------------------------------------------------------------------------------------------------------------------------
 
