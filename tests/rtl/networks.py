@@ -8,8 +8,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
-from lfopt.ops import Dataflow
+from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Traffic
+from lfopt.rewrite.copies import barriers, with_copies
+from search.exact import solve
 from tests.test_one_truth import SCHEMES, in_integers, planned, random_inputs, random_scheme
 
 LANES = 16
@@ -27,6 +29,10 @@ class _Net:
         return int(self.rng.choice(choices))
 
     def weight(self, *shape: int) -> str:
+        """A new constant, or weights that there are: two convolutions then share them."""
+        known = [found.name for found in self.constants if tuple(found.dims) == shape and len(shape) == 4]
+        if known and self.rng.random() < 0.5:
+            return known[-1]
         name = f"w{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(self.rng.standard_normal(shape).astype(np.float32), name))
         return name
@@ -83,6 +89,23 @@ class _Net:
         pair = [x, gate] if self.rng.random() < 0.5 else [gate, x]
         return self.add("Mul", pair, self.shapes[x])
 
+    def act(self, x: str) -> str:
+        """A function of every element, or the product of x and one."""
+        y = self.add(("Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip")[self.one_of(0, 1, 1, 2, 3)], [x], self.shapes[x])
+        return self.add("Mul", [x, y], self.shapes[x]) if self.rng.random() < 0.4 else y
+
+    def block(self, x: str) -> None:
+        """An inverted residual: expanded, filtered, gated or not, projected, added to what it began with."""
+        _, c, h, w = self.shapes[x]
+        wide = self.one_of(8, 16, 24, 40)
+        y = self.act(self.add("Conv", [x, self.weight(wide, c, 1, 1), self.weight(wide)], (1, wide, h, w)))
+        y = self.act(self.add("Conv", [y, self.weight(wide, 1, 3, 3)], (1, wide, h, w), pads=[1] * 4, group=wide))
+        y = self.squeeze(y) if self.rng.random() < 0.7 else y
+        y = self.add("Conv", [y, self.weight(c, wide, 1, 1), self.weight(c)], (1, c, h, w))
+        y = self.add("Add", [x, y] if self.rng.random() < 0.5 else [y, x], (1, c, h, w))
+        if self.rng.random() < 0.5:
+            self.act(y)
+
     def grow(self) -> None:
         names = [name for name, shape in self.shapes.items() if len(shape) == 4 and shape[2:] != (1, 1)]
         x = names[-1] if self.rng.random() < 0.7 else names[int(self.rng.integers(len(names)))]
@@ -97,7 +120,7 @@ class _Net:
         elif pick < 0.55:
             self.add(("Add", "Mul")[self.one_of(0, 0, 1)], [x, alike[int(self.rng.integers(len(alike)))]], shape)
         elif pick < 0.65:
-            self.add(("Relu", "Sigmoid", "HardSwish", "LeakyRelu", "Clip")[self.one_of(0, 1, 2, 3)], [x], shape)
+            self.act(x)
         elif pick < 0.75:
             self.pool(x, ("MaxPool", "AveragePool")[self.one_of(0, 1)])
         elif pick < 0.85 and beside:
@@ -135,10 +158,12 @@ class _Net:
         return from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]))
 
 
-def accelerator_graph(rng: np.random.Generator, operators: int, lanes: int = LANES) -> Graph:
-    """A random network of float32 of about so many operators."""
+def accelerator_graph(rng: np.random.Generator, operators: int, lanes: int = LANES, *, gated: bool = False) -> Graph:
+    """A random network of float32 of about so many operators, or one that begins with an inverted residual."""
     net = _Net(rng, lanes)
     net.shapes["x"] = (1, net.one_of(3, 3, 8, 16, 24), int(rng.integers(4, 20)), int(rng.integers(4, 20)))
+    if gated:
+        net.block("x")
     while len(net.nodes) < operators:
         net.grow()
     if rng.random() < 0.4:
@@ -156,11 +181,14 @@ def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
 
 
 def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
-    """A random network in int8, planned in a random scheme for a random buffer; and its inputs."""
+    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme has them; and its inputs."""
     rng = np.random.default_rng(seed)
-    graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes)
-    graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
     scheme: str = SCHEMES[seed % len(SCHEMES)]
-    hardware = accelerator_hardware(int(2 ** rng.uniform(11, 16)), lanes)
-    costs = GroupCosts(Dataflow.of(graph), hardware, Traffic.TILED, scheme=scheme)
-    return planned(costs, random_scheme(costs, seed)), graph, inputs
+    graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes, gated=SCHEME_ROWS[scheme].flights and bool(rng.random() < 0.7))
+    graph, inputs = in_integers(graph, random_inputs(graph, rng), rng)
+    hardware = accelerator_hardware(int(2 ** rng.uniform(11, 13.5 if scheme == "all" else 16)), lanes)
+    if SCHEME_ROWS[scheme].copies:
+        graph, _ = with_copies(graph, {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(graph) if rng.random() < 0.7})
+    costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
+    groups = solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)
+    return planned(costs, groups), graph, inputs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from codegen.source import Unsupported
 from hw_rtl.emulator import Emulation, Order, emulate
 from lfopt.app.streams import memory, outputs
 from lfopt.frontend import from_model
-from lfopt.ir import CommandStream, Graph, Plan
+from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, computations
 from lfopt.isa.program import assemble, decode, listing
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Class
@@ -25,6 +26,7 @@ from simulator.timing import Accelerator
 from tests.rtl.networks import accelerator_hardware, random_plan
 from tests.strategies import one_contraction
 from tests.test_one_truth import in_integers, planned, random_inputs
+from tests.test_stages import CASES, SHAPE, whole_plan
 
 MODES = ("lbdf", "brr", "resident", "tiled")
 RESIZES_BY_WHOLE_FACTORS = {("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")}
@@ -53,8 +55,16 @@ def disagreement(plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], seed: 
     return found + [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
 
 
+def beyond(group: PlannedGroup, step: Compute) -> Iterator[str]:
+    """What a step has that no scheme of the papers has."""
+    if step.then:
+        yield "in flight"
+    if step.sums >= 0 and group.mode == "lbdf":
+        yield "running"
+
+
 def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
-    """(groups that ran, by mode; plans that were refused, by reason)."""
+    """(groups that ran, by mode, and plans that had something in flight, or a reduction that runs; plans that were refused, by reason)."""
     ran, refused, wrong = Counter[str](), Counter[str](), list[str]()
     for seed in seeds:
         plan, graph, inputs = random_plan(seed)
@@ -64,6 +74,7 @@ def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
         try:
             wrong += [f"seed {seed}: {line}" for line in disagreement(plan, graph, inputs, seed)]
             ran.update(group.mode for group in plan.groups)
+            ran.update({what for group in plan.groups for step in computations(group.steps) for what in beyond(group, step)})
         except Unsupported as reason:
             refused[re.sub(r"'[^']*'|\d+", "_", str(reason))] += 1
     assert not wrong, "\n".join(wrong)
@@ -73,7 +84,15 @@ def run_random(seeds: range) -> tuple[Counter[str], Counter[str]]:
 def test_random_plans_move_what_was_planned_and_make_every_bit() -> None:
     ran, refused = run_random(range(80))
     assert all(ran[mode] for mode in MODES), ran
+    assert min(ran["in flight"], ran["running"]) > 5, ran
     assert refused.total() < 20, refused
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_in_flight_makes_every_bit(name: str) -> None:
+    graph, _ = CASES[name]
+    inputs = {name: np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8) for name in graph.inputs}
+    assert not disagreement(whole_plan(graph), graph, inputs, 0)
 
 
 @pytest.mark.parametrize(("scheme", "shape", "parts"), [("resident", [40, 40], 4), ("resident", [3, 600], 6), ("lbdf", [3, 600], 2)])

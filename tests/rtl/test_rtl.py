@@ -19,6 +19,8 @@ from hw_rtl.build import Model
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
 from lfopt.app.commands.quantize import quantize
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.pipeline import find_plan
 from lfopt.app.streams import counted, memory, outputs, run
 from lfopt.frontend import load
 from lfopt.ir import CommandStream, Graph, Plan, StoredMap
@@ -154,8 +156,13 @@ def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int =
     pytest.importorskip("onnxruntime")
     quantize(f"zoo:{name}", out_file=folder / f"{name}.onnx", samples=2, input_shape=(f"image=1,3,{size},{size}",))
     graph = load(folder / f"{name}.onnx")
-    costs = GroupCosts(Dataflow.of(graph), accelerator_hardware(buffer_bytes), scheme=scheme)
-    plan = planned(costs, solve(costs, SearchOptions(time_limit=60)).groups)
+    hardware = accelerator_hardware(buffer_bytes)
+    if scheme == "all":
+        outcome = find_plan(Config(name, hardware, scheme, search=SearchConfig(time_limit=60)), graph=graph)
+        plan, graph = outcome.draft.finished(), outcome.graph
+    else:
+        costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme)
+        plan = planned(costs, solve(costs, SearchOptions(time_limit=60)).groups)
     shape = graph.shape("image")
     return plan, graph, {"image": np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)}
 
@@ -167,7 +174,7 @@ def test_small_networks(model: Model, name: str, kib: int, scheme: str, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["auto", "lbdf"])
+@pytest.mark.parametrize("scheme", ["all", "auto", "lbdf"])
 def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, scheme: str, tmp_path: Path) -> None:
     """Every map that a group stores is an output here, so that no group may hide behind the next one."""
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
@@ -192,7 +199,7 @@ NETWORKS = [("mobilenet_v2", 224), ("squeezenet1_1", 224), ("resnet18", 224), ("
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("scheme", ["auto", "lbdf"])
+@pytest.mark.parametrize("scheme", ["all", "auto", "lbdf"])
 @pytest.mark.parametrize(("name", "size"), NETWORKS)
 def test_whole_networks(model: Model, name: str, size: int, scheme: str, tmp_path: Path) -> None:
     plan, graph, inputs = network(name, size, scheme, tmp_path)
