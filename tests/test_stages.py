@@ -50,7 +50,7 @@ def whole_plan(graph: Graph) -> Plan:
     """All operators in one group, under scheme all."""
     costs = GroupCosts.of(graph, accelerator_hardware(1 << 16), scheme="all")
     plan = planned(costs, (costs.dataflow.everything,))
-    return replace(plan, memory=memory_map(costs, plan.groups), totals=totals_of(costs.unfused(), plan.groups, costs.compulsory_bytes))
+    return replace(plan, memory=memory_map(costs, plan.groups), totals=totals_of(costs.unfused(), plan.groups, costs.bounds.compulsory_bytes))
 
 
 @pytest.mark.parametrize("name", CASES)

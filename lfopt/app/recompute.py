@@ -79,7 +79,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     except KeyboardInterrupt:  # before there was a plan
         found = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
     best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
-    bound = model(original).bounds.recomputing_bytes - model(original).shareable_bytes if found.barriers else found.result.lower_bound_bytes
+    bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
     interrupted = found.result.interrupted
     if not interrupted and not late():
         try:

@@ -17,17 +17,37 @@ from lfopt.planning.modes import ExecutionMode
 class Bounds:
     """Bounds for one scheme on one buffer.
 
-    `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that are not excluded.
+    `whole`: the modes of the scheme; `anywhere`: those that run on any buffer; `counted`: the operators that are not excluded; `flights`: whether
+    the scheme has operators in flight.
     """
 
     def __init__(
-        self, groups: Groups, whole: Sequence[ExecutionMode], anywhere: Sequence[ExecutionMode], beta: int, counted: int, *, epilogue: bool
+        self,
+        groups: Groups,
+        whole: Sequence[ExecutionMode],
+        anywhere: Sequence[ExecutionMode],
+        beta: int,
+        counted: int,
+        *,
+        epilogue: bool,
+        flights: bool,
     ) -> None:
         self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = groups, whole, anywhere, beta, counted, epilogue
+        self.flights = flights
 
     @cached_property
     def compulsory_bytes(self) -> int:
-        """Weights, parameters, graph inputs and graph outputs once, of the operators that are not excluded: no plan moves less."""
+        """Weights, parameters, graph inputs and outputs once, of the operators that are not excluded: no plan moves less, whatever is in flight."""
+        return self._compulsory - self.shareable_bytes
+
+    @cached_property
+    def shareable_bytes(self) -> int:
+        """Bytes of parameters that other flights than those at hand might save; none where the scheme has no flights."""
+        return self.groups.shareable_bytes(self.counted) if self.flights else 0
+
+    @cached_property
+    def _compulsory(self) -> int:
+        """The compulsory bytes with the flights at hand."""
         groups, flow, counted = self.groups, self.groups.dataflow, self.counted
         moved = [
             size
@@ -54,7 +74,7 @@ class Bounds:
     @cached_property
     def least_bytes(self) -> int:
         """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
-        return self.compulsory_bytes + sum(self._forced) + sum(self._retiled)
+        return self._compulsory + sum(self._forced) + sum(self._retiled)
 
     @cached_property
     def recomputing_bytes(self) -> int:

@@ -220,19 +220,8 @@ class GroupCosts:
     @cached_property
     def bounds(self) -> Bounds:
         """Bounds on whole schemes."""
-        counted = self.dataflow.everything & ~self.excluded
-        return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue)
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Weights, parameters, graph inputs and graph outputs once, whatever is in flight."""
-        return self.bounds.compulsory_bytes - self.shareable_bytes
-
-    @cached_property
-    def shareable_bytes(self) -> int:
-        """Bytes of parameters that other flights might save; none where the scheme has no flights."""
-        counted = self.dataflow.everything & ~self.excluded
-        return self.groups.shareable_bytes(counted) if SCHEMES[self.scheme].flights else 0
+        counted, flights = self.dataflow.everything & ~self.excluded, SCHEMES[self.scheme].flights
+        return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue, flights=flights)
 
     @property
     def least_bytes(self) -> int:

@@ -81,7 +81,7 @@ def plan(
         raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
     costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, groups=scheme.groups)
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
-    bound = costs.least_bytes - costs.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
+    bound = costs.least_bytes - costs.bounds.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
     made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
     return made if isinstance(made, DoesNotFit) else made.finished(limit)
 

@@ -139,7 +139,7 @@ def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_boun
         dram_bytes=moved,
         layer_by_layer_bytes=layer_by_layer_bytes(original),
         epilogue_fused_bytes=epilogue_fused_bytes(original),
-        compulsory_bytes=original.compulsory_bytes,
+        compulsory_bytes=original.bounds.compulsory_bytes,
         lower_bound_bytes=bound,
         gap=(moved - bound) / bound if bound else 0.0,
         proof="optimal" if moved == bound else "bound",

@@ -84,7 +84,7 @@ def sweep(
     costs = GroupCosts.of(graph, chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
-    ends = {"layer by layer": layer_by_layer_bytes(costs.unfused()), "compulsory": costs.compulsory_bytes}
+    ends = {"layer by layer": layer_by_layer_bytes(costs.unfused()), "compulsory": costs.bounds.compulsory_bytes}
     _print(stairs, graph.name, ends)
     folder = out_dir or Path("runs") / file_name(f"{graph.name}-sweep")
     folder.mkdir(parents=True, exist_ok=True)

@@ -87,7 +87,9 @@ def _compulsory(costs: GroupCosts) -> list[int]:
     sizes = [costs.hardware.dram_bytes(m) for m in flow.maps]
     read = sum(size for m, size in enumerate(sizes) if flow.producer[m] < 0 and flow.readers[m] & counted)
     written = sum(size for m, size in enumerate(sizes) if flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1)
-    return _classes(DramBytes(read, written, costs.groups.weight_bytes(counted)[0], costs.groups.parameter_bytes(counted) - costs.shareable_bytes))
+    return _classes(
+        DramBytes(read, written, costs.groups.weight_bytes(counted)[0], costs.groups.parameter_bytes(counted) - costs.bounds.shareable_bytes)
+    )
 
 
 # -- the network ---------------------------------------------------------------------------------------------------------------------------
