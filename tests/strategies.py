@@ -147,6 +147,18 @@ def _summed(net: _Net) -> str:
     return net.add("Gemm", inputs, (rows, columns), transA=turned[0], transB=turned[1])
 
 
+def random_windows(rng: np.random.Generator) -> Graph:
+    """Up to eight operators on wide maps of one or two images, whose columns come from windows: convolutions (with strides, dilations, in groups,
+    transposed), pools, Resize to the nearest, depth to space, slices, pads, sums and joins of branches, and vectors that scale channels."""
+    net = _Net(rng)
+    net.inputs, net.shapes = ["x"], {"x": (net.one_of(1, 1, 2), net.upto(1, 4), net.upto(1, 7), net.upto(6, 33))}
+    wanted, chain = net.upto(2, 8), net.chance(0.6)
+    while net.operators < wanted:
+        rule = net.one_of(*(_conv,) * 6, _pointwise, _pool, _unary, _binary, _binary, _concat, _widen, _widen, _columns, _scale)
+        rule(net, list(net.readable)[-1] if chain and rule is not _binary else net.pick())
+    return net.finish()
+
+
 def random_joins(rng: np.random.Generator) -> Graph:
     """Up to six of Concat, Where, Add and the like, one after the other, with constants as operands in any position."""
     net = _Net(rng)
@@ -504,6 +516,53 @@ def _resize(net: _Net, x: str) -> None:
     mode = net.one_of("nearest", "linear", "cubic")
     coordinates = net.one_of("half_pixel", "asymmetric", "align_corners")
     net.add("Resize", [x, "", "", net.ints(n, c, high, w)], (n, c, high, w), mode=mode, coordinate_transformation_mode=coordinates)
+
+
+def _widen(net: _Net, x: str) -> None:
+    """More columns: a transposed convolution, Resize to the nearest, or depth to space."""
+    n, c, h, w = net.shapes[x]
+    if w > 40:
+        return
+    kind = net.one_of("ConvTranspose", "Resize", "DepthToSpace")
+    if kind == "ConvTranspose":
+        kernel, stride, dilation = net.upto(1, 4), net.upto(1, 3), net.upto(1, 2)
+        before, after, extra = net.upto(0, 1), net.upto(0, 1), net.upto(0, max(stride, dilation) - 1)
+        wide = stride * (w - 1) + extra + (kernel - 1) * dilation + 1 - before - after
+        k = net.upto(1, 3)
+        if wide > 0:
+            window = {"kernel_shape": [1, kernel], "strides": [1, stride], "dilations": [1, dilation], "pads": [0, before, 0, after]}
+            net.add(kind, [x, net.weight(c, k, 1, kernel)], (n, k, h, wide), output_padding=[0, extra], **window)
+    elif kind == "Resize":
+        by = net.upto(1, 3)
+        how = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        net.add(kind, [x, "", "", net.ints(n, c, h * by, w * by)], (n, c, h * by, w * by), **how)
+    elif c % 4 == 0:
+        net.add(kind, [x], (n, c // 4, 2 * h, 2 * w), blocksize=2)
+
+
+def _columns(net: _Net, x: str) -> None:
+    """Columns left out, or added."""
+    n, c, h, w = net.shapes[x]
+    if net.chance(0.5):
+        first, step = net.upto(0, w // 3), net.one_of(1, 1, 2, -1)
+        found = range(first, w, step) if step > 0 else range(w - 1 - first, 0, -1)
+        ends = (found.start, found.stop, 3, step)
+        if len(found) > 1:
+            net.add("Slice", [x, *(net.ints(end) for end in ends)], (n, c, h, len(found)))
+    else:
+        before, after = net.upto(0, 2), net.upto(0, 2)
+        mode = net.one_of("constant", "edge", "reflect") if max(before, after) < w else "constant"
+        net.add("Pad", [x, net.ints(before, after), "", net.ints(3)], (n, c, h, w + before + after), mode=mode)
+
+
+def _scale(net: _Net, x: str) -> None:
+    """Times a vector of channels that comes from outside, or one that is computed from such."""
+    n, c, h, w = net.shapes[x]
+    vector = net.new_input((n, c, 1, 1))
+    if net.chance(0.4):
+        vector = net.add("Sigmoid", [vector], (n, c, 1, 1))
+    net.unreadable.add(vector)
+    net.add("Mul", [x, vector], (n, c, h, w))
 
 
 def _view(net: _Net, x: str) -> None:

@@ -223,7 +223,12 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     wanted = {name: value for name, value in found.items() if np.isfinite(value).all()}  # sums that overflow depend on their order
     wrong = disagreements(costs, groups, plan, execute(plan, graph, inputs), wanted)
     bound = GroupCosts.of(original, hardware, scheme="all", epilogue=costs.epilogue).bounds.recomputing_bytes
-    plan = replace(plan, copies=copies, max_recompute=100.0 if copies else 1.0, totals=totals_of(costs.unfused(copies), plan.groups, bound))
+    plan = replace(
+        plan,
+        copies=copies,
+        max_recompute=100.0 * costs.max_recompute if copies else costs.max_recompute,
+        totals=totals_of(costs.unfused(copies), plan.groups, bound),
+    )
     wrong += recount(graph, plan).discrepancies
     flying = sum(isinstance(step, Compute) and bool(step.then) for group in plan.groups for step in computations(group.steps))
     return [f"seed {seed}: {line}" for line in wrong], len(copies), flying

@@ -81,6 +81,7 @@ def planned(costs: GroupCosts, groups: tuple[int, ...], bands: Propose | None = 
         made,
         Totals(total_dram(made).total, 0, 0, 0, 0, 0.0, "none"),
         SearchRecord("random", 0, 0, 0, 0.0),
+        costs.max_recompute,
     )
 
 
@@ -212,7 +213,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
             found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
         readers = [group for group in ran if name in group.inputs]
         once = aligned or all(group.mode == "lbdf" for group in readers)
-        once = once and entry.role not in ("weight", "parameter") and all(group.mode != "tiled" for group in readers)
+        once = once and entry.role not in ("weight", "parameter") and all(group.mode not in ("tiled", "strips") for group in readers)
         if once and done.loaded.get(name, 0) != size * len(readers):
             found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
     return found

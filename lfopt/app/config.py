@@ -85,7 +85,7 @@ class Config:
     scheme: Scheme = "lbdf"  # how groups may run; auto: whichever mode moves the fewest bytes
     traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
     epilogue: bool = True  # whether elementwise operators may always join their producer
-    max_recompute: float = 2.0  # multiply-accumulates, copies included, over the network's own; 1: no copies. For schemes that have them
+    max_recompute: float = 2.0  # multiply-accumulates, of copies and halos too, over the network's own; 1: nothing again. For schemes with copies
     band_rows: Annotated[int | Literal["max"], BeforeValidator(_rows_or_max)] = 1  # made at a time by groups in mode lbdf, as many of them as fit
     rules: Rules = "default"  # of rewriting before the search
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open

@@ -16,7 +16,7 @@ from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, LfoptError, Plan, Sch
 from lfopt.ir.cost import Mode
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import NEVER, GroupCosts, Traffic
+from lfopt.planning import NEVER, GroupCosts, Traffic, recompute_left
 from search.exact import solve
 from search.options import SearchOptions
 from search.partition import Partitions
@@ -137,7 +137,8 @@ def repair(costs: GroupCosts, mask: int, splits: Mapping[str, tuple[int, ...] | 
     operators = [*bits(mask)]
     flights = [costs.dataflow.names(1 << i) for i in operators]  # what is in flight there is in flight here
     part = excerpt(costs.dataflow, mask)
-    inner = GroupCosts.of(part, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue, groups=flights)
+    space = {"scheme": costs.scheme, "epilogue": costs.epilogue, "max_recompute": costs.max_recompute}
+    inner = GroupCosts.of(part, costs.hardware, costs.traffic, **space, groups=flights)
 
     def outside(group: int) -> int:
         return sum(1 << operators[k] for k in bits(group))
@@ -270,7 +271,8 @@ def costs_of_plan(plan: Plan, graph: Graph, hardware: Hardware, scheme: Scheme |
     """What groups cost in the space of a plan, on its chip or another. What traffic paper leaves out is counted once, as everything else there."""
     traffic = Traffic.ONCE if plan.traffic == "paper" else Traffic(plan.traffic)
     groups = [group.nodes for group in plan.groups] if scheme in (None, plan.scheme) else None
-    return GroupCosts.of(graph, hardware, traffic, scheme=scheme or plan.scheme, epilogue=plan.epilogue, groups=groups)
+    space = {"scheme": scheme or plan.scheme, "epilogue": plan.epilogue}
+    return GroupCosts.of(graph, hardware, traffic, **space, max_recompute=recompute_left(plan, graph), groups=groups)
 
 
 # -- as JSON ---------------------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
-from lfopt.planning import MODEL, Draft, GroupCosts, Limit, up_to
+from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, up_to
 from lfopt.rewrite import simplify
 from search.methods import METHODS, taking
 from search.options import SearchOptions
@@ -182,7 +182,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     best = min(runs, key=lambda run: run.result.dram_bytes)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
-    allowed = config.max_recompute if copying else 1.0
+    allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
     draft, interrupted = _despite_ctrl_c(
         lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed), result.interrupted
     )

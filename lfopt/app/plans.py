@@ -23,12 +23,12 @@ def make_draft(
     guidance: str = "none",
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
-    max_recompute: float = 1.0,
+    max_recompute: float | None = None,
 ) -> Draft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
     `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
-    of up to `max_recompute` times the network's multiply-accumulates.
+    `max_recompute`: see `lfopt.planning.draft`.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)

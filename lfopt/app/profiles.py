@@ -206,7 +206,8 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
             progress(count)
         rng = np.random.default_rng(0)
         graph = drawn(excerpt(costs.dataflow, group), rng)
-        own = GroupCosts.of(graph, costs.hardware, costs.traffic, scheme=costs.scheme, epilogue=costs.epilogue)
+        space = {"scheme": costs.scheme, "epilogue": costs.epilogue, "max_recompute": costs.max_recompute}
+        own = GroupCosts.of(graph, costs.hardware, costs.traffic, **space)
         found = Result("profile", (own.dataflow.everything,), 0, 0, 0, 0, 0.0)
         plan = make_draft(graph, own, found, 0).finished()
         return group_times(plan, graph, "native", 1, compiler, random_inputs(graph, rng))[0]

@@ -30,9 +30,12 @@ class Recomputed(NamedTuple):
     optimal: bool  # whether no other plan of the network with these copies moves less
 
 
-def costs_of(config: Config, graph: Graph) -> GroupCosts:
-    """What groups of a network cost, as a configuration says."""
-    return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue)
+def costs_of(config: Config, graph: Graph, macs: int = 0) -> GroupCosts:
+    """What groups of a network cost, as a configuration says. `macs`: multiply-accumulates of the network without copies; 0: it has none."""
+    left = config.max_recompute * macs / sum(Dataflow.of(graph).macs) if macs else config.max_recompute
+    return GroupCosts.of(
+        graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue, max_recompute=max(left, 1.0)
+    )
 
 
 def may_copy(config: Config) -> bool:
@@ -48,11 +51,13 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     """
     start, limit = time.perf_counter(), config.search.time_limit
     deadline = None if limit is None else start + limit
+    flow = Dataflow.of(original)
+    macs = sum(flow.macs)
     known: dict[int, GroupCosts] = {}  # of whole networks, by identity: each is planned, bounded and then written
 
     def model(network: Graph) -> GroupCosts:
         if id(network) not in known:
-            known[id(network)] = costs_of(config, network)  # which holds the network: no other gets its identity
+            known[id(network)] = costs_of(config, network, macs)  # which holds the network: no other gets its identity
         return known[id(network)]
 
     def late() -> bool:
@@ -72,8 +77,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         if report is not None:
             report(f"copies: choice {done} of at most {total}, best plan {best:,} B", done / total)
 
-    flow = Dataflow.of(original)
-    most = int(sum(flow.macs) * config.max_recompute)
+    most = int(macs * config.max_recompute)
     try:
         found = search_copies(original, lambda network: run(model(network)), estimate, most_macs=most, late=late, progress=progress)
     except KeyboardInterrupt:  # before there was a plan
@@ -83,7 +87,8 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     interrupted = found.result.interrupted
     if not interrupted and not late():
         try:
-            apart = GroupCosts(flow, config.hardware, best.costs.traffic, scheme=config.scheme, epilogue=config.epilogue)
+            space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute}
+            apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
             plain = run(apart, 1)
             interrupted = plain.interrupted
             if plain.dram_bytes < best.result.dram_bytes:

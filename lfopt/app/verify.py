@@ -14,7 +14,7 @@ from lfopt.app.pipeline import Report, run_search
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
-from lfopt.planning import GIVEN, GroupCosts, Traffic
+from lfopt.planning import GIVEN, GroupCosts, Traffic, recompute_left
 from lfopt.rewrite.copies import barriers, without_copies
 from search.methods import METHODS
 from simulator.recount import Recount, recount
@@ -70,11 +70,12 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 
 def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
-    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue)
+    space = {"scheme": plan.scheme, "epilogue": plan.epilogue}
+    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph))
     found = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, found.lower_bound_bytes
     if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):  # what is proven for these copies is not for others
-        proven = GroupCosts.of(original, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue).bounds.recomputing_bytes
+        proven = GroupCosts.of(original, plan.hardware, Traffic(plan.traffic), **space).bounds.recomputing_bytes
     if bound > found.dram_bytes:
         return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)
     if bound > proven:

@@ -164,7 +164,7 @@ class Plan:
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found
-    max_recompute: float = 1.0  # multiply-accumulates, copies included, over those without, in the space of plans that the bound is of
+    max_recompute: float = 1.0  # multiply-accumulates, of copies and halos too, over those without, in the space of plans that the bound is of
     copies: tuple[Copy, ...] = ()  # operators that compute something again, in the order of the model; baselines and bound are of the network without
 
     def __repr__(self) -> str:

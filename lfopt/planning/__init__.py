@@ -3,7 +3,7 @@
 from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan
+from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
@@ -29,6 +29,7 @@ __all__ = [
     "outline",
     "plan",
     "plan_groups",
+    "recompute_left",
     "total_dram",
     "totals_of",
     "up_to",

@@ -23,6 +23,7 @@ from lfopt.planning.modes.mode import is_single
 from lfopt.rewrite.copies import without_copies
 
 KEPT = 1 << 16  # bounds of groups that are remembered
+MAX_RECOMPUTE = 2.0  # multiply-accumulates over those without copies and halos, if nothing is said
 
 
 class GroupCosts:
@@ -36,9 +37,12 @@ class GroupCosts:
         *,
         scheme: str = "lbdf",
         epilogue: bool = True,
+        max_recompute: float = MAX_RECOMPUTE,
         known: GroupCosts | None = None,
     ) -> None:
-        """`known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which everything else is shared.
+        """`max_recompute`: multiply-accumulates that a group may do, over those of its operators; 1 in schemes that compute nothing again.
+
+        `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which everything else is shared.
 
         Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of.
         """
@@ -55,6 +59,7 @@ class GroupCosts:
         self.traffic = traffic
         self.scheme = scheme
         self.epilogue = epilogue
+        self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
         self.modes = {name: self._mode(name) for name in (*names, *ANYWHERE)}
@@ -74,6 +79,7 @@ class GroupCosts:
         *,
         scheme: str = "lbdf",
         epilogue: bool = True,
+        max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,
     ) -> GroupCosts:
         """Of a network, as the scheme sees it. `groups`: a partition of its operators, if there is one: nothing is in flight from one to another."""
@@ -81,11 +87,11 @@ class GroupCosts:
         if scheme in SCHEMES and SCHEMES[scheme].flights:
             owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
             flow = in_flight(flow, owner, lambda calls: may_fly(calls, hardware))
-        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue)
+        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute)
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
-            self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue))
+            self._known[name] = MODES[name](self.groups, Space(self.traffic, self.epilogue, self.max_recompute))
         return self._known[name]
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
@@ -109,7 +115,7 @@ class GroupCosts:
         return None if simpler is None else self._like(simpler, self.hardware)
 
     def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
-        return GroupCosts(self.dataflow, hardware, self.traffic, scheme=scheme, epilogue=self.epilogue, known=self)
+        return GroupCosts(self.dataflow, hardware, self.traffic, scheme=scheme, epilogue=self.epilogue, max_recompute=self.max_recompute, known=self)
 
     # -- whole groups --------------------------------------------------------------------------------------------------------------------
 

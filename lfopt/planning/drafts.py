@@ -25,7 +25,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.band_rows import Propose, up_to
-from lfopt.planning.costs import GroupCosts, Traffic
+from lfopt.planning.costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
@@ -57,6 +57,7 @@ def plan(
     traffic: TrafficName = "tiled",
     epilogue: bool = True,
     band_rows: int | Literal["max"] = 1,
+    max_recompute: float = MAX_RECOMPUTE,
     lower_bound_bytes: int | None = None,
     search: SearchRecord = GIVEN,
     limit: Limit | None = None,
@@ -66,7 +67,8 @@ def plan(
     `scheme`: every operator but views in exactly one group, by name; groups may come in any order, and are planned in an executable one, the given
     one where it is. `modes`: the scheme of modes in which groups may run, a row of `lfopt.planning.modes.SCHEMES`. `traffic`: how operators
     that do not fit are counted. `epilogue`: whether elementwise operators may always join their producer. `band_rows`: rows that a group in mode lbdf
-    makes at a time, as many of them as fit. `lower_bound_bytes`: what a search has proven that no scheme of these modes can avoid; None: what follows
+    makes at a time, as many of them as fit. `max_recompute`: multiply-accumulates that a group may do over those of its operators, where
+    the modes compute something again. `lower_bound_bytes`: what a search has proven that no scheme of these modes can avoid; None: what follows
     from the network and the chip alone. `search`: how the scheme was found. `limit`: steps beyond it are left out, and their groups say so.
 
     Raises InvalidPlan for a scheme that is not legal (see `lfopt.fusion.legal`), InvalidConfig for an option.
@@ -79,7 +81,7 @@ def plan(
     verdict = legal(graph, scheme)
     if not verdict.legal:
         raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
-    costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, groups=scheme.groups)
+    costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, max_recompute=max_recompute, groups=scheme.groups)
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     bound = costs.least_bytes - costs.bounds.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
     made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
@@ -94,11 +96,12 @@ def draft(
     search: SearchRecord,
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
-    max_recompute: float = 1.0,
+    max_recompute: float | None = None,
 ) -> Draft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
-    `copies`: operators of the network that compute something again; `max_recompute`: the multiply-accumulates that they were allowed.
+    `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
+    the network without copies; None: as many as each group was.
     """
     outlines = outline(costs, groups, bands)
     if isinstance(outlines, DoesNotFit):
@@ -114,10 +117,18 @@ def draft(
         groups=planned,
         totals=totals_of(costs.unfused(copies), planned, lower_bound_bytes),
         search=search,
-        max_recompute=max_recompute,
+        max_recompute=costs.max_recompute if max_recompute is None else max_recompute,
         copies=copies,
     )
     return Draft(graph, costs, unfinished, outlines)
+
+
+def recompute_left(plan: Plan, graph: Graph) -> float:
+    """Multiply-accumulates that a group of a plan may do over those of its operators: what the plan is allowed, less what its copies take."""
+    flow = Dataflow.of(graph)
+    done = sum(flow.macs)
+    copied = sum(flow.macs[flow.position[copy.name]] for copy in plan.copies if copy.name in flow.position)
+    return max(plan.max_recompute * (done - copied) / done, 1.0) if done else plan.max_recompute
 
 
 def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:

@@ -320,7 +320,7 @@ class Walk:
         into: list[int] = []
         for m in flow.results[op]:
             tensor = flow.maps[m]
-            results.append(with_rows(self.frame or whole(tensor.shape), (min(first, tensor.rows), min(stop, tensor.rows))))
+            results.append(with_rows(self.made_of(m), (min(first, tensor.rows), min(stop, tensor.rows))))
             into.append(self.places[tensor.name] if first < tensor.rows else -1)
         if self.group.gathers(op):
             self.steps.append(layout.gather(op, results[0], into[0], first))
@@ -328,7 +328,15 @@ class Walk:
             self.steps.append(layout.compute(op, tuple(results), tuple(into)))
         for m, box, place in zip(flow.results[op], results, into, strict=True):
             if m in self.group.outside and place >= 0:
-                self.steps.append(layout.store(flow.maps[m].name, box, place))
+                self.steps.append(layout.store(flow.maps[m].name, self.stored_of(m, box), place))
+
+    def made_of(self, m: int) -> Box:
+        """What is made of a map; rows are cut out of it."""
+        return self.frame or whole(self.flow.maps[m].shape)
+
+    def stored_of(self, m: int, box: Box) -> Box:
+        """What is stored of rows that were made."""
+        return box
 
     def _fold(self, op: int, rows: Span) -> None:
         """Take rows of the operand of a reduction that runs."""

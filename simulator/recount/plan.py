@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import isclose
 
 from lfopt.ir import (
@@ -49,6 +50,7 @@ from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
 from simulator.recount.schedule import Schedule
+from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
@@ -96,9 +98,7 @@ class _Recounting:
         self.found = [*wrong]
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
-        if not multiplications(net) <= plan.max_recompute * multiplications(self.original):
-            found = f"{multiplications(net):,} multiply-accumulates, of {multiplications(self.original):,} without copies"
-            self.found.append(f"max_recompute: found {plan.max_recompute}, with {found}")
+        self.halo_macs = Fraction(0)  # of columns that strips compute again
         self.steps = 0
         self.work = Work()
         self.lines = 0  # of steps, as they are written
@@ -119,6 +119,9 @@ class _Recounting:
             self._structure(group, members)
             self._group(group, members)
         self._order(known)
+        done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
+        if not done <= self.plan.max_recompute * without * (1 + 1e-9):
+            self.found.append(f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without")
         self.found += self._memory(known)
         return self._totals(known)
 
@@ -241,11 +244,39 @@ class _Recounting:
         self.lines += lines
         schedule = Schedule(net, raw, self.hardware, group, members, self.work)
         try:
-            found = [*schedule.senseless()] or [*byte_problems(schedule), *traffic_problems(schedule, made)]
+            found = [*schedule.senseless()]
+            if not found and MODES[group.mode].strips:
+                found = [*byte_problems(schedule), *self._strips(schedule)]
+            elif not found:
+                found = [*byte_problems(schedule), *traffic_problems(schedule, made)]
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
                 self._say(group, what)
         except TooMuch as error:
             self._say(group, str(error))
+
+    def _strips(self, schedule: Schedule) -> Iterator[str]:
+        """Places, bytes, rows and columns are those of strips."""
+        group, strips = schedule.group, strips_of(schedule)
+        if isinstance(strips, str):
+            yield strips
+            return
+        self.halo_macs += recomputed_macs(schedule, strips)
+        wanted = strip_places(schedule, strips)
+        needed, counted = sum(slots * size for _, slots, size in wanted), strip_bytes(schedule, strips)
+        for what, claimed, found in (
+            ("allocated bytes", group.allocated_bytes, needed),
+            ("required bytes", group.required_bytes, needed),
+            ("DRAM bytes", group.dram, counted),
+            ("band rows", group.band_rows, 1),
+            ("weight passes", group.weight_passes, 1),
+        ):
+            if claimed != found:
+                yield f"{what}: the plan says {claimed}, counted {found}"
+        found = {(place.name, place.slots, place.slot_bytes) for place in group.places}
+        for name, slots, size in sorted(found ^ wanted):
+            what = f"a place for {name!r} of {slots} x {size} B"
+            yield f"{what} is not what strips take" if (name, slots, size) in found else f"{what} is missing"
+        yield from strip_problems(schedule, strips)
 
     def _mode(self, group: PlannedGroup, mode: Mode, members: list[str], net: Network, flown: list[str]) -> None:
         """The mode is one of the scheme, and the operators are such as may run in it. `net`, `flown`: with those in flight as part of others."""
@@ -266,7 +297,7 @@ class _Recounting:
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
         """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
-        if mode.tiles and self.plan.traffic == "tiled":
+        if mode.strips or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
         if mode.blocks and self.hardware.constant_align > 1:
@@ -331,6 +362,9 @@ class _Recounting:
         if mode.tiles and group.unwritten:
             if not (1 <= group.band_rows <= max(self.net.height(op) for op in members) and group.weight_passes >= 1):
                 self._say(group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be")
+        elif mode.strips:
+            self._expect(group, "band rows", group.band_rows, 1)
+            self._expect(group, "weight passes", group.weight_passes, 1)
         elif mode.rings:
             self._expect(group, "weight passes", group.weight_passes, 1)  # the band rows are those of its line buffers
         elif not mode.bands:

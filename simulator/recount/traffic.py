@@ -19,12 +19,12 @@ from simulator.recount.schedule import Computation, Piece, Schedule, describe
 
 def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute, and how often. `made`: of line buffers, rows of every step of every operator."""
-    yield from _parameters(schedule)
+    yield from parameter_problems(schedule)
     yield from _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
-        yield from _covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
+        yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from _computed(schedule)
-    yield from _rows_of_steps(schedule, made) if MODES[schedule.group.mode].rings else _band_rows(schedule)
+    yield from rows_of_steps(schedule, made) if MODES[schedule.group.mode].rings else _band_rows(schedule)
 
 
 # -- bytes -----------------------------------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
     return piece.height, row_bytes, "output" if step.store else "input"
 
 
-def _parameters(schedule: Schedule) -> Iterator[str]:
+def parameter_problems(schedule: Schedule) -> Iterator[str]:
     """Every operator that has parameters loads them, whole and once, before anything is computed; together they fit their store."""
     loads: Counter[str] = Counter()
     others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
@@ -94,7 +94,7 @@ def _loaded(schedule: Schedule) -> Iterator[str]:
     elif passes != 1:
         yield f"weight passes: the plan says {passes}, but there are none"
     for name in (*wanted, *sorted(schedule.constants)):
-        yield from _covered(schedule, name, loads.get(name, ()), "loaded", exact.get(name))
+        yield from covered(schedule, name, loads.get(name, ()), "loaded", exact.get(name))
 
 
 def _second_operand(schedule: Schedule) -> set[str]:
@@ -106,7 +106,8 @@ def _second_operand(schedule: Schedule) -> set[str]:
     return ({second, net.behind.get(second, second)} & schedule.loads.keys()) - others
 
 
-def _covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, times: int | None) -> Iterator[str]:
+def covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, times: int | None) -> Iterator[str]:
+    """Whether pieces cover all of a tensor so many times; None: at least once."""
     grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
     least, most = (int(grid.min()), int(grid.max())) if grid.size else (times or 1, times or 1)
     if times is None and least < 1:
@@ -179,7 +180,7 @@ def _band_rows(schedule: Schedule) -> Iterator[str]:
         yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
 
 
-def _rows_of_steps(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
+def rows_of_steps(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
     """Every step of a line-buffered group makes the rows that it makes when the group runs in bands as high as claimed."""
     found: dict[str, list[Span]] = defaultdict(list)
     for computation in schedule.computations:  # of a reduction that runs: rows of its operand

@@ -17,7 +17,7 @@ from lfopt.app.screen import mib
 from lfopt.app.sizes import format_size
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
-from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of
+from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of, recompute_left
 from simulator.simulate import simulate
 
 WARNINGS = 5  # disagreements that are written out
@@ -27,7 +27,8 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
     """The page of a plan for this network. Raises InvalidPlan where the two do not belong together."""
     simulated = simulate(plan, graph)
     groups = [group.nodes for group in plan.groups]
-    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, groups=groups)
+    left = recompute_left(plan, graph)
+    costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), scheme=plan.scheme, epilogue=plan.epilogue, max_recompute=left, groups=groups)
     masks = masks_of(costs.dataflow, groups)
     found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
     drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)

@@ -9,12 +9,14 @@ from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
 from lfopt.planning.modes.resident import WholeMaps
+from lfopt.planning.modes.strips import InStrips
 from lfopt.planning.modes.tiled import Tiled
 
 MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many bytes, the first is taken
     "lbdf": LineBuffered,
     "resident": WholeMaps,
     "brr": InBands,
+    "strips": InStrips,
     "tiled": Tiled,
     "opaque": Opaque,
     "excluded": Excluded,
@@ -28,7 +30,7 @@ class SchemeRow(NamedTuple):
     simpler: str | None  # a scheme with some of the modes, in which a search finds something to begin with faster
     summary: str
     flights: bool = False  # whether elementwise operators follow in flight, and reductions run through the rows of their operand
-    copies: bool = False  # whether what stands before a reduction may be computed again
+    copies: bool = False  # whether anything may be computed again: what stands before a reduction, columns between strips
 
 
 SCHEMES: dict[str, SchemeRow] = {
@@ -37,7 +39,11 @@ SCHEMES: dict[str, SchemeRow] = {
     "resident": SchemeRow(("resident",), None, "whole maps for every group"),
     "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
     "all": SchemeRow(
-        ("lbdf", "resident", "brr"), "lbdf", "as auto, with elementwise operators in flight, means that run, and copies", flights=True, copies=True
+        ("lbdf", "resident", "brr", "strips"),
+        "lbdf",
+        "as auto, with strips of columns, elementwise operators in flight, means that run, and copies",
+        flights=True,
+        copies=True,
     ),
 }
 

@@ -88,6 +88,17 @@ class LineBuffered(ExecutionMode):
     # -- bounds ------------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
+    def least_row_bytes(self) -> list[int]:
+        """Per map: bytes on chip of each row that is held, at the least."""
+        return self.groups.row_bytes
+
+    @cached_property
+    def kept_bytes(self) -> list[int]:
+        """Per operator: bytes on chip beside its maps, at the least: its own weights, and the sums of a reduction that runs."""
+        groups = self.groups
+        return [own[1] + sums for own, sums in zip(groups.own, groups.sums, strict=True)]
+
+    @cached_property
     def _rows(self) -> list[dict[int, int]]:
         """Per operator: rows of each map it reads that are held at once for it in whatever group."""
         flow, lines = self.groups.dataflow, self.groups.lines
@@ -114,7 +125,7 @@ class LineBuffered(ExecutionMode):
         def of(m: int, rows: int) -> _Held:
             maker = flow.producer[m]
             made = (1 << maker, min(1, groups.lines.least[maker])) if maker >= 0 else (0, 0)
-            return _Held(rows, groups.row_bytes[m], flow.readers[m], *made, sorted_[m])
+            return _Held(rows, self.least_row_bytes[m], flow.readers[m], *made, sorted_[m])
 
         return [tuple(of(m, rows) for m, rows in held.items()) for held in self._rows]
 
@@ -122,7 +133,7 @@ class LineBuffered(ExecutionMode):
     def _added(self) -> list[int]:
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
-        made = (sum(groups.row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
+        made = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
         return [size + own[1] + sums for size, own, sums in zip(made, groups.own, groups.sums, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
@@ -149,6 +160,4 @@ class LineBuffered(ExecutionMode):
 
     def mates(self, beta: int) -> list[int]:
         """As far as the cheapest path between two operators tells."""
-        groups = self.groups
-        held = [own[1] + sums for own, sums in zip(groups.own, groups.sums, strict=True)]
-        return mates(groups.dataflow, self._rows, groups.row_bytes, held, beta)
+        return mates(self.groups.dataflow, self._rows, self.least_row_bytes, self.kept_bytes, beta)

@@ -1,0 +1,100 @@
+"""Mode `strips`: line buffers, strip of columns after strip of columns (`lfopt.planning.strips`).
+
+F_beta = sum over maps of rows(t) * bytes of a row of its widest strip  +  weights and biases
+F_D    = per strip, the columns that it needs of every input  +  results and weights once
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+
+from lfopt.ir import Cost, Use
+from lfopt.ops import bits
+from lfopt.ops.columns import column_count
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.line_buffers import LineBuffered
+from lfopt.planning.modes.mode import NEVER, Scheduled, Space, Terms, weight_uses
+from lfopt.planning.strips import MOST_STRIPS, Choice, Strips
+
+
+class InStrips(LineBuffered):
+    """Groups in strips. The bound is that of line buffers, of maps that are as narrow as the narrowest of their widest strips may be."""
+
+    summary = "line buffers on strips of columns: columns between two strips are read and computed for either"
+    rings = steady = in_paper = False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space.max_recompute` caps the multiply-accumulates of a group."""
+        super().__init__(groups, space)
+        self.strips = Strips(groups, space.max_recompute)
+
+    def _chosen(self, mask: int, beta: int) -> Choice:
+        choice = self.strips.cheapest(mask, beta)
+        assert choice is not None, "mode strips means that a number of strips fits"
+        return choice
+
+    def price(self, mask: int, beta: int, once: int, bound: int | None = None) -> Cost | None:
+        """Inputs as often as strips need them."""
+        if bound is not None and bound >= beta:
+            return None
+        choice = self.strips.cheapest(mask, beta)
+        if choice is None:
+            return None
+        read, written, _, _ = self.groups.once_by_class(mask)
+        return Cost(once - read - written + choice.read + choice.written, choice.buffer_bytes, "strips", choice.buffer_bytes)
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Rows one by one."""
+        choice = self._chosen(mask, beta)
+        return Terms(replace(self.groups.once(mask), input=choice.read, output=choice.written))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """See `Strips.schedule`."""
+        choice = self._chosen(mask, beta)
+        return Scheduled(choice.buffer_bytes, partial(self.strips.schedule, mask, choice))
+
+    def heights(self, mask: int) -> tuple[()]:
+        """There is no choice."""
+        return ()
+
+    def need(self, mask: int) -> int:
+        """F_beta of the strips that take the least."""
+        choice = self.strips.least(mask)
+        return NEVER if choice is None else choice.buffer_bytes
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Rings, and weights by operator."""
+        choice = self.strips.cheapest(mask, beta) or self.strips.least(mask)
+        for name, purpose, slots, size in self.strips.places(mask, choice) if choice else ():
+            if purpose == "map":
+                yield Use(name, "map", slots, size, slots * size)
+        yield from weight_uses(self.groups, mask)
+
+    def never(self, mask: int) -> str:
+        """The first operator that cannot run in strips, or why no strips can be cut."""
+        flow = self.groups.dataflow
+        for i in bits(mask & ~self.strips.able):
+            return f"{flow.operators[i].name} ({flow.operators[i].kind}) cannot be computed on strips of columns"
+        return "the group's results cannot be cut into strips of columns, or the multiply-accumulates allowed are too few for that"
+
+    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def least_row_bytes(self) -> list[int]:
+        """Per map: bytes of a row of the widest of as many strips as there may be."""
+        groups, found = self.groups, list[int]()
+        for tensor, size in zip(groups.dataflow.maps, groups.row_bytes, strict=True):
+            columns = max(column_count(tensor.shape), 1)
+            found.append(-(-columns // MOST_STRIPS) * (size // columns))
+        return found
+
+    @cached_property
+    def kept_bytes(self) -> list[int]:
+        """Per operator: bytes of its own weights; more than there are, if it cannot run in strips."""
+        return [size if self.strips.able >> i & 1 else NEVER for i, (_, size) in enumerate(self.groups.own)]
+
+    def grow(self, mask: int, bound: int | None, op: int) -> int:
+        """As that of line buffers; none, once there is an operator that cannot run in strips."""
+        return super().grow(mask, bound, op) if self.strips.able >> op & 1 else NEVER
