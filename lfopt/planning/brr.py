@@ -26,15 +26,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Hardware, Node, Place
-from lfopt.ops import Dataflow, RowReads, bits
-from lfopt.ops.rows import same_row
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
 from lfopt.planning.brr_schedule import SLOTS, Run, Schedule
 from lfopt.planning.limit import Limit
 from lfopt.planning.slices import STARTS, Draft, Slices, Start
 
 NEVER = 1 << 62  # bytes: more than any buffer
-
-Ints = np.ndarray  # int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,53 +53,6 @@ class Banded:
         return self.weight_passes * self.pass_bytes
 
 
-class Grid:
-    """Numbers of bands that are tried, and one entry for each band of each of them."""
-
-    def __init__(self, counts: tuple[int, ...]) -> None:
-        self.counts = np.array(counts, np.int64)
-        self.offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1]))
-        self._of = np.repeat(self.counts, self.counts)
-        self._band = np.arange(self._of.size) - np.repeat(self.offsets, self.counts)
-        self._last = np.repeat(self.offsets + self.counts - 1, self.counts)
-        self._quotas: dict[int, Ints] = {}
-
-    @classmethod
-    def up_to(cls, height: int) -> Grid:
-        """Every ceil(height / h) for a whole number of rows h."""
-        return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
-
-    def quota(self, height: int) -> Ints:
-        """Rows of a sink of so many rows that exist after each band."""
-        if height not in self._quotas:
-            self._quotas[height] = -(-(self._band + 1) * height // self._of)
-        return self._quotas[height]
-
-    def before(self, stop: Ints) -> Ints:
-        """The entry of the band before; 0 in the first."""
-        found = np.empty_like(stop)
-        found[1:] = stop[:-1]
-        found[self.offsets] = 0
-        return found
-
-    def final(self, stop: Ints) -> Ints:
-        """The entry of the last band."""
-        return stop[self._last]
-
-    def most(self, values: Ints) -> Ints:
-        """Per number of bands: the largest entry."""
-        return np.maximum.reduceat(values, self.offsets)
-
-
-class Made(NamedTuple):
-    """Rows that an operator computes, per band."""
-
-    start: Ints
-    stop: Ints  # never falls from band to band
-    new: Ints  # first row that no earlier band computed
-    low: Ints  # lowest row that this band or a later one computes; the height if none does
-
-
 class Needs(NamedTuple):
     """Slots of places, per number of bands."""
 
@@ -119,7 +70,6 @@ class Bands:
     def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
         self.dataflow = dataflow
         self.slices = Slices(dataflow, hardware, width or hardware.channel_align)
-        self._arrays: dict[RowReads, tuple[Ints, Ints]] = {}
         self._grids: dict[int, Grid] = {}
         self._floors: dict[int, int] = {}
         self._least: dict[int, int] = {}
@@ -219,46 +169,9 @@ class Bands:
                 found.append(Banded(1, rows, size + all_bytes, start, bands, resident=True, pass_bytes=all_bytes))
         return found
 
-    def _needed(self, reads: RowReads, stop: Ints) -> Ints:
-        """Rows that must exist before so many rows of the reader."""
-        return stop if reads is same_row(reads.rows_in) else self._as_arrays(reads)[0][stop]
-
-    def _kept(self, reads: RowReads, low: Ints) -> Ints:
-        """Lowest row that this row of the reader or a later one reads."""
-        return low if reads is same_row(reads.rows_in) else self._as_arrays(reads)[1][low]
-
-    def _as_arrays(self, reads: RowReads) -> tuple[Ints, Ints]:
-        if reads not in self._arrays:
-            self._arrays[reads] = np.array((0, *reads.need), np.int64), np.array(reads.keep, np.int64)
-        return self._arrays[reads]
-
     def _made(self, mask: int, draft: Draft, grid: Grid) -> dict[int, Made]:
         """Rows that every operator computes in every band, by operator, consumers first."""
-        flow, slices = self.dataflow, self.slices
-        readers: dict[int, list[tuple[Made, RowReads]]] = {}  # per operator
-        found: dict[int, Made] = {}
-        for i in reversed([*bits(mask)]):
-            sink = any(slices.leaves(m, mask) for m in flow.results[i])
-            stops = [self._needed(reads, rows.stop) for rows, reads in readers.get(i, ())]
-            if sink:
-                stops.append(grid.quota(flow.heights[i]))
-            stop = stops[0] if len(stops) == 1 else np.maximum.reduce(stops)
-            start = new = grid.before(stop)
-            low = np.where(new < grid.final(stop), new, flow.heights[i])
-            if any(m in draft.head for m in flow.results[i]):
-                lows = [self._kept(reads, rows.low) for rows, reads in readers.get(i, ())]
-                active = [rows.stop > rows.start for rows, _ in readers.get(i, ())]
-                if sink:
-                    lows.append(low)
-                    active.append(stop > new)
-                low = lows[0] if len(lows) == 1 else np.minimum.reduce(lows)
-                start = np.where(active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop)
-            found[i] = Made(start, stop, new, low)
-            for o in flow.operands[i]:
-                producer = flow.producer[o.map]
-                if producer >= 0 and mask >> producer & 1:
-                    readers.setdefault(producer, []).append((found[i], o.reads))
-        return found
+        return rows_made(self.dataflow, mask, grid, draft.head, self.dataflow.operands, self.dataflow.heights)
 
     def _needs(self, mask: int, draft: Draft, made: dict[int, Made], grid: Grid) -> Needs:
         """Slots of rings, slices and sums."""
@@ -269,11 +182,11 @@ class Bands:
             for o in flow.operands[i]:
                 if o.map in draft.head:
                     continue
-                low = self._kept(o.reads, made[i].low)
+                low = lowest(o.reads, made[i].low)
                 kept[o.map] = np.minimum(kept[o.map], low) if o.map in kept else low
                 producer = flow.producer[o.map]
                 if producer < 0 or not mask >> producer & 1:
-                    stop = self._needed(o.reads, made[i].stop)
+                    stop = needed(o.reads, made[i].stop)
                     loaded[o.map] = np.maximum(loaded[o.map], stop) if o.map in loaded else stop
         needs = Needs({m: np.maximum(grid.most(stop - np.minimum(kept[m], stop)), 1) for m, stop in loaded.items()}, {}, {})
         for i in bits(mask):

@@ -1,0 +1,118 @@
+"""Rows that operators compute when the results of a group are made in bands of rows, for many numbers of bands at once.
+
+In band b of T, a result of H rows gets its rows ceil(b H / T) up to ceil((b + 1) H / T). What is kept from band to band is computed once; what is not
+(slices of channels) is computed again from the lowest row that a band needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ops import Dataflow, MapRead, RowReads, bits
+from lfopt.ops.rows import same_row
+
+Ints = np.ndarray  # int64
+
+
+class Grid:
+    """Numbers of bands that are tried, and one entry for each band of each of them."""
+
+    def __init__(self, counts: tuple[int, ...]) -> None:
+        self.counts = np.array(counts, np.int64)
+        self.offsets = np.concatenate(([0], np.cumsum(self.counts)[:-1]))
+        self._of = np.repeat(self.counts, self.counts)
+        self._band = np.arange(self._of.size) - np.repeat(self.offsets, self.counts)
+        self._last = np.repeat(self.offsets + self.counts - 1, self.counts)
+        self._quotas: dict[int, Ints] = {}
+
+    @classmethod
+    def up_to(cls, height: int) -> Grid:
+        """Every ceil(height / h) for a whole number of rows h."""
+        return cls(tuple(sorted({-(-height // h) for h in range(1, height + 1)})))
+
+    def quota(self, height: int) -> Ints:
+        """Rows of a sink of so many rows that exist after each band."""
+        if height not in self._quotas:
+            self._quotas[height] = -(-(self._band + 1) * height // self._of)
+        return self._quotas[height]
+
+    def before(self, stop: Ints) -> Ints:
+        """The entry of the band before; 0 in the first."""
+        found = np.empty_like(stop)
+        found[1:] = stop[:-1]
+        found[self.offsets] = 0
+        return found
+
+    def final(self, stop: Ints) -> Ints:
+        """The entry of the last band."""
+        return stop[self._last]
+
+    def most(self, values: Ints) -> Ints:
+        """Per number of bands: the largest entry."""
+        return np.maximum.reduceat(values, self.offsets)
+
+    def total(self, values: Ints) -> Ints:
+        """Per number of bands: the sum of the entries."""
+        return np.add.reduceat(values, self.offsets)
+
+
+class Made(NamedTuple):
+    """Rows that an operator computes, per band."""
+
+    start: Ints
+    stop: Ints  # never falls from band to band
+    new: Ints  # first row that no earlier band computed
+    low: Ints  # lowest row that this band or a later one computes; the height if none does
+
+
+def rows_made(
+    flow: Dataflow, mask: int, grid: Grid, repeats: Container[int], operands: Sequence[Sequence[MapRead]], heights: Sequence[int]
+) -> dict[int, Made]:
+    """Rows that every operator of a group computes in every band, by operator, consumers first.
+
+    `repeats`: the maps of which no rows are kept from band to band. `operands`, `heights`: per operator of the dataflow, what it reads and the rows
+    in which it advances.
+    """
+    readers: dict[int, list[tuple[Made, RowReads]]] = {}  # per operator
+    found: dict[int, Made] = {}
+    for i in reversed([*bits(mask)]):
+        sink = any(flow.is_output[m] or flow.readers[m] & ~mask for m in flow.results[i])
+        stops = [needed(reads, rows.stop) for rows, reads in readers.get(i, ())]
+        if sink:
+            stops.append(grid.quota(heights[i]))
+        stop = stops[0] if len(stops) == 1 else np.maximum.reduce(stops)
+        start = new = grid.before(stop)
+        low = np.where(new < grid.final(stop), new, heights[i])
+        if any(m in repeats for m in flow.results[i]):
+            lows = [lowest(reads, rows.low) for rows, reads in readers.get(i, ())]
+            active = [rows.stop > rows.start for rows, _ in readers.get(i, ())]
+            if sink:
+                lows.append(low)
+                active.append(stop > new)
+            low = lows[0] if len(lows) == 1 else np.minimum.reduce(lows)
+            start = np.where(active[0] if len(active) == 1 else np.logical_or.reduce(active), np.minimum(low, stop), stop)
+        found[i] = Made(start, stop, new, low)
+        for o in operands[i]:
+            producer = flow.producer[o.map]
+            if producer >= 0 and mask >> producer & 1:
+                readers.setdefault(producer, []).append((found[i], o.reads))
+    return found
+
+
+def needed(reads: RowReads, stop: Ints) -> Ints:
+    """Rows that must exist before so many rows of the reader."""
+    return stop if reads is same_row(reads.rows_in) else _arrays(reads)[0][stop]
+
+
+def lowest(reads: RowReads, low: Ints) -> Ints:
+    """Lowest row that this row of the reader or a later one reads."""
+    return low if reads is same_row(reads.rows_in) else _arrays(reads)[1][low]
+
+
+@cache
+def _arrays(reads: RowReads) -> tuple[Ints, Ints]:
+    return np.array((0, *reads.need), np.int64), np.array(reads.keep, np.int64)
