@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Loop, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir import Box, Compute, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.limit import Limit
 from lfopt.planning.slices import Draft, Slices
 from lfopt.planning.streaming import with_rows
+from lfopt.planning.turns import in_turn
 
 SLOTS = 2  # of the place that weight blocks pass through
 LONGEST_PERIOD = 16  # bands that are looked at to find what repeats
@@ -238,15 +239,5 @@ class Schedule:
 
 
 def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
-    """The body for one span after the other, spans of equal length folded; what moves must move by the same amount from each to the next."""
-    alike = sum(stop - start == spans[0][1] - spans[0][0] for start, stop in spans)
-    if alike > 1:
-        (loop,) = fold([tuple(body(k, spans[k])) for k in range(2)]) or (None,)
-        if loop is not None:
-            assert isinstance(loop, Loop), "turns differ in more than where they are"
-            yield Loop(alike, loop.body)
-    else:
-        for k in range(alike):
-            yield from body(k, spans[k])
-    for k in range(alike, len(spans)):
-        yield from body(k, spans[k])
+    """The body for one span after the other, spans of equal length folded."""
+    return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
