@@ -224,20 +224,48 @@ def missing_row(places: Sequence[Rows], wanted: Wanted, work: Work) -> tuple[int
 
 
 class Blocks:
-    """Everything that is loaded of a constant."""
+    """Everything that is loaded of a constant, place by place: some of it may stay while the rest passes."""
 
     def __init__(self, loads: Sequence[tuple[Ring, Write]]) -> None:
-        self.rings = list({id(ring): ring for ring, _ in loads}.values())
-        self.pieces = [write.piece for _, write in loads]
+        rings = list({id(ring): ring for ring, _ in loads}.values())
+        self.places = [_Place(ring, [write for other, write in loads if other is ring]) for ring in rings]
+
+    def missing(self, wanted: Wanted) -> int | None:
+        """The first step that reads the constant when it is not on chip, or another block of it is; None if all are served.
+
+        A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
+        """
+        needs = np.ones(len(wanted.times), bool)
+        for part in wanted.parts:
+            if part is not None:
+                needs &= part[0] < part[1]
+        if not needs.any():
+            return None
+        if not self.places:
+            return int(wanted.times[np.argmax(needs)])
+        cuts = [place.cuts(wanted) for place in self.places]
+        clocks = [place.ring.clock(wanted.times) for place in self.places]
+        told_by = [needs, *(end for cut in cuts for part in cut.values() for end in part), *clocks]
+        runs = np.flatnonzero(_changes(told_by))  # of runs that read the same, with nothing loaded in between, one is looked at
+        found = ~needs[runs]
+        for place, cut in zip(self.places, cuts, strict=True):
+            lacking = np.flatnonzero(~found)
+            found[lacking] = place.has(wanted, cut, runs[lacking])
+        return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
+
+
+class _Place:
+    """What is loaded of a constant into one place."""
+
+    def __init__(self, ring: Ring, writes: Sequence[Write]) -> None:
+        self.ring, self.pieces = ring, [write.piece for write in writes]
         times = _joined([piece.leaf.times for piece in self.pieces])
         self._order = np.argsort(times, kind="stable")
         self.times = times[self._order]  # when anything is loaded, in order
-        self.slots = _joined([write.number % ring.place.slots for ring, write in loads])[self._order]
-        spans = {(id(ring), write.offset, write.offset + write.size): ring for ring, write in loads}
-        self.spans = [(ring, (first, stop)) for (_, first, stop), ring in spans.items()]
-        known = {key: k for k, key in enumerate(spans)}
-        kinds = [known[id(ring), write.offset, write.offset + write.size] for ring, write in loads]
-        self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]  # where it goes: index into `spans`
+        self.slots = _joined([write.number % ring.place.slots for write in writes])[self._order]
+        self.spans = list(dict.fromkeys((write.offset, write.offset + write.size) for write in writes))
+        kinds = [self.spans.index((write.offset, write.offset + write.size)) for write in writes]
+        self.kinds = np.repeat(kinds, [piece.leaf.runs for piece in self.pieces])[self._order]  # where in a slot it goes: index into `spans`
         self._parts: dict[int, Part] = {}
 
     def part(self, axis: int) -> Part:
@@ -253,35 +281,23 @@ class Blocks:
         axes = range(len(self.pieces[0].extents))
         return tuple(int(self.part(axis)[1].min()) if not self.part(axis)[0].any() else 0 for axis in axes)
 
-    def missing(self, wanted: Wanted) -> int | None:
-        """The first step that reads the constant when it is not on chip, or another block of it is; None if all are served.
+    def cuts(self, wanted: Wanted) -> dict[int, Part]:
+        """Axes along which a load may hold less than what is wanted."""
+        return {axis: part for axis, part in enumerate(wanted.parts) if part is not None and self.whole[axis] < part[1].max()}
 
-        A run that needs none of it (the part of a Concat that comes from elsewhere) is served by anything.
-        """
-        needs = np.ones(len(wanted.times), bool)
-        for part in wanted.parts:
-            if part is not None:
-                needs &= part[0] < part[1]
-        if not needs.any():
-            return None
-        if not self.pieces:
-            return int(wanted.times[np.argmax(needs)])
-        last = np.searchsorted(self.times, wanted.times) - 1  # the block that was loaded last
-        clocks = [ring.clock(wanted.times) for ring in self.rings]
-        cut = {axis: part for axis, part in enumerate(wanted.parts) if part is not None and self.whole[axis] < part[1].max()}
-        runs = np.flatnonzero(_changes([needs, *(end for part in cut.values() for end in part), *clocks]))
-        last = last[runs]
-        found = (last >= 0) & needs[runs]
+    def has(self, wanted: Wanted, cut: dict[int, Part], runs: Ints) -> Ints:
+        """Whether the block that was loaded last is the one that is wanted, and still there, in each of these runs."""
+        last = np.searchsorted(self.times, wanted.times[runs]) - 1
+        found = last >= 0
         for axis, part in cut.items():
             start, stop = self.part(axis)
             found &= (start[last] <= part[0][runs]) & (part[1][runs] <= stop[last])
         for kind in np.unique(self.kinds[last[found]]):
-            ring, span = self.spans[kind]
+            span = self.spans[kind]
             here = np.flatnonzero(found & (self.kinds[last] == kind))
             if span[1] > span[0]:
-                found[here] &= ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
-        found |= ~needs[runs]
-        return None if found.all() else int(wanted.times[runs[np.argmin(found)]])
+                found[here] &= self.ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
+        return found
 
 
 def _joined(arrays: Sequence[Ints]) -> Ints:
