@@ -14,7 +14,10 @@ from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning.brr import Bands
+from lfopt.planning.costs import MAX_RECOMPUTE
+from lfopt.planning.groups import Groups
 from lfopt.planning.resident import Resident
+from lfopt.planning.sliced import SlicedGroups
 from simulator.recount import Network, count, not_an_epilogue
 from simulator.recount.groups import weight_bytes
 
@@ -95,7 +98,7 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
     """Bytes of a connected convex group in the mode that moves the fewest, or None if it may not run. Only tilings are taken from the planner."""
     flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
-    tiles = GroupCosts(flow, hardware, traffic, epilogue=epilogue)
+    tiles, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue), SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
 
     def price(mask: int) -> int | None:
         names = flow.names(mask)
@@ -114,6 +117,8 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
             found.append(once + resident.padding(mask))
         if scheme in ("brr", "auto", "all") and (banded := bands.cheapest(mask, beta)):
             found.append(once - counted.dram.weight + banded.weight_bytes)
+        if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
+            found.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found
             found.append(tiles.modes["tiled"].tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)

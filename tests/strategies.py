@@ -70,6 +70,70 @@ def random_reduction(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
+def random_block(rng: np.random.Generator) -> Graph:
+    """Two contractions with operators by channels between them, as networks have them; or the first, the last, or a mean in place of the last."""
+    net = _Net(rng)
+    net.inputs, net.shapes = [], {}
+    x = net.new_input((net.one_of(1, 1, 1, 2), net.upto(1, 8), net.upto(1, 9), net.upto(1, 4)))
+    if net.chance(0.15):
+        n, c, h, w = net.shapes[x]
+        y = net.new_input((n, net.upto(1, 5), h, w))
+        x = net.add("Concat", [x, y], (n, c + net.shapes[y][1], h, w), axis=1)
+    here = x
+    if net.chance(0.8):
+        here = _expansion(net, here)
+    for _ in range(net.upto(0, 2)):
+        here = _by_channels(net, here)
+    end = net.upto(0, 9)
+    if end == 0:
+        kind = net.one_of("GlobalAveragePool", "ReduceMean", "GlobalMaxPool")
+        n, c, _, _ = net.shapes[here]
+        inputs, attributes = ([here, net.ints(2, 3)], {"keepdims": 1}) if kind == "ReduceMean" else ([here], {})
+        net.add(kind, inputs, (n, c, 1, 1), **attributes)
+    elif end > 1 or here == x:
+        like = net.shapes[x] if net.chance(0.5) else None
+        here = _expansion(net, here, channels=like[1] if like else None)
+        if net.shapes[here] == net.shapes[x]:
+            net.add("Add", [here, x] if net.chance(0.5) else [x, here], net.shapes[x])
+        elif net.chance(0.2):
+            net.add("Add", [here, net.new_input(net.shapes[here])], net.shapes[here])
+    return net.finish()
+
+
+def _expansion(net: _Net, x: str, channels: int | None = None) -> str:
+    """A convolution to some channels, perhaps with an activation."""
+    n, c, h, w = net.shapes[x]
+    k, kernel, stride = channels or net.upto(2, 12), net.one_of(1, 1, 3), net.one_of(1, 1, 1, 2)
+    pad = kernel // 2
+    out = ((h + 2 * pad - kernel) // stride + 1, (w + 2 * pad - kernel) // stride + 1)
+    attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    y = net.add("Conv", [x, net.weight(k, c, kernel, kernel)] + ([net.weight(k)] if net.chance(0.5) else []), (n, k, *out), **attributes)
+    if net.chance(0.4):
+        y = net.add(net.one_of("Relu", "Sigmoid"), [y], net.shapes[y])
+    if net.chance(0.2):
+        y = net.add("Mul", [y, net.new_input((n, k, *net.one_of((1, 1), out)))], net.shapes[y])
+    return y
+
+
+def _by_channels(net: _Net, x: str) -> str:
+    """An operator that makes every channel of its result from the same channel."""
+    n, c, h, w = net.shapes[x]
+    rows = _window(net, h)
+    if rows is None or net.chance(0.1):
+        return net.add("Neg", [x], net.shapes[x])
+    if c == 1 or net.chance(0.25):
+        kernel, stride = net.upto(1, 3), net.upto(1, 2)
+        out = [(extent + 2 * (kernel // 2) - kernel) // stride + 1 for extent in (h, w)]
+        window = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+        return net.add(net.one_of("MaxPool", "AveragePool"), [x], (n, c, *out), **window)
+    kernel, stride, dilation, before, after, high = rows
+    wide = net.one_of(1, 3)
+    window = {"kernel_shape": [kernel, wide], "strides": [stride, 1], "dilations": [dilation, 1], "pads": [before, wide // 2, after, wide // 2]}
+    bias = [net.weight(c)] if net.chance(0.4) else []
+    y = net.add("Conv", [x, net.weight(c, 1, kernel, wide), *bias], (n, c, high, w), group=c, **window)
+    return net.add("Add", [y, x], net.shapes[y]) if net.shapes[y] == net.shapes[x] and net.chance(0.3) else y
+
+
 def one_contraction(
     kind: str, inputs: dict[str, list[int]], weights: dict[str, list[int]], operands: str, result: list[int], **attributes: object
 ) -> Graph:

@@ -80,10 +80,16 @@ class Watchful(Machine):
         self.summed: dict[tuple[str, Box], int] = {}  # the input channel, or row, that partial sums have come to
         self.twice = False
         counted = self.run(group)
-        gap = not all(found.all() for found in self.fetched.values()) or any(
-            (self.made[name] != self.wanted(group, name)).any() for name in self.made
-        )
+        gap = not all(found.all() for found in self.fetched.values()) or any(self.gap(group, name) for name in self.made)
         return "gap" if gap else "twice" if self.twice else "", counted.dram
+
+    def gap(self, group: PlannedGroup, name: str) -> bool:
+        """Whether a part of a map is not computed that must be. Bands of slices may leave out rows that nobody reads."""
+        wanted = self.wanted(group, name)
+        if group.mode == "sliced":
+            unread = unread_rows(self.flow, group, name)
+            return bool((wanted & ~self.made[name])[(slice(None),) * (row_axis(wanted.shape) or 0) + (~unread,)].any())
+        return bool((self.made[name] != wanted).any())
 
     def wanted(self, group: PlannedGroup, name: str) -> np.ndarray:
         """What must be computed of a map: rows up to the highest that is asked for, without gaps; all of it where maps are made whole."""
@@ -132,6 +138,19 @@ class Watchful(Machine):
     def _load_constant(self, step: Transfer) -> None:
         super()._load_constant(step)
         self.fetched[step.tensor][slices(step.box)] = True
+
+
+def unread_rows(flow: Dataflow, group: PlannedGroup, name: str) -> np.ndarray:
+    """(rows,) bool: rows of a map made in a group that nobody needs, because no row that is needed reads them."""
+    maps = [tensor.name for tensor in flow.maps]
+    found = np.full(flow.maps[maps.index(name)].rows, name not in group.outputs)
+    for i, op in enumerate(flow.operators):
+        reads = [o.reads for o in flow.operands[i] if op.name in group.nodes and maps[o.map] == name]
+        if reads:
+            unread = unread_rows(flow, group, maps[flow.results[i][0]])
+            for first, last, needless in (row for each in reads for row in zip(each.first, each.last, unread, strict=True)):
+                found[first : last + 1] &= needless
+    return found
 
 
 class Stage(NamedTuple):

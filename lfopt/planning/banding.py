@@ -28,6 +28,7 @@ class Grid:
         self._band = np.arange(self._of.size) - np.repeat(self.offsets, self.counts)
         self._last = np.repeat(self.offsets + self.counts - 1, self.counts)
         self._quotas: dict[int, Ints] = {}
+        self.is_last = np.arange(self._of.size) == self._last  # whether a band is the last one
 
     @classmethod
     def up_to(cls, height: int) -> Grid:

@@ -248,14 +248,14 @@ class Slices:
         key = op, index
         if key not in self._by_slices:
             facts = self.facts[op]
-            self._by_slices[key] = facts.sums and self._own(op, index) if facts.contracts else self._is_local(op, index)
+            self._by_slices[key] = facts.sums and self._own(op, index) if facts.contracts else self.is_local(op, index)
         return self._by_slices[key]
 
     def _own(self, op: int, index: int) -> bool:
         """Whether an input is the operator's own, not one of what follows it in flight."""
         return index < len(self.dataflow.calls[op].operator.inputs)
 
-    def _is_local(self, op: int, index: int) -> bool:
+    def is_local(self, op: int, index: int) -> bool:
         """Whether channels of every result depend on just the same channels of this operand."""
         flow, call = self.dataflow, self.dataflow.calls[op]
         shape, axis = call.shape(index), CHANNEL_AXIS_OF_RANK.get(len(call.shape(index)))

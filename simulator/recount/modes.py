@@ -16,6 +16,7 @@ class Mode(NamedTuple):
     bands: bool = False  # the results are made in bands of rows: weights may pass several times, rows of some maps may be made several times
     blocks: bool = False  # weights pass in blocks, each rounded up for itself
     strips: bool = False  # line buffers, for one strip of columns after the other: columns between two of them are loaded or made for either
+    slices: bool = False  # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and parts say
     turns: bool = False  # places may share bytes by turns
     of: Literal["known", "unknown", "left out"] = "known"  # operators that it is for, each alone where not known
     counted: bool = True  # whether its bytes are in the plan's totals
@@ -26,6 +27,7 @@ MODES = {
     "resident": Mode(("resident", "auto", "all"), always=True, blocks=True, turns=True),
     "brr": Mode(("brr", "auto", "all"), bands=True, blocks=True, turns=True),
     "strips": Mode(("all",), always=True, strips=True),
+    "sliced": Mode(("all",), slices=True, blocks=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),

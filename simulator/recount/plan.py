@@ -50,6 +50,7 @@ from simulator.recount.network import Network
 from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
 from simulator.recount.schedule import Schedule
+from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
 
@@ -98,7 +99,7 @@ class _Recounting:
         self.found = [*wrong]
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
-        self.halo_macs = Fraction(0)  # of columns that strips compute again
+        self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
         self.work = Work()
         self.lines = 0  # of steps, as they are written
@@ -247,6 +248,9 @@ class _Recounting:
             found = [*schedule.senseless()]
             if not found and MODES[group.mode].strips:
                 found = [*byte_problems(schedule), *self._strips(schedule)]
+            elif not found and MODES[group.mode].slices:
+                found = [*byte_problems(schedule), *sliced_problems(schedule)]
+                self.halo_macs += repeated_macs(schedule)
             elif not found:
                 found = [*byte_problems(schedule), *traffic_problems(schedule, made)]
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
@@ -297,7 +301,7 @@ class _Recounting:
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
         """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
-        if mode.strips or (mode.tiles and self.plan.traffic == "tiled"):
+        if mode.strips or mode.slices or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
         if mode.blocks and self.hardware.constant_align > 1:
@@ -359,7 +363,7 @@ class _Recounting:
             self._say(group, "it has places, but no steps")
         if mode.always and not group.unwritten:
             self._say(group, f"mode {group.mode}, but it has no steps")
-        if mode.tiles and group.unwritten:
+        if (mode.tiles or mode.slices) and group.unwritten:
             if not (1 <= group.band_rows <= max(self.net.height(op) for op in members) and group.weight_passes >= 1):
                 self._say(group, f"{group.weight_passes} weight passes in bands of {group.band_rows} rows cannot be")
         elif mode.strips:

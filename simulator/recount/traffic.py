@@ -23,7 +23,7 @@ def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterato
     yield from _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
-    yield from _computed(schedule)
+    yield from computed_problems(schedule)
     yield from rows_of_steps(schedule, made) if MODES[schedule.group.mode].rings else _band_rows(schedule)
 
 
@@ -119,7 +119,7 @@ def covered(schedule: Schedule, name: str, pieces: Sequence[Piece], what: str, t
 # -- computation -----------------------------------------------------------------------------------------------------------------------------
 
 
-def _computed(schedule: Schedule) -> Iterator[str]:
+def computed_problems(schedule: Schedule) -> Iterator[str]:
     """Rows that are made are made whole, and once unless in bands; every part of a sum is added as often as the sum is finished."""
     finished: dict[str, list[Boxes]] = defaultdict(list)
     by_operator: dict[str, list[Computation]] = defaultdict(list)
@@ -135,7 +135,7 @@ def _computed(schedule: Schedule) -> Iterator[str]:
         rows = np.atleast_1d((grid > 0).any(axis=others))
         if grid.size and (rows != np.atleast_1d((grid > 0).all(axis=others))).any():
             yield f"{name!r}: of some rows only a part is computed"
-        if MODES[schedule.group.mode].bands:
+        if MODES[schedule.group.mode].bands or MODES[schedule.group.mode].slices:
             continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"

@@ -73,8 +73,8 @@ def search(
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
-        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with strips of columns, elementwise operators in flight, means
-        that run, and operators computed again where that spares bytes.
+        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with strips of columns, slices of channels, elementwise
+        operators in flight, means that run, and what is computed again where that spares bytes.
     method
         How to search: a row of `search.methods.METHODS`.
     traffic
@@ -84,8 +84,8 @@ def search(
     band_rows
         Rows that a group in mode lbdf makes at a time, as many of them as fit; max: as many as fit.
     max_recompute
-        Multiply-accumulates that the network may have with what is computed again, operators or columns between strips, over its own (2 if nothing
-        else is said); 1: nothing is. For scheme all.
+        Multiply-accumulates that the network may have with what is computed again (operators, columns between strips, rows between bands of slices,
+        slices for every part), over its own (2 if nothing else is said); 1: nothing is. For scheme all.
     rules
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.

@@ -9,6 +9,7 @@ from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
 from lfopt.planning.modes.resident import WholeMaps
+from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.modes.strips import InStrips
 from lfopt.planning.modes.tiled import Tiled
 
@@ -17,6 +18,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "resident": WholeMaps,
     "brr": InBands,
     "strips": InStrips,
+    "sliced": BySlices,
     "tiled": Tiled,
     "opaque": Opaque,
     "excluded": Excluded,
@@ -39,9 +41,9 @@ SCHEMES: dict[str, SchemeRow] = {
     "resident": SchemeRow(("resident",), None, "whole maps for every group"),
     "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
     "all": SchemeRow(
-        ("lbdf", "resident", "brr", "strips"),
+        ("lbdf", "resident", "brr", "strips", "sliced"),
         "lbdf",
-        "as auto, with strips of columns, elementwise operators in flight, means that run, and copies",
+        "as auto, with strips of columns, slices, elementwise operators in flight, means that run, and copies",
         flights=True,
         copies=True,
     ),

@@ -1,0 +1,118 @@
+"""Mode `sliced`: a head makes slices of channels, others follow on the slice, a tail sums over the slices (`lfopt.planning.sliced`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ops import bits
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, widths
+from lfopt.planning.segments import Segment, Segments
+from lfopt.planning.sliced import Sliced, SlicedGroups
+from lfopt.planning.sliced_schedule import Schedule
+
+
+class BySlices(ExecutionMode):
+    """Groups slice by slice. The bound is a `Segment`; None for a group that is none."""
+
+    summary = "slice by slice: between two contractions a few channels are on chip at a time; weights stream past, or stay in part"
+    in_paper = False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space.max_recompute` caps what a group repeats."""
+        self.groups, self.space = groups, space
+        self._wider: dict[int, Segments] = {}  # by width of the slices
+
+    @cached_property
+    def sliced(self) -> SlicedGroups:
+        """Needs, with slices as narrow as the chip can."""
+        return SlicedGroups(self.groups, self.space.max_recompute)
+
+    def price(self, mask: int, beta: int, once: int, bound: Segment | None = None) -> Cost | None:
+        """What the head reads and results once, other inputs once per part, weights once per band and part, or once."""
+        if bound is not None and min(bound.floor, bound.alone) >= beta:
+            return None
+        found = self.sliced.cheapest(mask, beta)
+        return None if found is None else Cost(self._dram(mask, found).total, found.buffer_bytes, "sliced", found.buffer_bytes)
+
+    def _dram(self, mask: int, found: Sliced) -> DramBytes:
+        return replace(self.groups.once(mask), input=found.input_bytes, weight=found.weight_bytes)
+
+    def _chosen(self, mask: int, beta: int) -> Sliced:
+        found = self.sliced.cheapest(mask, beta)
+        assert found is not None, "mode sliced means that some way fits"
+        return found
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Weight passes are those of the weights that pass most often."""
+        found = self._chosen(mask, beta)
+        return Terms(self._dram(mask, found), self.sliced.passes(mask, found.way), -(-self.sliced.tallest(mask) // found.way.bands))
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """With the widest slices that fit: fewer, longer steps for the same bytes."""
+        found, sizes = self._chosen(mask, beta), self.sliced
+        best = Schedule(sizes, sizes.segments, mask, found.way)
+        sized, planned = (best.end, best.weight_bytes), (found.buffer_bytes, found.weight_bytes)
+        assert sized == planned, f"(F_beta, bytes of weights) are {sized}, planned were {planned}"
+        for width in widths(self.groups, mask):
+            if width >= found.way.segment.channels:
+                break
+            if width not in self._wider:
+                self._wider[width] = Segments(sizes.flow, sizes.hardware, sizes.lines, width)
+            wider = Schedule(sizes, self._wider[width], mask, found.way)
+            if wider.end >= beta:
+                break
+            if wider.weight_bytes == found.weight_bytes and wider.even:
+                best = wider
+        return Scheduled(best.end, best.build)
+
+    def need(self, mask: int) -> int:
+        """F_beta in as many bands and parts as there may be."""
+        return self.sliced.least(mask)
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Places, on the smallest buffer where it does not fit."""
+        least = self.sliced.least(mask)
+        found = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
+        if found is None:
+            return
+        kinds = {"weight": "weights", "map": "map", "sum": "sums"}
+        for place in Schedule(self.sliced, self.sliced.segments, mask, found.way).places:
+            weights = place.purpose == "weight"
+            yield Use(place.name, kinds[place.purpose], 0 if weights else place.slots, 0 if weights else place.slot_bytes, place.bytes)  # type: ignore[arg-type]
+
+    def never(self, mask: int) -> str:
+        """The first operator with which the group is no segment."""
+        flow, segments, segment, done = self.groups.dataflow, self.sliced.segments, None, 0
+        for op in bits(mask):
+            segment = segments.grow(segment, done, op)
+            if segment is None:
+                name = f"{flow.operators[op].name} ({flow.operators[op].kind})"
+                return f"with {name}, the group does not run slice by slice"
+            done |= 1 << op
+        return "the group does not run slice by slice"
+
+    # -- bounds ------------------------------------------------------------------------------------------------------------------------------
+
+    def grow(self, mask: int, bound: Segment | None, op: int) -> Segment | None:
+        """See `Segments.grow`."""
+        return self.sliced.segments.grow(bound, mask, op)
+
+    def may_fit(self, mask: int, bound: Segment | None, beta: int) -> bool:
+        """The bound never falls."""
+        return bound is not None and min(bound.floor, bound.alone) < beta
+
+    def least(self, op: int) -> int:
+        """The bound of the operator alone, which is on chip in no other way where it follows on slices."""
+        return self.sliced.segments.least(op)
+
+    def mates(self, beta: int) -> list[int]:
+        """See `Segments.families`."""
+        found = [1 << i for i in range(len(self.groups.dataflow))]
+        for family in self.sliced.segments.families(beta):
+            for i in bits(family):
+                found[i] |= family
+        return found

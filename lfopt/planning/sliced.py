@@ -1,0 +1,344 @@
+"""What a group takes that runs slice by slice, in bands of rows, and which way of running it moves the fewest bytes.
+
+    for each of T bands of output rows
+        for each of n parts of the tail's output channels
+            for each slice of w channels
+                the head, what follows it and the tail's sums, row by row, through rings of w channels
+
+    F_beta = rows of a band of what the head reads  +  rings of w channels  +  sums of a band's rows of a part  +  one finished row of the part
+             + two of the largest blocks of weights (those of one slice)  +  weights that stay  +  maps of one row and constants in no blocks
+    F_D    = what the head reads and results once each  +  weights of the tail T times, those before it T n times, but those that stay: once
+
+A map that is read slice by slice passes n times, and rows of it that two bands need twice. Rows of slices that two bands need are computed twice, and
+what comes before the tail n times; how often a group repeats its multiply-accumulates so is capped. Weights that stay are those of the first slices,
+first those before the tail, since they pass more often. A reduction that ends the group sums the rows of a slice; of several bands, of all slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Box, Span, round_up
+from lfopt.ops import bits
+from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
+from lfopt.planning.groups import Groups
+from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
+from lfopt.planning.sliced_rows import Reading, RowOrder, Source, ring_rows
+
+MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
+
+
+class Way(NamedTuple):
+    """How a segment runs."""
+
+    segment: Segment
+    bands: int
+    part: int  # channels of its result that the tail makes at a time; 0: there is no tail
+    pinned: int  # channels whose weights before the tail stay on chip
+    pinned_tail: int  # channels whose weights of the tail stay on chip
+
+
+class Sliced(NamedTuple):
+    """A way, and what it takes."""
+
+    way: Way
+    buffer_bytes: int  # F_beta
+    input_bytes: int  # DRAM bytes
+    weight_bytes: int
+    macs: int
+
+
+class Passing(NamedTuple):
+    """Weights that pass slice by slice, in every number of bands (axis 0) and parts (axis 1) that is tried."""
+
+    passes: Ints  # that they take if none stay
+    place: Ints  # bytes on chip of what they pass through
+    once: Ints  # DRAM bytes of one pass
+    whole: int  # bytes if all of them stay
+    unit: int  # bytes of those of the narrowest slice, if some may stay
+    units: int  # slices of which they may stay
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A segment in every number of bands (axis 0) and parts (axis 1) that is tried."""
+
+    segment: Segment
+    bands: Ints
+    parts: Sequence[int]  # channels of a part
+    needs: Ints  # F_beta while no weights stay; NEVER where it computes more than is allowed
+    inputs: Ints  # DRAM bytes
+    macs: Ints
+    before: Passing
+    tail: Passing
+    held: int  # bytes of constants that stay in any case
+    least: int  # F_beta
+
+    def ways(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
+        """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail): all that there are, or as many as fit."""
+        every = self.segment.channels
+        for all_before, all_tail in product((False, True), repeat=2):
+            needs = self.needs
+            for of in (self.before,) * all_before + (self.tail,) * all_tail:
+                needs = needs - of.place + of.whole
+            kept = [np.full_like(needs, every)] * 2
+            moved = [np.full_like(needs, self.before.whole), np.full_like(needs, self.tail.whole)]
+            for k, (of, stays) in enumerate(((self.before, all_before), (self.tail, all_tail))):
+                if not stays:
+                    count = np.clip((beta - 1 - needs) // max(of.unit, 1), 0, of.units) * (of.passes > 1)
+                    needs, kept[k] = needs + count * of.unit, count * step
+                    moved[k] = of.passes * of.once - (of.passes - 1) * count * of.unit
+            yield needs, moved[0] + moved[1] + self.held, kept[0], kept[1]
+
+
+class SlicedGroups:
+    """Buffer needs of the groups of one dataflow that run slice by slice, memoised. Slices are as narrow as the chip can.
+
+    `allowed`: multiply-accumulates that a group may take, over its own.
+    """
+
+    def __init__(self, groups: Groups, allowed: float) -> None:
+        self.groups, self.flow, self.lines, self.hardware = groups, groups.dataflow, groups.lines, groups.hardware
+        self.allowed = max(allowed, 1.0)
+        self.segments = Segments(self.flow, self.hardware, self.lines, self.hardware.channel_align)
+        running = self.lines.running
+        self.operands = tuple(self.lines.operands[i] if running >> i & 1 else found for i, found in enumerate(self.flow.operands))
+        self._grids: dict[tuple[int, bool], Grid] = {}
+        self._profiles: dict[int, tuple[Profile, ...]] = {}
+
+    # -- what is asked -----------------------------------------------------------------------------------------------------------------------
+
+    def least(self, mask: int) -> int:
+        """The least F_beta of any way; NEVER if the group cannot run so."""
+        return min((profile.least for profile in self.profiles(mask)), default=NEVER)
+
+    def cheapest(self, mask: int, beta: int) -> Sliced | None:
+        """The fewest bytes that fit the buffer (strictly); of equals, the fewest multiply-accumulates, then the least buffer. None if nothing fits.
+
+        More buffer never gives more bytes.
+        """
+        best, rank = None, (NEVER, 0, 0)
+        for profile in self.profiles(mask):
+            for needs, weights, pinned, pinned_tail in profile.ways(beta, self.segments.width) if profile.least < beta else ():
+                moved = np.where(needs < beta, weights + profile.inputs, NEVER)
+                if (least := int(moved.min())) > rank[0] or least == NEVER:
+                    continue
+                for t, n in zip(*np.nonzero(moved == least), strict=True):
+                    here = least, int(profile.macs[t, n]), int(needs[t, n])
+                    if here < rank:
+                        way = Way(profile.segment, int(profile.bands[t, 0]), profile.parts[n], int(pinned[t, n]), int(pinned_tail[t, n]))
+                        best, rank = Sliced(way, here[2], int(profile.inputs[t, n]), int(weights[t, n]), here[1]), here
+        return best
+
+    def passes(self, mask: int, way: Way) -> int:
+        """How often those weights are loaded that are loaded most often."""
+        weights, channels = self.segments.weights(mask, way.segment), way.segment.channels
+        parts = -(-self.outputs(way.segment) // way.part) if way.part else 1
+        if weights.sliced and way.pinned < channels:
+            return way.bands * parts
+        return way.bands if weights.tail and way.pinned_tail < channels else 1
+
+    def profiles(self, mask: int) -> tuple[Profile, ...]:
+        """Of a group, for each segment that it may be; none if it cannot run so."""
+        if mask not in self._profiles:
+            found = (self._profile(mask, segment) for segment in self.segments.of(mask))
+            self._profiles[mask] = tuple(profile for profile in found if profile is not None)
+        return self._profiles[mask]
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+
+    def grid(self, tall: int, *, every: bool) -> Grid:
+        """The numbers of bands that are tried: all that there are, or a few."""
+        if (tall, every) not in self._grids:
+            some = tuple(sorted({-(-tall // h) for h in (1, 2, 4, 8, tall) if h <= tall}))
+            self._grids[tall, every] = Grid.up_to(tall) if every else Grid(some)
+        return self._grids[tall, every]
+
+    def tallest(self, mask: int) -> int:
+        """Turns of the sink that takes the most."""
+        return max(self.lines.turns[i] for i in bits(self.flow.sinks(mask)))
+
+    def made(self, mask: int, segment: Segment, grid: Grid) -> dict[int, Made]:
+        """Rows that every operator computes, band by band."""
+        return rows_made(self.flow, mask, grid, segment.made, self.operands, self.lines.turns)
+
+    def _profile(self, mask: int, segment: Segment) -> Profile | None:
+        flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
+        grid = self.grid(self.tallest(mask), every=self.is_chain(mask, segment, reads))
+        made = self.made(mask, segment, grid)
+        leaving = [m for m in segment.made if self.leaves(m, mask)]
+        slices = [*spans(0, segment.channels, sizes.width)]
+        if not all(sizes.evenly(m, (sizes.channels(m, span) for span in slices)) for m in leaving):
+            return None
+        parts = self._parts(segment, reads)
+        counts = np.array([[-(-self.outputs(segment) // part) if part else 1 for part in parts]], np.int64)
+        bands, shape = grid.counts[:, None], (len(grid.counts), len(parts))
+        fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))  # on chip; DRAM bytes once, and once for every part
+        for m, access in dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made):
+            if access == "slice":
+                if not self._slices_evenly(reads, m, slices):
+                    return None
+                start, stop = self.passing_rows(made, reads, m, grid)
+                repeated += grid.total(stop - start) * (self.groups.map_bytes[m] // max(flow.maps[m].rows, 1))
+                continue
+            once += self.groups.map_bytes[m]
+            if access == "rows":
+                fixed += self.source_rows(made, reads, m, grid) * sizes.slices.row_bytes[m]
+            elif access == "vector":
+                fixed += sizes.slices.row_bytes[m]
+        for m, rows in self.rings(mask, segment, reads, made, grid).items():
+            fixed += rows * self.slice_row(sizes, reads, m, slices)
+        weights = sizes.weights(mask, segment)
+        held = sum(weights.held.values())
+        fixed += held
+        if segment.mean >= 0:
+            (result,) = flow.results[segment.mean]
+            fixed += np.where(grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width))
+            fixed += sizes.slices.row_bytes[result]
+        needs = np.broadcast_to(fixed[:, None], shape)
+        macs = {i: -(-flow.macs[i] * grid.total(rows.stop - rows.start) // self.lines.turns[i])[:, None] for i, rows in made.items()}
+        total = sum(count if i == segment.tail else count * counts for i, count in macs.items()) + np.zeros(shape, np.int64)
+        tail = Passing(bands, np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64), 0, 0, 0)
+        if segment.tail >= 0:
+            (result,) = flow.results[segment.tail]
+            high = grid.most(made[segment.tail].stop - made[segment.tail].new)
+            beside = {r.operand.map for r in reads if r.access == "part"}
+            sums = np.array([[sizes.sum_row(result, part) for part in parts]], np.int64)
+            finished = np.array([[sum(sizes.part_row(m, part) for m in (result, *beside)) for part in parts]], np.int64)
+            needs = needs + high[:, None] * sums + finished
+            tail = self._passing_tail(mask, segment, parts, bands)
+        before = self._passing(mask, segment, slices, bands * counts)
+        needs = needs + before.place + tail.place
+        own = sum(flow.macs[i] for i in bits(mask))
+        needs = np.where(total <= self.allowed * own, needs, NEVER)
+        spared = np.minimum(before.whole - before.place, 0) + np.minimum(tail.whole - tail.place, 0)
+        least = min(int((needs + spared).min()), NEVER) if (needs < NEVER).any() else NEVER
+        return Profile(segment, bands, parts, needs, once[:, None] + repeated[:, None] * counts, total, before, tail, held, least)
+
+    def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
+        """Weights before the tail."""
+        sizes, weights = self.segments, self.segments.weights(mask, segment)
+        unit = sum(sizes.block(i, found, slices[0]) for i, found in weights.sliced.items())
+        whole = sum(sizes.constant(s.name) for found in weights.sliced.values() for s in found)
+        even = self.hardware.constant_align == 1
+        once = whole if even else sum(sizes.block(i, found, span) for i, found in weights.sliced.items() for span in slices)
+        units = segment.channels // sizes.width - 1 if once == whole and unit else 0  # at least one whole slice passes, else all of them stay
+        return Passing(passes, np.array([[SLOTS * unit]]), np.array([[once]]), whole, unit, units)
+
+    def _passing_tail(self, mask: int, segment: Segment, parts: Sequence[int], passes: Ints) -> Passing:
+        sizes, op, constants = self.segments, segment.tail, self.segments.weights(mask, segment).tail
+        slices, every = [*spans(0, segment.channels, sizes.width)], (0, self.outputs(segment))
+        place = [SLOTS * sizes.block(op, constants, (0, part), slices[0]) for part in parts]
+        whole = sum(sizes.constant(s.name) for s in constants)
+        once = [whole for _ in parts]
+        if self.hardware.constant_align > 1:
+            once = [sum(sizes.block(op, constants, out, span) for out in spans(*every, part) for span in slices) for part in parts]
+        units = segment.channels // sizes.width - 1 if max(once) == whole and whole else 0
+        unit = sizes.block(op, constants, every, slices[0]) if units else 0
+        return Passing(passes, np.array([place]), np.array([once]), whole, unit, units)
+
+    def _parts(self, segment: Segment, reads: Sequence[Reading]) -> Sequence[int]:
+        """Channels of a part that are tried, the most first; 0: there is no tail."""
+        if segment.tail < 0:
+            return (0,)
+        step, outputs, sizes = self.hardware.channel_align, self.outputs(segment), self.segments
+        tried = {min(round_up(-(-outputs // n), step), outputs) for n in range(1, MOST_PARTS + 1)} | {min(step, outputs)}
+        maps = {self.flow.results[segment.tail][0], *(r.operand.map for r in reads if r.access == "part")}
+        even = (part for part in tried if all(sizes.evenly(m, (sizes.channels(m, s) for s in spans(0, outputs, part))) for m in maps))
+        return sorted(even, reverse=True)
+
+    def outputs(self, segment: Segment) -> int:
+        """Channels of the tail's result; 0: there is none."""
+        role = self.segments.roles[segment.tail] if segment.tail >= 0 else None
+        return 0 if role is None else role.channels
+
+    def leaves(self, m: int, mask: int) -> bool:
+        """Whether a map made in the group is needed outside."""
+        return self.flow.is_output[m] or bool(self.flow.readers[m] & ~mask)
+
+    @staticmethod
+    def slice_row(sizes: Segments, reads: Sequence[Reading], m: int, slices: Sequence[Span]) -> int:
+        """Bytes of one row of the widest slice of a map on chip."""
+        joined = [r for r in reads if r.operand.map == m and r.access == "slice" and sizes.joins(r)]
+        if not joined:
+            return sizes.slices.slice_bytes(m)
+        return max(sizes.layout.row_on_chip(sizes.read_box(joined[0].op, joined[0].operand, span)) for span in slices)
+
+    def _slices_evenly(self, reads: Sequence[Reading], m: int, slices: Sequence[Span]) -> bool:
+        found = next(r for r in reads if r.operand.map == m and r.access == "slice")
+        boxes: Iterator[Box] = (self.segments.read_box(found.op, found.operand, span) for span in slices)
+        return self.segments.evenly(m, boxes)
+
+    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+
+    def reads(self, mask: int, segment: Segment) -> list[Reading]:
+        """Everything that the group reads, operator by operator."""
+        found: list[Reading] = []
+        first = (mask & -mask).bit_length() - 1
+        for i in bits(mask):
+            for known, operand in zip(self.flow.operands[i], self.operands[i], strict=True):
+                access = self.segments.access(known, i, segment.made, segment.source, tail=i == segment.tail, first=i == first)
+                assert access is not None, "an operand of a segment is on chip in some way"
+                found.append(Reading(i, operand, access))
+        return found
+
+    @staticmethod
+    def source_rows(made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
+        """Rows held at once of a map of which all channels are on chip, per number of bands."""
+        own = [(r.operand.reads, made[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
+        stop = np.maximum.reduce([needed(found, rows.stop) for found, rows in own])
+        low = np.minimum.reduce([lowest(found, rows.low) for found, rows in own])
+        return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
+
+    def passing_rows(self, made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> tuple[Ints, Ints]:
+        """(first row, first row not) that passes in every band of a map that is read slice by slice; no row is left out."""
+        own = [(r.operand.reads, made[r.op]) for r in reads if r.operand.map == m and r.access == "slice"]
+        stop = np.maximum.reduce([needed(found, rows.stop) for found, rows in own])
+        low = np.minimum.reduce([lowest(found, rows.low) for found, rows in own])
+        active = np.logical_or.reduce([rows.stop > rows.start for _, rows in own])
+        start = np.where(active, np.minimum(low, stop), stop)
+        stop = np.where(grid.is_last, self.flow.maps[m].rows, stop)
+        return np.minimum(start, grid.before(stop)), stop
+
+    def rings(self, mask: int, segment: Segment, reads: Sequence[Reading], made: dict[int, Made], grid: Grid) -> dict[int, Ints]:
+        """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
+        maker = {m: self.flow.producer[m] for m in segment.made}
+        computed = {m: int(made[i].stop.max()) for m, i in maker.items()}
+        if self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
+            widest = {r.operand.map: r.operand.reads.widest[int(made[r.op].stop.max())] for r in reads if r.access == "slice"}
+            found = {m: np.full(len(grid.counts), max(widest.get(m, 1), 1)) for m in (*segment.made, *widest)}
+        else:
+            found = {}
+            for band, order in self.orders(mask, segment, reads, made, grid):
+                for m, rows in ring_rows(order).items():
+                    found.setdefault(m, np.ones(len(grid.counts), np.int64))
+                    found[m][band] = max(found[m][band], rows)
+        return {m: rows for m, rows in found.items() if computed.get(m, 1)}
+
+    def orders(self, mask: int, segment: Segment, reads: Sequence[Reading], made: dict[int, Made], grid: Grid) -> Iterator[tuple[int, RowOrder]]:
+        """(which number of bands, how a slice runs) for every band of each of them."""
+        passing = {r.operand.map: self.passing_rows(made, reads, r.operand.map, grid) for r in reads if r.access == "slice"}
+        for entry, which in enumerate(np.repeat(np.arange(len(grid.counts)), grid.counts).tolist()):
+            rows = {i: (int(found.start[entry]), int(found.stop[entry])) for i, found in made.items()}
+            loads: dict[Source, Span] = {
+                (m, "slice"): (int(start[entry]), int(stop[entry])) for m, (start, stop) in passing.items() if m not in segment.made
+            }
+            yield which, self.order(mask, segment, reads, rows, loads)
+
+    def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[Source, Span]) -> RowOrder:
+        """How a slice runs in which operators make these rows, while these pass of what is loaded."""
+        sinks = self.flow.sinks(mask)
+        first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
+        maker = {m: self.flow.producer[m] for m in segment.made}
+        return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
+
+    def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
+        """Whether every sliced map is read once, and one result follows from all others."""
+        read = [r.operand.map for r in reads if r.access == "slice"]
+        sinks = self.flow.sinks(mask)
+        return len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1

@@ -1,0 +1,112 @@
+"""The order in which a slice of a band runs, row by row, and the rows of the rings that this takes.
+
+Results that no other result follows from are made row by row, always the one of which the next row leaves the smallest part done; then what is left
+of the others. Before an operator computes a row, the rows that it reads are made or loaded, input by input, lowest row first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from lfopt.ir import Span
+from lfopt.ops import MapRead
+
+# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row.
+Access = Literal["rows", "slice", "part", "vector"]
+Source = tuple[int, Access]  # a map that comes from DRAM as a slice runs
+
+
+class Reading(NamedTuple):
+    """Something that a group reads."""
+
+    op: int
+    operand: MapRead  # as rows pass through rings
+    access: Access
+
+
+class Event(NamedTuple):
+    """A row that is made or loaded."""
+
+    op: int  # that makes it; -1: it is loaded
+    source: Source | None
+    row: int
+
+
+class RowOrder:
+    """A slice of one band.
+
+    `readings`: of the operators, in order; `maker`: the operator of each map that is made slice by slice; `rows`: that each operator makes; `loads`:
+    rows that pass of each source; `sinks`: operators whose rows are asked for, and all the rows that they have; `first`: those from which no other
+    follows.
+    """
+
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        maker: Mapping[int, int],
+        rows: Mapping[int, Span],
+        loads: Mapping[Source, Span],
+        sinks: Mapping[int, int],
+        first: Container[int],
+    ) -> None:
+        self.rows, self.loads, self.sinks, self.first, self.maker = rows, loads, sinks, first, maker
+        self.done = {op: start for op, (start, _) in rows.items()}
+        self.loaded = {source: start for source, (start, _) in loads.items()}
+        self.needs: dict[int, list[Reading]] = {op: [] for op in rows}
+        for reading in readings:
+            self.needs[reading.op].append(reading)
+
+    def turns(self) -> Iterator[list[Event]]:
+        """What happens for each row of each sink, and at last the rows that pass though nobody reads them."""
+        while unfinished := [op for op in self.sinks if self.done[op] < self.rows[op][1]]:
+            leading = [op for op in unfinished if op in self.first] or unfinished
+            sink = min(leading, key=lambda op: ((self.done[op] + 1) / self.sinks[op], -op))
+            yield [*self._make(sink, self.done[sink])]
+        yield [event for source, (_, stop) in self.loads.items() for event in self._load(source, stop)]
+
+    def _make(self, op: int, row: int) -> Iterator[Event]:
+        """Make rows of an operator, up to and including this one."""
+        waiting = [(op, row)]
+        while waiting:
+            i, goal = waiting[-1]
+            here = self.done[i]
+            if here > goal:
+                waiting.pop()
+                continue
+            for reading in self.needs[i]:
+                m, need = reading.operand.map, reading.operand.reads.need[here]
+                if (m, reading.access) in self.loaded:
+                    yield from self._load((m, reading.access), min(need, self.loads[m, reading.access][1]))
+                elif m in self.maker and self.done[self.maker[m]] < need:
+                    waiting.append((self.maker[m], need - 1))
+                    break
+            else:
+                yield Event(i, None, here)
+                self.done[i] = here + 1
+
+    def _load(self, source: Source, stop: int) -> Iterator[Event]:
+        for row in range(self.loaded[source], stop):
+            yield Event(-1, source, row)
+            self.loaded[source] = row + 1
+
+
+def ring_rows(order: RowOrder) -> dict[int, int]:
+    """The most rows of every sliced map that are needed at once."""
+    readers: dict[int, list[Reading]] = {}
+    for found in order.needs.values():
+        for reading in found:
+            if reading.access == "slice":
+                readers.setdefault(reading.operand.map, []).append(reading)
+    made = {op: m for m, op in order.maker.items()}
+    found = dict.fromkeys((*order.maker, *readers), 1)
+    done = dict(order.done)
+    for turn in order.turns():
+        for op, source, row in turn:
+            m = source[0] if source is not None else made.get(op, -1)
+            if m in found and (source is None or source[1] == "slice"):
+                oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)
+                found[m] = max(found[m], row + 1 - min(oldest, row))
+            if op >= 0:
+                done[op] = row + 1
+    return found

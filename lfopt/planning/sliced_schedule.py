@@ -1,0 +1,249 @@
+"""The steps of a group that runs slice by slice (mode sliced): band by band, in each part by part of the tail's channels, in each slice by slice.
+
+Weights that stay are loaded first. A band then loads the rows of what the head reads. A slice loads its weights, and goes through the rows of the
+band: the head, what follows it, and the tail, which adds to its sums; with the last slice the tail finishes them, row by row, and each is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+from lfopt.ir import Box, Node, Place, Span, Step, box_elements, box_shape, fold, whole
+from lfopt.planning.banding import Grid
+from lfopt.planning.limit import Limit
+from lfopt.planning.segments import SLOTS, Segments, spans
+from lfopt.planning.sliced import SlicedGroups, Way
+from lfopt.planning.sliced_rows import Event, Source
+from lfopt.planning.streaming import with_rows
+from lfopt.planning.turns import in_turn
+
+LONGEST_PERIOD = 16  # rows, or bands, that are looked at to find what repeats
+
+
+class Slice(NamedTuple):
+    """Some channels."""
+
+    span: Span
+    first: bool  # of those that a tail sums over
+    last: bool
+    passing: bool  # whether its weights before the tail are loaded
+    passing_tail: bool  # whether its weights of the tail are loaded
+
+
+class Schedule:
+    """Writes down the schedule of one group, with slices as wide as `segments` has them."""
+
+    def __init__(self, groups: SlicedGroups, segments: Segments, mask: int, way: Way) -> None:
+        self.groups, self.segments, self.mask, self.way = groups, segments, mask, way
+        self.flow, self.layout, self.segment = groups.flow, segments.layout, way.segment
+        self.reads = groups.reads(mask, way.segment)
+        self.weights = segments.weights(mask, way.segment)
+        grid = Grid((way.bands,))
+        made = groups.made(mask, way.segment, grid)
+        self.rows = {i: [*zip(found.start.tolist(), found.stop.tolist(), found.new.tolist(), strict=True)] for i, found in made.items()}
+        outer = dict.fromkeys((r.operand.map, r.access) for r in self.reads if r.operand.map not in way.segment.made)
+        self.of = {access: [m for m, how in outer if how == access] for access in ("rows", "slice", "part", "vector")}
+        self.held_rows = {m: int(groups.source_rows(made, self.reads, m, grid)[0]) for m in self.of["rows"]}
+        self.passing: dict[Source, list[Span]] = {}
+        for m in self.of["slice"]:
+            start, stop = groups.passing_rows(made, self.reads, m, grid)
+            self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
+        self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, made, grid).items()}
+        self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
+        self.places: list[Place] = []
+        self.at: dict[Source, int] = {}  # places of maps
+        self.constants: dict[str, int] = {}  # places of constants that stay
+        self.results: dict[int, int] = {}  # places of results of the tail, or of the reduction
+        self.sums = self.blocks = -1
+        self._lay_out()
+        self.number = 0  # of the next weight block
+
+    @property
+    def end(self) -> int:
+        """F_beta."""
+        return max(place.end for place in self.places)
+
+    @property
+    def weight_bytes(self) -> int:
+        """DRAM bytes of weights."""
+        staying = sum(self.weights.held.values()) + sum(self.layout.constant_bytes(name, box) for name, box in self._staying())
+        return staying + self.way.bands * sum(self._block_bytes(found, part) for part in self.parts for found in self.slices)
+
+    @property
+    def even(self) -> bool:
+        """Whether maps that move slice by slice move no more bytes than whole rows."""
+        sizes, slices = self.segments, [found.span for found in self.slices]
+        read = {r.operand.map: (sizes.read_box(r.op, r.operand, span) for span in slices) for r in self.reads if r.access == "slice"}
+        stored = {m: (sizes.channels(m, span) for span in slices) for m in self.segment.made if self.groups.leaves(m, self.mask)}
+        return all(sizes.evenly(m, boxes) for maps in (read, stored) for m, boxes in maps.items() if m in stored or (m, "slice") in self.passing)
+
+    def _slices(self) -> list[Slice]:
+        way, channels = self.way, self.segment.channels
+        cuts = sorted({0, min(way.pinned, channels), min(way.pinned_tail, channels), channels})
+        found = [span for low, high in pairwise(cuts) for span in spans(low, high, self.segments.width)]
+        before, tail, sums = bool(self.weights.sliced), bool(self.weights.tail), self.segment.tail >= 0
+        return [
+            Slice(span, sums and k == 0, sums and k == len(found) - 1, before and span[0] >= way.pinned, tail and span[0] >= way.pinned_tail)
+            for k, span in enumerate(found)
+        ]
+
+    # -- places ------------------------------------------------------------------------------------------------------------------------------
+
+    def _lay_out(self) -> None:
+        """One after the other: maps that come from DRAM, rings, constants, weights that stay, those that pass, sums, finished rows."""
+        flow, sizes, way, segment = self.flow, self.segments, self.way, self.segment
+        row_bytes = sizes.slices.row_bytes
+        for m, rows in self.held_rows.items():
+            self.at[m, "rows"] = self._place(flow.maps[m].name, "map", rows, row_bytes[m])
+        for m in self.of["vector"]:
+            self.at[m, "vector"] = self._place(flow.maps[m].name, "map", 1, row_bytes[m])
+        for m, rows in sorted(self.rings.items()):
+            size = self.groups.slice_row(sizes, self.reads, m, [found.span for found in self.slices])
+            self.at[m, "slice"] = self._place(flow.maps[m].name, "map", rows, size)
+        for name, size in self.weights.held.items():
+            self.constants[name] = self._place(name, "weight", 1, size)
+        for name, box in self._staying():
+            self.constants[name] = self._place(name, "weight", 1, self.layout.constant_bytes(name, box))
+        if size := max((self._block_bytes(found, self.parts[0]) for found in self.slices), default=0):
+            self.blocks = self._place(self.layout.place_name("weight blocks"), "weight", SLOTS, size)
+        if segment.tail >= 0:
+            (result,), part = flow.results[segment.tail], way.part
+            high = max(stop - new for _, stop, new in self.rows[segment.tail])
+            self.sums = self._place(self.layout.sums_name(segment.tail), "sum", high, sizes.sum_row(result, part))
+            self.results[result] = self._place(flow.maps[result].name, "map", 1, sizes.part_row(result, part))
+            for m in self.of["part"]:
+                name, again = flow.maps[m].name, (m, "slice") in self.at
+                self.at[m, "part"] = self._place(self.layout.place_name(f"{name} beside") if again else name, "map", 1, sizes.part_row(m, part))
+        if segment.mean >= 0:
+            (result,) = flow.results[segment.mean]
+            channels = segment.channels if way.bands > 1 else sizes.width
+            self.sums = self._place(self.layout.sums_name(segment.mean), "sum", 1, sizes.sum_row(result, channels))
+            self.results[result] = self._place(flow.maps[result].name, "map", 1, row_bytes[result])
+
+    def _place(self, name: str, purpose: str, slots: int, slot_bytes: int) -> int:
+        """Index of a new place, behind the last one."""
+        self.places.append(Place(name, purpose, self.places[-1].end if self.places else 0, slots, slot_bytes))  # type: ignore[arg-type]
+        return len(self.places) - 1
+
+    def _staying(self) -> Iterator[tuple[str, Box]]:
+        """Parts of constants that stay on chip."""
+        way, sizes, segment = self.way, self.segments, self.segment
+        for op, constants in self.weights.sliced.items():
+            for s in constants if way.pinned else ():
+                yield s.name, sizes.weight_box(op, s, (0, way.pinned))
+        for s in self.weights.tail if way.pinned_tail else ():
+            inputs = (0, min(way.pinned_tail, segment.channels))
+            yield s.name, sizes.weight_box(segment.tail, s, (0, self.groups.outputs(segment)), inputs)
+
+    def _block_bytes(self, found: Slice, part: Span) -> int:
+        """Bytes of the weights that a slice of a part loads."""
+        sizes, size = self.segments, 0
+        if found.passing:
+            size += sum(sizes.block(op, constants, found.span) for op, constants in self.weights.sliced.items())
+        if found.passing_tail:
+            size += sizes.block(self.segment.tail, self.weights.tail, part, found.span)
+        return size
+
+    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+
+    def build(self, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps. Raises Unwritten beyond the limit."""
+        bands = [*limit.made(tuple(self._band(band)) for band in range(self.way.bands))]
+        return tuple(self.places), (*self._first(), *fold(bands, LONGEST_PERIOD), *self._last())
+
+    def _first(self) -> Iterator[Step]:
+        for name in self.weights.held:
+            yield self.layout.load_constant(name, whole(self.flow.graph.shape(name)), self.constants[name])
+        for name, box in self._staying():
+            yield self.layout.load_constant(name, box, self.constants[name])
+        for m in self.of["vector"]:
+            yield self.layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.at[m, "vector"])
+
+    def _last(self) -> Iterator[Step]:
+        for m in self.of["rows"]:
+            yield from self._rows_of(m, (self._needed(m, self.way.bands - 1), self.flow.maps[m].rows))
+        if self.segment.mean >= 0:
+            (result,) = self.flow.results[self.segment.mean]
+            yield self.layout.store(self.flow.maps[result].name, whole(self.flow.maps[result].shape), self.results[result])
+
+    def _needed(self, m: int, band: int) -> int:
+        """Rows of a map of which all channels are on chip that a band, or one before it, reads."""
+        own = [r for r in self.reads if r.operand.map == m and r.access == "rows"]
+        return max((0, *r.operand.reads.need)[self.rows[r.op][band][1]] for r in own)
+
+    def _rows_of(self, m: int, rows: Span) -> Iterator[Step]:
+        """Load rows, no more at a time than there is room for."""
+        tensor, place = self.flow.maps[m], self.at[m, "rows"]
+        for span in spans(*rows, self.places[place].slots):
+            yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), span), place)
+
+    def _band(self, band: int) -> Iterator[Node]:
+        for m in self.of["rows"]:
+            yield from self._rows_of(m, (self._needed(m, band - 1) if band else 0, self._needed(m, band)))
+        leaving = any(self.groups.leaves(m, self.mask) for m in self.segment.made)
+        keys = [(stop - start, leaving and not part) for part, (start, stop) in enumerate(self.parts)]
+        first, count = self.number, sum(found.passing or found.passing_tail for found in self.slices)
+        yield from in_turn(keys, lambda part: [*self._part(band, part, first + part * count)])
+        self.number += count * len(self.parts)
+
+    def _part(self, band: int, part: int, number: int) -> Iterator[Node]:
+        numbers, keys = list[int](), list[object]()
+        for found in self.slices:
+            numbers.append(number)
+            number += found.passing or found.passing_tail
+            boxes = [box_shape(self.segments.read_box(r.op, r.operand, found.span)) for r in self.reads if r.access == "slice"]
+            keys.append((found._replace(span=(0, found.span[1] - found.span[0])), *boxes))
+        yield from in_turn(keys, lambda k: [*self._slice(band, part, self.slices[k], numbers[k])])
+
+    def _slice(self, band: int, part: int, found: Slice, number: int) -> Iterator[Node]:
+        yield from self._block(found, self.parts[part], number)
+        segment = self.segment
+        loads = {source: bands[band] for source, bands in self.passing.items()}
+        if segment.tail >= 0 and found.last:
+            _, stop, new = self.rows[segment.tail][band]
+            for m in self.of["part"]:
+                loads[m, "part"] = (new, stop)
+        rows = {i: (bands[band][0], bands[band][1]) for i, bands in self.rows.items()}
+        order = self.groups.order(self.mask, segment, self.reads, rows, loads)
+        turns = [[step for event in turn for step in self._event(event, band, part, found)] for turn in order.turns()]
+        yield from fold(turns, LONGEST_PERIOD)
+
+    def _block(self, found: Slice, part: Span, number: int) -> Iterator[Step]:
+        """Load the weights of a slice."""
+        sizes, offset, boxes = self.segments, 0, list[tuple[str, Box]]()
+        if found.passing:
+            boxes += [(s.name, sizes.weight_box(op, s, found.span)) for op, constants in self.weights.sliced.items() for s in constants]
+        if found.passing_tail:
+            boxes += [(s.name, sizes.weight_box(self.segment.tail, s, part, found.span)) for s in self.weights.tail]
+        for name, box in boxes:
+            yield self.layout.load_constant(name, box, self.blocks, number, offset)
+            offset += self.layout.constant_bytes(name, box)
+
+    def _event(self, event: Event, band: int, part: int, found: Slice) -> Iterator[Step]:
+        """Load or make one row."""
+        flow, sizes, segment, row = self.flow, self.segments, self.segment, (event.row, event.row + 1)
+        if event.source is not None:
+            m, access = event.source
+            reading = next(r for r in self.reads if r.operand.map == m and r.access == access)
+            box = sizes.channels(m, self.parts[part]) if access == "part" else sizes.read_box(reading.op, reading.operand, found.span)
+            if box_elements(box):
+                yield self.layout.load(flow.maps[m].name, with_rows(box, row), self.at[event.source])
+            return
+        (result,) = flow.results[event.op]
+        tensor = flow.maps[result]
+        if event.op == segment.tail:
+            box = with_rows(sizes.channels(result, self.parts[part]), row)
+            yield self.layout.compute(event.op, (box,), (self.results[result],), found.span, self.sums, first=found.first, last=found.last)
+            if found.last:
+                yield self.layout.store(tensor.name, box, self.results[result])
+        elif event.op == segment.mean:
+            ends = row[1] == self.groups.lines.turns[event.op]
+            box = sizes.channels(result, found.span)
+            yield self.layout.compute(event.op, (box,), (self.results[result],), row, self.sums, first=not event.row, last=ends)
+        else:
+            box = with_rows(sizes.channels(result, found.span), row)
+            yield self.layout.compute(event.op, (box,), (self.at[result, "slice"],))
+            if self.groups.leaves(result, self.mask) and not part and event.row >= self.rows[event.op][band][2]:
+                yield self.layout.store(tensor.name, box, self.at[result, "slice"])

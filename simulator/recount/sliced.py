@@ -1,0 +1,201 @@
+"""A group that claims to run slice by slice: how often what it reads passes, from its bands, its parts and its operators; and what it repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Span, row_axis
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops.table import Tiling
+from lfopt.ops.traits import Family
+from simulator.recount.groups import runs
+from simulator.recount.network import Read
+from simulator.recount.progressions import times_covered
+from simulator.recount.schedule import Schedule
+from simulator.recount.traffic import computed_problems, covered, parameter_problems
+
+
+class Slices(NamedTuple):
+    """How the group runs."""
+
+    tail: str  # the contraction that sums over slices; "": there is none
+    bands: int  # of rows
+    parts: int  # that the channels of the tail's result fall into
+
+
+def sliced_problems(schedule: Schedule) -> Iterator[str]:
+    """What is wrong with what the steps load, store and compute, and how often."""
+    net, members = schedule.net, schedule.members
+    yield from parameter_problems(schedule)
+    slices = slices_of(schedule)
+    if isinstance(slices, str):
+        yield slices
+        return
+    yield from _constants(schedule, slices)
+    yield from _maps(schedule, slices)
+    for name in sorted(name for name in schedule.made if net.needed_outside(name, members)):
+        yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
+    yield from computed_problems(schedule)
+
+
+def slices_of(schedule: Schedule) -> Slices | str:
+    """How the group runs, going by its steps and the rows that it claims to make at a time; or why that cannot be."""
+    net, claimed = schedule.net, schedule.group.band_rows
+    summing = {found.step.operator for found in schedule.computations if found.step.inputs is not None}
+    tails = sorted(op for op in summing if net.specs[op].tiling is Tiling.CONTRACT)
+    if len(tails) > 1:
+        return f"{tails[0]!r} and {tails[1]!r} both sum over slices"
+    tallest = max((_turns(schedule, net.maker[name]) for name in schedule.stores), default=1)
+    bands = -(-tallest // max(claimed, 1))
+    if not 1 <= claimed <= tallest or -(-tallest // bands) != claimed:
+        return f"band rows: the plan says {claimed}, of {tallest}, which no number of bands has"
+    starts: set[int] = set()
+    for found in schedule.computations:
+        if tails and found.step.operator == tails[0]:
+            axis = CHANNEL_AXIS_OF_RANK[len(found.pieces[0].extents)]
+            starts.update(np.unique(found.pieces[0].start(axis)).tolist())
+    return Slices(tails[0] if tails else "", bands, max(len(starts), 1))
+
+
+def _turns(schedule: Schedule, op: str) -> int:
+    """Rows in which an operator advances; of a reduction, those of its operand."""
+    net = schedule.net
+    return net.tensor(net.reads[op][0].map).rows if runs(net, op) else net.height(op)
+
+
+# -- how often -------------------------------------------------------------------------------------------------------------------------------
+
+
+def _constants(schedule: Schedule, slices: Slices) -> Iterator[str]:
+    """Every weight passes once, or as often as those that do not stay: with each band, and before the tail with each of its parts."""
+    net, most = schedule.net, 1
+    for name in sorted(schedule.constants):
+        readers = [(op, c) for op in schedule.members for c in net.constants[op] if c.name == name]
+        ((op, constant), *others) = readers
+        weights = (constant.by, constant.index) == (slices.tail, 1)
+        allowed = slices.bands if weights else 1 if op == slices.tail or others else slices.bands * slices.parts
+        grid = times_covered(net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())])
+        found = np.unique(grid).tolist() if grid.size else [1]
+        if not {*found} <= {1, allowed}:
+            yield f"{name!r} is loaded {' and '.join(map(str, found))} times, must be 1" + (f" or {allowed}" if allowed > 1 else "")
+        most = max(most, *found)
+    if most != schedule.group.weight_passes:
+        yield f"weight passes: the plan says {schedule.group.weight_passes}, counted {most}"
+
+
+def _maps(schedule: Schedule, slices: Slices) -> Iterator[str]:
+    """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part, in every band that needs them."""
+    net, rows = schedule.net, band_rows(schedule, slices)
+    for name in schedule.loads.keys() - {read.map for _, read in schedule.external} - schedule.constants:
+        yield f"{name!r} is loaded, but who reads it has it under another name"
+    for name in sorted({read.map for _, read in schedule.external}):
+        tensor = net.tensor(name)
+        reading = [(op, read) for op, read in schedule.external if read.map == name]
+        beside = [op == slices.tail and (read.by, read.index) != (op, 0) for op, read in reading]
+        wanted = np.ones(tensor.rows, np.int64) * any(beside)
+        summed = any((op, read.by, read.index) == (slices.tail, slices.tail, 0) for op, read in reading)
+        if (tensor.rows == 1 and not summed) or any(_is_head(schedule, slices, op) and (read.by, read.index) == (op, 0) for op, read in reading):
+            wanted = np.ones(tensor.rows, np.int64)
+        elif not all(beside):
+            spans = _passing([(read, rows[op]) for (op, read), part in zip(reading, beside, strict=True) if not part], tensor.rows)
+            for start, stop in spans:
+                wanted[start:stop] += slices.parts
+        found = _times_by_row(schedule, name)
+        if (wrong := np.flatnonzero((found != wanted[:, None]).any(axis=1))).size:
+            row = int(wrong[0])
+            least, most = found[row].tolist()
+            times = f"{least} times" if least == most else f"{least} to {most} times"
+            yield f"row {row} of {name!r} is loaded {times}, must be {wanted[row]}"
+
+
+def _times_by_row(schedule: Schedule, name: str) -> np.ndarray:
+    """(rows, 2): how often the elements of each row are loaded, at the least and at the most."""
+    shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
+    axis = row_axis(shape)
+    if axis is None:
+        grid = times_covered(shape, boxes)
+        return np.array([[grid.min(), grid.max()]])
+    cuts = [np.concatenate([found.starts[:, axis], found.starts[:, axis] + found.extents[axis]]) for found in boxes]
+    lengths = np.diff(np.unique(np.concatenate([[0, shape[axis]], *cuts])))  # of what the grid of times is cut into, along the rows
+    grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
+    return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
+
+
+def _is_head(schedule: Schedule, slices: Slices, op: str) -> bool:
+    """Whether an operator needs all channels of its first operand for every slice: it makes channels as a contraction, and sums over no slices."""
+    call, found = schedule.net.calls[op], schedule.net.specs[op]
+    if op == slices.tail or found.tiling is not Tiling.CONTRACT or call.attribute("group", 1) > 1:
+        return False
+    return found.family is Family.CONVOLUTION or CHANNEL_AXIS_OF_RANK[len(call.result)] == len(call.result) - 1
+
+
+# -- rows ------------------------------------------------------------------------------------------------------------------------------------
+
+
+def band_rows(schedule: Schedule, slices: Slices) -> dict[str, list[Span]]:
+    """Rows that every operator makes in every band. Sums go on where they were; rows of slices are made again as far as the band needs them."""
+    net, bands = schedule.net, range(slices.bands)
+    rows: dict[str, list[Span]] = {}
+    lows: dict[str, list[int]] = {}  # the lowest row that a band, or one after it, makes
+    for op in reversed(schedule.members):
+        (name,) = net.makes[op]
+        high = _turns(schedule, op)
+        readers = [(read, other) for other in schedule.members if other in rows for read in net.reads[other] if read.map == name]
+        leaves = net.needed_outside(name, schedule.members)
+        stops = [
+            max([-(-(b + 1) * high // slices.bands) * leaves, *(_needed(schedule, other, read, rows[other][b][1]) for read, other in readers)])
+            for b in bands
+        ]
+        new = [0, *stops[:-1]]
+        low = [first if first < stops[-1] else high for first in new]
+        if op == slices.tail or runs(net, op):
+            rows[op], lows[op] = [*zip(new, stops, strict=True)], low
+            continue
+        lows[op] = [min([*([low[b]] if leaves else []), *(_lowest(schedule, other, read, lows[other][b]) for read, other in readers)]) for b in bands]
+        active = [leaves and stops[b] > new[b] or any(rows[other][b][0] < rows[other][b][1] for _, other in readers) for b in bands]
+        rows[op] = [(min(lows[op][b], stops[b]) if active[b] else stops[b], stops[b]) for b in bands]
+    return rows
+
+
+def _passing(readers: Sequence[tuple[Read, Sequence[Span]]], height: int) -> list[Span]:
+    """Rows of a map that pass in every band; no row is left out."""
+    found: list[Span] = []
+    for band in range(len(readers[0][1])):
+        before = found[-1][1] if found else 0
+        stop = max([0, *(max(read.last[: rows[band][1]], default=-1) + 1 for read, rows in readers)])
+        low = [min(read.first[rows[band][0] :], default=height) for read, rows in readers if rows[band][0] < rows[band][1]]
+        stop = height if band == len(readers[0][1]) - 1 else stop
+        found.append((min([before, stop, *low]) if low else min(before, stop), stop))
+    return found
+
+
+def _needed(schedule: Schedule, op: str, read: Read, stop: int) -> int:
+    """Rows of a map that so many rows of its reader need."""
+    if runs(schedule.net, op):
+        return stop
+    return [0, *accumulate((row + 1 for row in read.last), max)][stop]
+
+
+def _lowest(schedule: Schedule, op: str, read: Read, low: int) -> int:
+    """The lowest row of a map that this row of its reader, or a later one, needs."""
+    if runs(schedule.net, op):
+        return low
+    return min(read.first[low:], default=schedule.net.tensor(read.map).rows)
+
+
+def repeated_macs(schedule: Schedule) -> Fraction:
+    """Multiply-accumulates of the steps, beyond those of the group's operators."""
+    raw, found = schedule.raw, Fraction(0)
+    for computation in schedule.computations:
+        step, piece = computation.step, computation.pieces[0]
+        made = piece.leaf.runs * prod(piece.extents)
+        share = Fraction(step.inputs[1] - step.inputs[0], computation.depth) if step.inputs is not None else 1
+        for op, part in ((step.operator, share), *((op, 1) for op in step.then if step.last)):
+            found += Fraction(raw.specs[op].macs(raw.calls[op]) * made, prod(raw.calls[op].results[0])) * part
+    return found - sum(raw.specs[op].macs(raw.calls[op]) for op in schedule.operators)
