@@ -25,7 +25,6 @@ from lfopt.ir import (
 from lfopt.ops.table import OPAQUE
 from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, not_flights, with_flights
-from simulator.recount.gated import gated_bytes
 from simulator.recount.groups import (
     TABLE_BYTES,
     Moved,
@@ -53,6 +52,7 @@ from simulator.recount.schedule import Schedule
 from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
+from simulator.recount.waiting import gated_bytes
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
 ADDRESS_SPACE = 1 << 48  # bytes of DRAM
