@@ -223,6 +223,59 @@ def random_windows(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
+def random_gate(rng: np.random.Generator) -> Graph:
+    """A map that waits for reductions over its rows (squeeze-and-excite): what makes it, what gates it, a contraction and perhaps a skip behind."""
+    net = _Net(rng)
+    n, c = net.one_of(1, 1, 2), net.upto(1, 5)
+    net.inputs, net.shapes = ["x"], {"x": (n, c, net.upto(2, 9), net.upto(1, 5))}
+    x = net.add("Relu", ["x"], net.shapes["x"]) if net.chance(0.2) else "x"
+    deep, m = net.upto(2, 9), x
+    if net.chance(0.75):
+        m = _activated(net, _filtered(net, m, deep, group=1, size=net.one_of(1, 1, 1, 3)))
+    if net.chance(0.8):
+        m = _activated(net, _filtered(net, m, net.shapes[m][1], group=net.shapes[m][1], size=net.one_of(1, 3, 3, 5), stride=net.one_of(1, 1, 1, 2)))
+    deep = net.shapes[m][1]
+    vectors = [_folded(net, m) for _ in range(net.one_of(1, 1, 1, 2))]
+    v = vectors[0] if len(vectors) == 1 else net.add("Add", vectors, (n, deep, 1, 1))
+    for size in (net.upto(1, 4), deep) if net.chance(0.8) else (deep,) if net.chance(0.5) else ():
+        v = _activated(net, _filtered(net, v, size, group=1, size=1))
+    g = net.add("Mul", [m, v] if net.chance(0.7) else [v, m], net.shapes[m])
+    if net.chance(0.2):
+        g = net.add("Relu", [g], net.shapes[g])
+    if net.chance(0.15):
+        g = _filtered(net, g, deep, group=deep, size=3)
+    if net.chance(0.9):
+        y = _filtered(net, g, c if net.chance(0.8) else net.upto(1, 6), group=1, size=net.one_of(1, 1, 1, 1, 3), stride=net.one_of(1, 1, 1, 1, 1, 2))
+        if net.shapes[y] == net.shapes[x] and net.chance(0.9):
+            y = net.add("Add", [y, x], net.shapes[y])
+        _activated(net, y)
+    return net.finish()
+
+
+def _filtered(net: _Net, x: str, made: int, *, group: int, size: int, stride: int = 1) -> str:
+    """A convolution of `size` x `size`, padded so that a stride of 1 keeps rows and columns."""
+    n, c, *extents = net.shapes[x]
+    out = [(extent - 1) // stride + 1 for extent in extents]
+    inputs = [x, net.weight(made, c // group, size, size), *([net.weight(made)] if net.chance(0.4) else [])]
+    return net.add("Conv", inputs, (n, made, *out), group=group, kernel_shape=[size] * 2, strides=[stride] * 2, pads=[size // 2] * 4)
+
+
+def _activated(net: _Net, x: str) -> str:
+    """Perhaps with an activation: one operator, or two of which the first reads what the second does."""
+    kind, shape = net.one_of("", "Relu", "Sigmoid", "silu"), net.shapes[x]
+    if kind == "silu":
+        return net.add("Mul", [x, net.add("Sigmoid", [x], shape)], shape)
+    return net.add(kind, [x], shape) if kind else x
+
+
+def _folded(net: _Net, x: str) -> str:
+    """Over rows and columns."""
+    n, c, *_ = net.shapes[x]
+    if net.chance(0.5):
+        return net.add("GlobalAveragePool", [x], (n, c, 1, 1))
+    return net.add(net.one_of("ReduceMean", "ReduceMax", "ReduceSum"), [x, net.ints(2, 3)], (n, c, 1, 1), keepdims=1)
+
+
 def random_joins(rng: np.random.Generator) -> Graph:
     """Up to six of Concat, Where, Add and the like, one after the other, with constants as operands in any position."""
     net = _Net(rng)

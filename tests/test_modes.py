@@ -16,14 +16,16 @@ from lfopt.ir import Graph, Plan
 from lfopt.ops import bits
 from lfopt.ops.reference import reference
 from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, totals_of
+from search.exact import solve
 from simulator.execute import execute
 from simulator.recount import modes as recounted
 from simulator.recount import recount
 from tests.codegen.test_counted import disagreement
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import random_gate, random_graph, random_hardware
 from tests.test_one_truth import Values, computable, disagreements, planned, random_inputs, random_scheme
 
 LOOKED_THROUGH = 60  # random graphs, for a plan that has a group in a mode
+GATES = {"gated"}  # modes for what only networks with gates have
 
 
 def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]]:
@@ -32,9 +34,9 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     found: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
-        graph = computable(random_graph(rng, 6))
+        graph = computable(random_gate(rng) if name in GATES else random_graph(rng, 6))
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
-        groups = random_scheme(costs, seed)
+        groups = solve(costs).groups if name in GATES else random_scheme(costs, seed)
         plan = planned(costs, groups)
         if any(group.mode == name for group in plan.groups) and all(group.steps for group in plan.groups):
             plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
@@ -67,11 +69,11 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
     priced = refused = 0
     for seed in range(LOOKED_THROUGH):
         rng = np.random.default_rng(seed)
-        graph = random_graph(rng, 4)
+        graph = random_gate(rng) if name in GATES else random_graph(rng, 4)
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         mode, beta = costs.modes[name], costs.hardware.buffer_bytes
         mates = mode.mates(beta)
-        for mask in range(1, 1 << min(len(costs.dataflow), 6)):
+        for mask in range(1, 1 << min(len(costs.dataflow), 9 if name in GATES else 6)):
             once = costs.groups.once(mask).total
             price, need = mode.price(mask, beta, once), mode.need(mask)
             assert (price is not None) == (need < beta)

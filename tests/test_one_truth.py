@@ -105,7 +105,7 @@ def random_inputs(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarra
 
 
 def planned_need(costs: GroupCosts, mask: int, price: Cost, band_rows: int) -> int:
-    """F_beta of the group as it is planned: in modes resident, brr and sliced slices are as wide as fit, in mode lbdf bands may have several rows."""
+    """F_beta of the group as it is planned: slices are as wide as fit, and in mode lbdf bands may have several rows."""
     return costs.modes[price.mode].schedule(mask, costs.hardware.buffer_bytes, band_rows).buffer_bytes
 
 
@@ -128,7 +128,7 @@ def disagreements(costs: GroupCosts, groups: tuple[int, ...], plan: Plan, done: 
         needed = planned_need(costs, mask, price, group.band_rows)
         if not counted.peak_bytes == group.allocated_bytes == needed:
             found.append(f"{what}peak {counted.peak_bytes}, plan {group.allocated_bytes}, F_beta {needed}")
-        fixed = group.mode not in ("resident", "brr", "sliced") and (group.mode != "lbdf" or group.band_rows == 1)
+        fixed = group.mode not in ("resident", "brr", "sliced", "gated") and (group.mode != "lbdf" or group.band_rows == 1)
         if fixed and needed != price.buffer_bytes:
             found.append(f"{what}planned with {needed} bytes, the search was told {price.buffer_bytes}")
         if group.mode == "lbdf" and counted.touched_bytes != needed:
@@ -215,7 +215,9 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
             found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
         readers = [group for group in ran if name in group.inputs]
         once = aligned or all(group.mode == "lbdf" for group in readers)
-        once = once and entry.role not in ("weight", "parameter") and all(group.mode not in ("tiled", "strips", "sliced") for group in readers)
+        moved_again = ("tiled", "strips", "sliced", "gated")
+        once = once and entry.role not in ("weight", "parameter") and all(group.mode not in moved_again for group in readers)
+        once = once and not any(name in group.spilled for group in ran)
         if once and done.loaded.get(name, 0) != size * len(readers):
             found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
     return found

@@ -133,7 +133,8 @@ class Watchful(Machine):
 
     def _load(self, step: Transfer) -> None:
         super()._load(step)
-        self._map(step.tensor, self.fetched)[slices(step.box)] = True
+        if self.root[step.tensor] in self.fetched:  # what is spilled is made here
+            self._map(step.tensor, self.fetched)[slices(step.box)] = True
 
     def _load_constant(self, step: Transfer) -> None:
         super()._load_constant(step)

@@ -142,7 +142,7 @@ def _check_names(plan: Plan, path: Path) -> None:
     """Raises InvalidPlan for a name that is not plain: no model has it."""
     named = {"memory": [entry.name for entry in plan.memory], "copies": [name for copy in plan.copies for name in (copy.name, copy.of)]}
     for k, group in enumerate(plan.groups):
-        named |= {f"groups.{k}.{field}": getattr(group, field) for field in ("nodes", "inputs", "outputs")}
+        named |= {f"groups.{k}.{field}": getattr(group, field) for field in ("nodes", "inputs", "outputs", "spilled")}
         named[f"groups.{k}.places"] = [place.name for place in group.places]
     for where, names in named.items():
         if odd := [name for name in names if not is_plain(name)]:

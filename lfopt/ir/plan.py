@@ -70,6 +70,7 @@ class PlannedGroup:
     places: tuple[Place, ...] = ()  # how the buffer is cut up while the group runs
     steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
+    spilled: tuple[str, ...] = ()  # maps stored and loaded again while the group runs, which nobody else needs
 
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
@@ -87,7 +88,7 @@ class DramTensor:
     """Where a map or constant lies in DRAM. Rows are stored one after the other; within a row, the other axes in order."""
 
     name: str  # of parameters: see `parameters_of`
-    role: Literal["input", "output", "map", "weight", "parameter"]  # map: between groups; parameter: factors, tables
+    role: Literal["input", "output", "map", "weight", "parameter"]  # map: between groups, or spilled by one; parameter: factors, tables
     address: int  # bytes from the start of the plan's memory
     rows: int  # 1 for constants; all images of a batch lie inside a row
     row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`

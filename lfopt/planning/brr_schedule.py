@@ -39,6 +39,11 @@ class Run(NamedTuple):
     sums: dict[int, int]  # per operator that sums over slices: rows of partial sums
 
 
+def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
+    """The body for one span after the other."""
+    return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))
+
+
 class Schedule:
     """Writes down the schedule of one group."""
 
@@ -236,8 +241,3 @@ class Schedule:
     def _box(shape: tuple[int, ...], rows: Span, channels: Span | None) -> Box:
         box = with_rows(whole(shape), rows)
         return box if channels is None else cut(box, CHANNEL_AXIS_OF_RANK[len(shape)], channels)
-
-
-def _in_turn(spans: Sequence[Span], body: Callable[[int, Span], Sequence[Node]]) -> Iterator[Node]:
-    """The body for one span after the other, spans of equal length folded."""
-    return in_turn([stop - start for start, stop in spans], lambda k: body(k, spans[k]))

@@ -96,12 +96,13 @@ def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: b
         inputs=tuple(flow.maps[m].name for m in read),
         outputs=tuple(flow.maps[m].name for m in stored),
         unexecutable=schedule if isinstance(schedule, str) else "",
+        spilled=terms.spilled,
     )
     return Outline(planned, group, None if isinstance(schedule, str) else schedule)
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
-    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores, one after the other."""
+    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores or spills, one after the other."""
     flow, hardware = costs.dataflow, costs.hardware
     layout = Layout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
@@ -121,7 +122,7 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
     for i in range(len(flow)):
         for name, size in costs.groups.parameters_of(i):
             add(parameters_of(name), "parameter", 1, size)
-    for name in dict.fromkeys(name for group in groups for name in group.outputs):
+    for name in dict.fromkeys(name for group in groups for name in (*group.outputs, *group.spilled)):
         tensor = flow.maps[flow.map_index[name]]
         add(name, "output" if name in outputs else "map", tensor.rows, hardware.dram_bytes(tensor) // max(tensor.rows, 1))
     return tuple(found)

@@ -14,6 +14,7 @@ class Mode(NamedTuple):
     rings: bool = False  # its places are line buffers, and its steps make rows in their order
     tiles: bool = False  # one operator with its epilogue, cut up: what traffic `tiled` counts, only the steps say
     bands: bool = False  # the results are made in bands of rows: weights may pass several times, rows of some maps may be made several times
+    spills: bool = False  # one map waits for reductions of itself: it is kept in part, and the rest goes out and comes back, or is loaded again
     blocks: bool = False  # weights pass in blocks, each rounded up for itself
     strips: bool = False  # line buffers, for one strip of columns after the other: columns between two of them are loaded or made for either
     slices: bool = False  # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and parts say
@@ -28,6 +29,7 @@ MODES = {
     "brr": Mode(("brr", "auto", "all"), bands=True, blocks=True, turns=True),
     "strips": Mode(("all",), always=True, strips=True),
     "sliced": Mode(("all",), slices=True, blocks=True),
+    "gated": Mode(("all",), always=True, spills=True, blocks=True, turns=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),

@@ -71,6 +71,7 @@ class Ring:
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
     partners: list[Ring] = field(default_factory=list["Ring"])  # places that have bytes in common with this one
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
+    parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 
     @cached_property
     def times(self) -> Ints:
@@ -85,6 +86,20 @@ class Ring:
     def narrow_to(self, axes: Iterable[int]) -> None:
         """Let slots hold only a part of a row, along these axes."""
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
+
+    def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> bool:
+        """Let slots collect the parts of their rows that come one after the other, if there is a slot for every row, and one axis that is cut."""
+        axis = self.writes[0].piece.row_axis
+        rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
+        if len(cut) == 1 and self.place.slots >= rows:
+            self.parted = cut[0]
+        return self.parted >= 0
+
+    @cached_property
+    def cuts(self) -> Ints:
+        """Along that axis, where parts begin and end."""
+        ends = [end for write in self.writes for end in write.piece.part(self.parted)]
+        return np.unique(np.concatenate(ends))
 
     def in_turn(self) -> bool:
         """Whether what is written has the numbers 0, 1, 2 and so on, several parts of a block the same; or just 0 if there is one slot."""
@@ -143,12 +158,26 @@ class Rows:
         slots += further
         slots %= ring.place.slots
         del further
+        if ring.parted >= 0:
+            first, stop = (self._each(piece.part(ring.parted)[end] for piece in pieces) for end in (0, 1))
+            (times, rows, slots), _ = self._by_part([times, rows, slots], (first, stop))
         order, self._row_keys = self._sorted(rows, times)
         self._slots = slots[order]  # by row
         self._parts = [tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1)) for axis in ring.narrow]
         self._by_slot, self._slot_keys = self._sorted(slots, times)
         self._rows = rows[self._by_slot]  # by slot
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
+
+    def _by_part(self, columns: list[Ints], part: Part) -> tuple[list[Ints], Ints]:
+        """Of rows with parts, one entry for each of the pieces that the place's parts are cut into, as if each were a row in a slot of its own; and
+        how many there are of each. The first column is left as it is, the others are of rows and slots.
+        """
+        cuts = self.ring.cuts
+        first, stop = np.searchsorted(cuts, part[0], side="right") - 1, np.searchsorted(cuts, part[1])
+        counts = np.maximum(stop - first, 1)
+        cells = np.maximum(np.repeat(first, counts), 0) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        same, *others = (np.repeat(column, counts) for column in columns)
+        return [same, *(column * len(cuts) + cells for column in others)], counts
 
     def _each(self, runs: Iterable[Ints]) -> Ints:
         """What all runs of every write have, for each row."""
@@ -174,6 +203,13 @@ class Rows:
 
     def have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         """Whether rows are here when they are read: each `row` in a `run` of what is wanted."""
+        part = wanted.parts[self.ring.parted] if self.ring.parted >= 0 and len(run) else None
+        if part is None:
+            return self._have(wanted, run, row)
+        (runs, rows), counts = self._by_part([run, row], (part[0][run], part[1][run]))
+        return np.logical_and.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
+
+    def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         read = wanted.times[run]
         last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)  # the last time that the row was written before
         written, slot = self._row_keys[last] - row * self.base, self._slots[last]
@@ -181,7 +217,7 @@ class Rows:
         here = np.maximum(np.searchsorted(self._slot_keys, slot * self.base + read) - 1, 0)
         found &= (self._slot_keys[here] - slot * self.base == written) & (self._rows[here] == row)
         elements = wanted.row_elements[run]
-        if len(elements) and elements.max() > min(self._elements):
+        if self.ring.parted < 0 and len(elements) and elements.max() > min(self._elements):
             found &= self._filled[here] >= elements
         for axis, (start, stop) in zip(self.ring.narrow, self._parts, strict=True):
             part = wanted.parts[axis]

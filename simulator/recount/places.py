@@ -16,7 +16,12 @@ from simulator.recount.progressions import Ints, Leaf
 from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
 from simulator.recount.traffic import moved
 
-WEIGHTS = ("weights", "weight blocks")  # what places are called through which blocks of weights pass
+WEIGHTS = (
+    "weights",
+    "weight blocks",
+    "weight blocks of vectors",
+    "weight blocks behind",
+)  # what places are called through which blocks of weights pass
 
 
 class Tenant(NamedTuple):
@@ -116,8 +121,11 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
     else:
         shape = schedule.net.graph.shape(tenant.tensor)
         whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
-        if place.slot_bytes < whole:
-            ring.narrow_to(axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes))
+        narrow = [axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes)]
+        if MODES[schedule.group.mode].spills and ring.collects(shape, narrow) and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
+            needed = size
+        elif place.slot_bytes < whole:
+            ring.narrow_to(narrow)
         if place.name == tenant.tensor and any((number != piece.first_row).any() for piece, number in _numbered(schedule, ring)):
             yield f"place {place.name!r}: rows are not in the slots of their numbers"
     if place.slot_bytes not in (whole, needed):
@@ -146,6 +154,14 @@ def _row_bytes(schedule: Schedule, shape: tuple[int, ...], tenant: Tenant) -> in
     hardware = schedule.hardware
     size = hardware.row_bytes(Tensor("", shape, ""))
     return size // hardware.element_bytes * hardware.accumulator_bytes if tenant.sums else size
+
+
+def _collected(schedule: Schedule, ring: Ring, tenant: Tenant) -> int:
+    """One row of all the parts together that come into a place."""
+    columns = range(len(ring.writes[0].piece.extents))
+    reach = [[(write.piece.leaf.ends(write.piece.column + k), write.piece.extents[k]) for write in ring.writes] for k in columns]
+    hull = tuple(max(ends[1] + extent for ends, extent in column) - min(ends[0] for ends, _ in column) for column in reach)
+    return _row_bytes(schedule, hull, tenant)
 
 
 class _Read(NamedTuple):

@@ -195,6 +195,9 @@ class _Recounting:
             once = replace(once, dram=replace(once.dram, parameter=shared))
         self._expect(group, "maps loaded", sorted(group.inputs), sorted(once.inputs))
         self._expect(group, "maps stored", sorted(group.outputs), sorted(once.outputs))
+        made = {name for op in members for name in self.net.makes[op]}
+        if group.spilled and not (mode.spills and made.issuperset(group.spilled)):
+            self._say(group, f"it spills {', '.join(group.spilled)}, which it does not make, or mode {group.mode} does not")
         self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
@@ -301,7 +304,7 @@ class _Recounting:
 
     def _formula(self, group: PlannedGroup, mode: Mode, once: DramBytes) -> DramBytes | None:
         """DRAM bytes by class where the mode says them, whatever the steps; None: only the steps say."""
-        if mode.strips or mode.slices or (mode.tiles and self.plan.traffic == "tiled"):
+        if mode.strips or mode.slices or mode.spills or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
         if mode.blocks and self.hardware.constant_align > 1:
@@ -371,7 +374,7 @@ class _Recounting:
             self._expect(group, "weight passes", group.weight_passes, 1)
         elif mode.rings:
             self._expect(group, "weight passes", group.weight_passes, 1)  # the band rows are those of its line buffers
-        elif not mode.bands:
+        elif not mode.bands and not mode.spills:
             height = 1 if mode.tiles and self.plan.traffic == "tiled" else max(self.net.height(op) for op in members)
             self._expect(group, "band rows", group.band_rows, height)
             self._expect(group, "weight passes", group.weight_passes, 1)
@@ -395,6 +398,7 @@ class _Recounting:
         wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:
             wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
+        wanted |= {name: "map" for group, _ in known for name in group.spilled if name in net.maker}
         if len(self.plan.memory) > 2 * len(wanted):
             yield f"memory: {len(self.plan.memory):,} entries, for {len(wanted):,} tensors"
             return

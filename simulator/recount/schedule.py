@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from lfopt.ir import Compute, Hardware, Loop, Node, PlannedGroup, Transfer, box_shape, row_axis, step_count
+from simulator.recount.modes import MODES
 from simulator.recount.needs import Part, Result, folded
 from simulator.recount.network import Network, Read
 from simulator.recount.progressions import Boxes, Ints, Leaf, Work, leaves
@@ -107,6 +108,7 @@ class Schedule:
         self.external: list[tuple[str, Read]] = [(op, read) for op in members for read in net.reads[op] if read.map not in self.made]
         self.gathering = {op for op in members if any(c.gathered for c in net.constants[op])}
         self.constants = {c.name for op in members for c in net.constants[op] if not c.gathered}
+        self.spilled = {name for name in group.spilled if name in self.made and MODES[group.mode].spills}
         self.leaves, self.steps = leaves(group.steps), step_count(group.steps)
 
     @cached_property
@@ -187,6 +189,8 @@ class Schedule:
         if step.gather:
             if step.store or step.gather not in self.gathering or step.tensor != net.makes[step.gather][0]:
                 return f"{step.gather!r} gathers nothing into that"
+        elif step.tensor in self.spilled:
+            pass
         elif step.store:
             if step.tensor not in self.made or not net.needed_outside(step.tensor, self.members):
                 return "nothing outside the group needs it"

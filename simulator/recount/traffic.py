@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from lfopt.ir import DramBytes, Span, Transfer, round_up, row_axis
+from simulator.recount import gated
 from simulator.recount.groups import parameter_bytes
 from simulator.recount.modes import MODES
 from simulator.recount.network import gathered_runs
@@ -20,7 +21,7 @@ from simulator.recount.schedule import Computation, Piece, Schedule, describe
 def traffic_problems(schedule: Schedule, made: dict[str, list[Span]]) -> Iterator[str]:
     """What is wrong with what the steps load, store and compute, and how often. `made`: of line buffers, rows of every step of every operator."""
     yield from parameter_problems(schedule)
-    yield from _loaded(schedule)
+    yield from gated.passed(schedule) if MODES[schedule.group.mode].spills else _loaded(schedule)
     for name in sorted(name for name in schedule.made if schedule.net.needed_outside(name, schedule.members)):
         yield from covered(schedule, name, schedule.stores.get(name, ()), "stored", 1)
     yield from computed_problems(schedule)
@@ -53,7 +54,7 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
     if step.tensor in schedule.constants:
         return 1, hardware.constant_bytes(elements, bias=step.tensor in schedule.net.biases), "weight"
     row_bytes = round_up(elements // max(piece.height, 1) * hardware.element_bytes, hardware.dram_row_align)
-    return piece.height, row_bytes, "output" if step.store else "input"
+    return piece.height, row_bytes, "spill" if step.tensor in schedule.spilled else "output" if step.store else "input"
 
 
 def parameter_problems(schedule: Schedule) -> Iterator[str]:
@@ -129,6 +130,7 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
         by_operator[found.step.operator].append(found)
         for piece in found.pieces if found.step.last else ():
             finished[piece.tensor].append(piece.boxes)
+    repeats = gated.repeats(schedule) if MODES[schedule.group.mode].spills else {}
     for name in sorted(schedule.made):
         grid = times_covered(schedule.net.graph.shape(name), finished[name])
         others = tuple(k for k in range(grid.ndim) if k != row_axis(schedule.net.graph.shape(name)))
@@ -139,7 +141,7 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
             continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"
-        if grid.size and grid.max() > 1:
+        if grid.size and grid.max() > 1 and set(np.unique(grid)) - {0, repeats.get(name, 1)}:
             yield f"{name!r}: some of it is computed {grid.max()} times"
     for op, found in by_operator.items():
         if not all(one.whole_sum and one.step.inputs is None for one in found):
@@ -176,6 +178,8 @@ def _band_rows(schedule: Schedule) -> Iterator[str]:
         tallest = max((net.tensor(name).rows for name in schedule.stores), default=1)
         fewest_bands, most_bands = _bands(schedule)
         least, most = -(-tallest // most_bands), -(-tallest // fewest_bands)
+    elif mode.spills:
+        least, most = gated.band_rows(schedule)
     if not least <= claimed <= most:
         yield f"band rows: the plan says {claimed}, counted {most}" + (f" or fewer, down to {least}" if least < most else "")
 

@@ -13,7 +13,7 @@ from lfopt.app.pipeline import load_network
 from lfopt.ir import Hardware, step_count
 from lfopt.planning import Traffic
 from tests.plan_fuzz import Subject, mutated, verdict
-from tests.strategies import random_graph
+from tests.strategies import random_gate, random_graph
 
 SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
 
@@ -69,7 +69,7 @@ def tried(subjects: list[Subject], count: int, seed: int, scratch: Path) -> Coun
 
 
 def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
-    """Five random networks in every scheme, on chips for which some groups fit."""
+    """Five random networks in every scheme, on chips for which some groups fit, and two with gates that run in two phases."""
     subjects: list[Subject] = []
     seed = 0
     while len(subjects) < 5 * len(SCHEMES):
@@ -82,8 +82,15 @@ def test_a_changed_plan_is_refused_or_right(tmp_path: Path) -> None:
             hardware = Hardware(64 + int(size * rng.uniform(0.05, 0.5)), element_bytes=4)
             traffic = Traffic.ONCE if len(subjects) % 7 == 6 else Traffic.TILED
             subjects.append(Subject.of(graph, hardware, scheme, tmp_path / f"{seed}{scheme}", traffic))
+    for seed in (4, 17):
+        rng = np.random.default_rng((11, seed))
+        graph = random_gate(rng)
+        size = 4 * sum(tensor.elements for tensor in graph.tensors.values())
+        hardware = Hardware(64 + int(size * rng.uniform(0.05, 0.4)), element_bytes=4, mac_columns=2)
+        subjects.append(Subject.of(graph, hardware, "all", tmp_path / f"gate {seed}"))
+        assert any(group.spilled for group in subjects[-1].plan.groups)
     modes = Counter(group.mode for subject in subjects for group in subject.plan.groups if group.steps)
-    assert modes.keys() == MODES
+    assert modes.keys() == {*MODES, "gated"}
     found = tried(subjects, 300, 0, tmp_path / "scratch")
     print(found)
     assert found["refused"] > 200

@@ -73,8 +73,8 @@ def search(
         Bytes per element of a feature map (2 if nothing else is said).
     scheme
         How a group runs: lbdf (line buffers, weights resident), resident (whole maps, weights streamed once), brr (bands of rows, weights streamed
-        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with strips of columns, slices of channels, elementwise
-        operators in flight, means that run, and what is computed again where that spares bytes.
+        for each), auto: per group whichever moves the fewest bytes, or all: as auto, with strips of columns, slices of channels, gates in two phases,
+        elementwise operators in flight, means that run, and what is computed again where that spares bytes.
     method
         How to search: a row of `search.methods.METHODS`.
     traffic

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from lfopt.planning.modes.alone import Excluded, Opaque
 from lfopt.planning.modes.bands import InBands
+from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
 from lfopt.planning.modes.resident import WholeMaps
@@ -19,6 +20,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "brr": InBands,
     "strips": InStrips,
     "sliced": BySlices,
+    "gated": Gated,
     "tiled": Tiled,
     "opaque": Opaque,
     "excluded": Excluded,
@@ -41,9 +43,9 @@ SCHEMES: dict[str, SchemeRow] = {
     "resident": SchemeRow(("resident",), None, "whole maps for every group"),
     "auto": SchemeRow(("lbdf", "resident", "brr"), "lbdf", "per group, whichever of these moves the fewest bytes"),
     "all": SchemeRow(
-        ("lbdf", "resident", "brr", "strips", "sliced"),
+        ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
         "lbdf",
-        "as auto, with strips of columns, slices, elementwise operators in flight, means that run, and copies",
+        "as auto, with strips of columns, slices, gates in two phases, elementwise operators in flight, means that run, and copies",
         flights=True,
         copies=True,
     ),

@@ -1,0 +1,462 @@
+"""What a block around a barrier takes that runs slice by slice, and keeps what fits of the map between its two phases (squeeze-and-excite).
+
+    phase 1   per slice of channels: make the map, fold its rows, keep the slice on chip or store it
+    vectors   the operators between the folds and the gate, on whole maps of one row
+    phase 2   per part of the output channels, per band of its rows, per slice, kept or loaded again: gate it, add it to the sums of the tail
+
+    F_beta = kept + input that stays + the largest of
+               phase 1:  input + rings and sums of the folds for one slice + two of its blocks of weights + folds
+               vectors:  folds + vectors + two of their blocks of weights
+               phase 2:  gates + rings for one slice + sums of a band of the part + rows of it + two blocks of weights, or all those of the tail
+    F_D    = every tensor once  +  (1 + parts) x (map - kept)  +  (bands - 1) x weights of the tail, unless they are all on chip
+             + input, where it does not stay and what follows the tail in flight reads it
+
+The head reads all channels of its input, which is whole on chip in phase 1. Blocks of constants and rows of slices are rounded up one by one.
+Nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from lfopt.ir import DramBytes, Span, round_up
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops.rows import same_row
+from lfopt.planning.gates import Block
+from lfopt.planning.passage import Passage, bands, passage
+from lfopt.planning.slices import Slices
+
+SLOTS = 2  # of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the one before it is used
+MOST_PARTS = 8  # that the output channels are made in
+
+Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
+
+
+class Way(NamedTuple):
+    """How phase 2 may run, but for slices and what is kept."""
+
+    part: int  # output channels at a time
+    band: int  # rows of the result of which sums are held
+    held: bool  # whether all weights of the tail are on chip
+    stays: bool  # whether what the head reads stays on chip for what follows the tail in flight
+
+
+class Choice(NamedTuple):
+    """How a group runs."""
+
+    way: Way
+    width: int  # channels of a slice
+    kept: int  # channels of the map that stay on chip: the first ones
+    rows: tuple[int, int]  # made at a time: of the map in phase 1, of the result in phase 2
+    slots: tuple[int, int]  # of the places that weight blocks pass through in either phase
+    vector_width: int  # output channels of the weight blocks of vectors
+    buffer_bytes: int  # F_beta
+    dram: DramBytes  # but for parameters
+
+
+def spans(start: int, stop: int, width: int) -> list[Span]:
+    """Channels from one to another, so many at a time."""
+    return [(low, min(low + width, stop)) for low in range(start, stop, width)]
+
+
+def _lengths(count: int, width: int) -> Lengths:
+    """How many of so many channels go into one slice after the other."""
+    whole, rest = divmod(count, width)
+    return tuple(pair for pair in ((width, whole), (rest, 1)) if all(pair))
+
+
+class Sizes:
+    """Bytes of one group, on chip and in DRAM. Nothing depends on the size of the buffer."""
+
+    def __init__(self, slices: Slices, block: Block, once: int) -> None:
+        """`once`: DRAM bytes of the group with every tensor once, but for parameters."""
+        self.slices, self.block, self.once = slices, block, once
+        self.flow, self.hardware = slices.dataflow, slices.hardware
+        flow, tail = self.flow, block.tail
+        made = {m for i in block.operators for m in flow.results[i]}
+        self.map, self.result = block.map, flow.results[block.last][0]
+        self.channels, self.height = flow.maps[self.map].shape[self.axis(self.map)], flow.maps[self.map].rows
+        self.outputs, self.rows_out = flow.maps[self.result].shape[self.axis(self.result)], flow.maps[self.result].rows
+        self.inside = bool(block.ahead)  # whether the group makes the map
+        self.input = flow.operands[block.ahead[0]][0].map if block.head else -1  # that the head reads whole; -1: there is no head
+        self.after = (*block.behind, *((tail,) if tail >= 0 else ()))  # the operators of phase 2
+        self.ahead_reads = self._outside(block.ahead, made | {self.input})  # maps that come slice by slice, with what is ahead,
+        self.behind_reads = self._outside(block.behind, made | {self.map})  # and with what is behind
+        self.vector_reads = self._outside(block.vectors, made)
+        self.beside = self._outside(self.after[len(block.behind) :], made)  # that what follows the tail in flight reads
+        vectors = [flow.results[i][0] for i in block.vectors]
+        gating = {o.map for i in block.behind for o in flow.operands[i]}
+        self.folded = [flow.results[i][0] for i in block.folds]
+        self.gates = [v for v in (*self.folded, *vectors) if v in gating]
+        self.vectors = [v for v in vectors if v not in gating]
+        self._passages: dict[tuple[bool, int], Passage] = {}
+        self._rings: dict[tuple[bool, int], int] = {}
+        self._streamed: dict[int, tuple[tuple[int, bool, bool], ...]] = {}
+        self._vector_passes: dict[int, int] = {}
+
+    def _outside(self, ops: Sequence[int], inside: set[int]) -> list[int]:
+        """Maps that operators read, but for some."""
+        return [m for m in dict.fromkeys(o.map for i in ops for o in self.flow.operands[i]) if m not in inside]
+
+    # -- maps --------------------------------------------------------------------------------------------------------------------------------
+
+    def axis(self, m: int) -> int:
+        """Axis of the channels of a map."""
+        return CHANNEL_AXIS_OF_RANK[len(self.flow.maps[m].shape)]
+
+    def row_bytes(self, m: int) -> int:
+        """One row of one channel of a map."""
+        tensor = self.flow.maps[m]
+        return tensor.elements // max(tensor.rows * tensor.shape[self.axis(m)], 1) * self.hardware.element_bytes
+
+    def whole_bytes(self, m: int) -> int:
+        """A map, whole on chip."""
+        tensor = self.flow.maps[m]
+        return tensor.rows * self.hardware.row_bytes(tensor)
+
+    def _padded(self, channels: int) -> int:
+        return round_up(channels, self.hardware.channel_align)
+
+    def _moved(self, m: int, lengths: Lengths) -> int:
+        """DRAM bytes of a map, so many channels at a time."""
+        size, align = self.row_bytes(m), self.hardware.dram_row_align
+        return self.flow.maps[m].rows * sum(n * round_up(length * size, align) for length, n in lengths)
+
+    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+
+    def passage(self, rows: int, *, behind: bool) -> Passage:
+        """How rows pass through what is ahead of the barrier, or behind it, so many of its result at a time."""
+        key = behind, rows
+        if key not in self._passages:
+            ends = bands(self.rows_out if behind else self.height, rows)
+            ops, there = (self.after, {*self.gates, *self.beside}) if behind else (self.block.ahead, {self.input})
+            self._passages[key] = passage(self.flow, ops, ends, there)
+        return self._passages[key]
+
+    @cached_property
+    def in_step(self) -> bool:
+        """Whether all that is behind the barrier makes each row from the same row, so that bands have nothing in common."""
+        there = {*self.gates, *self.beside}
+        return all(o.reads is same_row(self.rows_out) for i in self.after for o in self.flow.operands[i] if o.map not in there)
+
+    def _ring_bytes(self, rows: int, *, behind: bool) -> int:
+        """Rings of one channel, but for those of the map, and of what the tail makes."""
+        key = behind, rows
+        if key not in self._rings:
+            apart = {self.map, self.result} if self.block.tail >= 0 else {self.map}
+            rings = self.passage(rows, behind=behind).rings if behind or self.inside else {}
+            self._rings[key] = sum(count * self.row_bytes(m) for m, count in rings.items() if m not in apart)
+        return self._rings[key]
+
+    # -- constants ---------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def able(self) -> bool:
+        """Whether every constant is read by one operator alone."""
+        names = [name for i in self.block.operators for name in {w.name for w in self.flow.weights[i]}]
+        return len(names) == len({*names})
+
+    def streams(self, op: int) -> tuple[tuple[int, bool, bool], ...]:
+        """(elements per output channel, and per input channel of the tail; whether a bias; whether read when sums are finished) of what passes."""
+        if op not in self._streamed:
+            call, flow = self.flow.calls[op], self.flow
+            outputs, inputs = call.result[CHANNEL_AXIS_OF_RANK[len(call.result)]], self.channels if op == self.block.tail else 1
+            self._streamed[op] = tuple(
+                (flow.graph.tensors[s.name].elements // outputs // (1 if s.late else inputs), s.name in flow.biases, s.late)
+                for s in self.slices.facts[op].streamed
+            )
+        return self._streamed[op]
+
+    def block_bytes(self, op: int, outputs: int, inputs: int = 1, *, late: bool = True) -> int:
+        """A block of the constants of an operator: so many output channels, and input channels of the tail."""
+        found = 0
+        for elements, bias, is_late in self.streams(op):
+            if late or not is_late:
+                found += self.hardware.constant_bytes(elements * outputs * (1 if is_late else inputs), bias=bias)
+        return found
+
+    def all_blocks(self, op: int) -> int:
+        """All constants of an operator that could pass block by block, each as a whole."""
+        return sum(self.slices.constant_bytes[s.name] for s in self.slices.facts[op].streamed)
+
+    def held_bytes(self, ops: Sequence[int]) -> int:
+        """Constants of operators that fall into no blocks."""
+        return sum(self.slices.constant_bytes[name] for i in ops for name in self.slices.facts[i].held)
+
+    def vector_passes(self, width: int) -> int:
+        """DRAM bytes of the blocks of weights of vectors, so many output channels each."""
+        if width not in self._vector_passes:
+            pairs = ((i, length, n) for i in self.block.vectors if self.streams(i) for length, n in _lengths(self._channels_of(i), width))
+            self._vector_passes[width] = sum(n * self.block_bytes(i, length) for i, length, n in pairs)
+        return self._vector_passes[width]
+
+    def _channels_of(self, op: int) -> int:
+        m = self.flow.results[op][0]
+        return self.flow.maps[m].shape[self.axis(m)]
+
+    # -- what is on chip ---------------------------------------------------------------------------------------------------------------------
+
+    def ahead_bytes(self, width: int, rows: int, slots: int, *, stays: bool, gone: int) -> int:
+        """Phase 1, but for what stays. `gone`: channels of the widest slice that is not kept."""
+        per_channel = self._ring_bytes(rows, behind=False)
+        if rows < self.height:
+            per_channel += self._fold_bytes
+        blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
+        found = self._ahead_fixed - (self._input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self._padded(gone)
+        return found + per_channel * self._padded(width) + slots * blocks
+
+    def vector_bytes(self, width: int) -> int:
+        """The operators between the folds and the gate."""
+        return self._vector_fixed + SLOTS * self.vector_block(width)
+
+    def vector_block(self, width: int) -> int:
+        """The largest of their blocks of weights, for so many output channels."""
+        return max([self.block_bytes(i, min(width, self._channels_of(i))) for i in self.block.vectors], default=0)
+
+    def behind_bytes(self, width: int, rows: int, slots: int, way: Way, kept: int) -> int:
+        """Phase 2, but for what stays and is kept."""
+        gone = self.gone(width, kept)
+        tail, per_channel, found = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
+        found += self.passage(rows, behind=True).rings[self.map] * self.row_bytes(self.map) * self._padded(gone)
+        if tail >= 0:
+            part = self._padded(way.part)
+            row = part * self.row_bytes(self.result)
+            found += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
+            found += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
+            found += self.all_blocks(tail) if way.held else 0
+        return found + per_channel * self._padded(width) + slots * self.block_behind(width, way, kept)
+
+    def block_behind(self, width: int, way: Way, kept: int) -> int:
+        """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
+        blocks: list[int] = []
+        for length, late in zip(self._longest(width, kept), (False, True), strict=True):
+            size = sum([self.block_bytes(i, length) for i in self.block.behind])
+            if self.block.tail >= 0 and not way.held:
+                size += self.block_bytes(self.block.tail, way.part, length, late=late)
+            blocks.append(size)
+        return max(blocks)
+
+    def _longest(self, width: int, kept: int) -> tuple[int, int]:
+        """Channels of the longest slice but the last, 0 if there is no other; and of the last."""
+        lengths = [length for count in (kept, self.channels - kept) for length, n in _lengths(count, width) for _ in range(min(n, 2))]
+        return max(lengths[:-1], default=0), lengths[-1]
+
+    def gone(self, width: int, kept: int) -> int:
+        """Channels of the widest slice that is not kept."""
+        return min(width, self.channels - kept)
+
+    def kept_bytes(self, kept: int) -> int:
+        """So many channels of the map."""
+        return self.height * self.row_bytes(self.map) * self._padded(kept)
+
+    def buffer_bytes(
+        self, way: Way, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
+    ) -> int:
+        """F_beta."""
+        first = self.ahead_bytes(width, rows[0], slots[0], stays=way.stays, gone=self.gone(width, kept))
+        last = self.behind_bytes(width, rows[1], slots[1], way, kept)
+        stays = self._input_bytes if way.stays else 0
+        return self.kept_bytes(kept) + stays + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
+
+    @cached_property
+    def _input_bytes(self) -> int:
+        return self.whole_bytes(self.input) if self.input >= 0 else 0
+
+    @cached_property
+    def _ahead_fixed(self) -> int:
+        return self._input_bytes + sum(map(self.whole_bytes, self.folded)) + self.held_bytes(self.block.ahead)
+
+    @cached_property
+    def _vector_fixed(self) -> int:
+        maps = dict.fromkeys((*self.folded, *self.vectors, *self.gates, *self.vector_reads))
+        return sum(map(self.whole_bytes, maps)) + self.held_bytes(self.block.vectors)
+
+    @cached_property
+    def _behind_fixed(self) -> int:
+        return sum(map(self.whole_bytes, self.gates)) + self.held_bytes(self.after)
+
+    @cached_property
+    def _fold_bytes(self) -> int:
+        """Partial results of the folds, for one channel."""
+        return sum(self.hardware.sums_bytes(self.row_bytes(v)) for v in self.folded)
+
+    # -- what moves --------------------------------------------------------------------------------------------------------------------------
+
+    def dram(self, way: Way, width: int, kept: int, vector_width: int) -> DramBytes:
+        """By class, but for parameters."""
+        block, tail, parts = self.block, self.block.tail, _lengths(self.outputs, way.part)
+        gone = _lengths(self.channels - kept, width)
+        slices, passes = (*_lengths(kept, width), *gone), -(-self.outputs // way.part)
+        rounds = -(-self.rows_out // way.band)
+        away = self._moved(self.map, gone)
+        read = self._read_whole + sum([self._moved(m, slices) for m in self.ahead_reads])
+        read += passes * sum([self._moved(m, slices) for m in self.behind_reads])
+        read += sum([self._moved(m, parts) for m in self.beside if not (way.stays and m == self.input)])
+        written = self._moved(self.result, parts if tail >= 0 else slices)
+        weights = self._held_weights + self.vector_passes(vector_width)
+        weights += sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in slices])
+        weights += passes * rounds * sum([n * self.block_bytes(i, length) for i in block.behind for length, n in slices])
+        if tail >= 0 and way.held:
+            weights += self.all_blocks(tail)
+        elif tail >= 0:
+            early = sum([n * k * self.block_bytes(tail, part, length, late=False) for part, n in parts for length, k in slices])
+            late = sum([n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False)) for part, n in parts])
+            weights += rounds * (early + late)
+        if self.inside:
+            return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
+        return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
+
+    @cached_property
+    def _read_whole(self) -> int:
+        return sum(self.hardware.dram_bytes(self.flow.maps[m]) for m in (*self.vector_reads, *((self.input,) if self.input >= 0 else ())))
+
+    @cached_property
+    def _held_weights(self) -> int:
+        return self.held_bytes(self.block.operators)
+
+    # -- ways to run -------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """All that are tried for phase 2, those with few parts and bands first."""
+        stays = (True, False) if self.input in self.beside else (False,)
+        if self.block.tail < 0:
+            return (Way(self.outputs, self.rows_out, held=False, stays=False),)
+        step = self.hardware.channel_align
+        most = 1 if any(self.flow.macs[i] for i in self.block.behind) else MOST_PARTS  # each part gates all slices anew
+        parts = sorted({min(round_up(-(-self.outputs // n), step), self.outputs) for n in range(1, most + 1)}, reverse=True)
+        heights = heights_of(self.rows_out) if self.in_step else [self.rows_out]
+        found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
+        resting = heights if any(self.streams(i) for i in self.block.behind) else heights[-1:]  # else bands cost nothing
+        return (*(Way(self.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Channels of a slice, the fewest first."""
+        found, width = list[int](), self.hardware.channel_align
+        while width < self.channels:
+            found.append(width)
+            width *= 2
+        return (*found, self.channels)
+
+    @cached_property
+    def full_width(self) -> int:
+        """Channels of a slice that use all columns of the MAC array. Slices are never narrower so that more can be kept."""
+        return next(width for width in self.widths if width >= min(self.hardware.mac_columns, self.channels))
+
+    @cached_property
+    def least(self) -> int:
+        """The least F_beta."""
+        narrow = min(way.part for way in self.ways)
+        ways = [way for way in self.ways if not way.stays and (way.part == narrow or way.held)]
+        return min(self.buffer_bytes(way, self.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.height})
+
+    def cheapest(self, beta: int) -> Choice | None:
+        """The fewest DRAM bytes on a buffer of that size, with the least of it; None if nothing fits. More buffer never gives more bytes."""
+        if self.least >= beta:
+            return None
+        best: Choice | None = None
+        for way in self.ways:
+            if best is None or self._at_least(way, beta) < best.dram.total:
+                for choice in self._fitting(way, beta):
+                    if best is None or (choice.dram.total, choice.buffer_bytes) < (best.dram.total, best.buffer_bytes):
+                        best = choice
+        return best
+
+    @cached_property
+    def _rounded(self) -> bool:
+        """Whether what moves depends on how it is cut into slices."""
+        return self.hardware.dram_row_align > 1 or self.hardware.constant_align > 1
+
+    def _at_least(self, way: Way, beta: int) -> int:
+        """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
+        room = beta - 1 - self.ahead_bytes(self.widths[0], 1, 1, stays=way.stays, gone=0) - (self._input_bytes if way.stays else 0)
+        size = self.height * self.row_bytes(self.map)
+        gone = max(self.channels * size - max(room, 0), 0)
+        found = self.once + (-(-self.outputs // way.part) + self.inside) * gone
+        if not way.stays and self.input in self.beside:
+            found += self.flow.maps[self.input].elements * self.hardware.element_bytes
+        return found + (0 if way.held or self.block.tail < 0 else (-(-self.rows_out // way.band) - 1) * self.all_blocks(self.block.tail))
+
+    def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
+        """Of one way, the choices that keep most."""
+        full, narrow = self.full_width, self.widths[0]
+        for width in self.widths if self._rounded else dict.fromkeys((narrow, full)):
+            if (choice := self._choice(way, width, self.channels, beta)) is not None:
+                yield choice
+            if (choice := self._choice(way, width, 0, beta)) is None:
+                return
+            yield self._keeping(choice, beta) if width >= full else choice
+
+    def _keeping(self, choice: Choice, beta: int) -> Choice:
+        """Of choices that are like one but for what they keep, the one that keeps most."""
+        width, step = choice.width, choice.width if self._rounded else self.hardware.channel_align
+        most = (self.channels - 1) // step
+        if 2 * width <= self.channels:  # else slices get narrower with what is kept
+            ring = max(self.passage(1, behind=True).rings[self.map], min(choice.rows[0], self.height)) * self.row_bytes(self.map)
+            late = 0 if self.block.tail < 0 else self.block_bytes(self.block.tail, choice.way.part, 0)
+            least = choice.buffer_bytes - ring * self._padded(width) - late  # without what is kept
+            most = min((beta - 1 - least) // self.kept_bytes(step), most)
+        found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
+        return next(filter(None, found), choice)
+
+    def _widest(self, kept: int) -> int:
+        """Channels of the widest slice, where so many are kept."""
+        return max(kept, self.channels - kept)
+
+    def _choice(self, way: Way, width: int, kept: int, beta: int) -> Choice | None:
+        narrow, width = self.widths[0], min(width, self._widest(kept))
+        gone = self.gone(width, kept)
+        rows = min((1, self.height), key=lambda rows: self.ahead_bytes(width, rows, 1, stays=way.stays, gone=gone)), 1
+        size = self.buffer_bytes(way, width, kept, rows)
+        return Choice(way, width, kept, rows, (1, 1), narrow, size, self.dram(way, width, kept, narrow)) if size < beta else None
+
+    # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
+
+    def widened(self, choice: Choice, beta: int) -> Choice:
+        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
+        maps = [(self.flow.maps[m], self.axis(m)) for m in (self.map, self.result)]
+        pixels = [max(tensor.elements // max(tensor.rows * tensor.shape[axis], 1), 1) for tensor, axis in maps]
+        for most in ([max(self.hardware.accumulator_columns // count, 1) for count in pixels], [self.height, self.rows_out]):
+            for behind in (False, True):
+                choice = self._taller(choice, beta, most[behind], behind=behind)
+            for slots in ((choice.slots[0], SLOTS), (SLOTS, choice.slots[1]), (SLOTS, SLOTS)):
+                choice = self._if_fits(choice, beta, slots=slots)
+            for width in self.widths:
+                if width > choice.width < self._widest(choice.kept):
+                    choice = self._if_fits(choice, beta, width=min(width, self._widest(choice.kept)))
+        width = choice.vector_width
+        while width < max((self._channels_of(i) for i in self.block.vectors), default=1):
+            width *= 2
+            choice = self._if_fits(choice, beta, vector_width=width)
+        return choice
+
+    def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
+        """With more rows in each step of a phase, up to so many."""
+        way, found = choice.way, choice
+        for rows in heights_of(self.rows_out if behind else self.height):
+            if not choice.rows[behind] < rows <= most:
+                continue
+            band = max(way.band, rows) if way.held else way.band
+            if behind and rows > band:
+                continue
+            both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
+            found = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
+            if found is not choice:
+                break
+        return found
+
+    def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
+        """The choice with some changes, if it then fits and moves as much; else the choice."""
+        new = choice._replace(**changes)
+        size = self.buffer_bytes(new.way, new.width, new.kept, new.rows, new.slots, new.vector_width)
+        if size >= beta or self.dram(new.way, new.width, new.kept, new.vector_width) != choice.dram:
+            return choice
+        return new._replace(buffer_bytes=size)
+
+
+def heights_of(rows: int) -> list[int]:
+    """Rows in each of so many bands that they differ by one at most, the most first."""
+    return sorted({-(-rows // count) for count in range(1, rows + 1)}, reverse=True)

@@ -1,0 +1,149 @@
+"""Mode `gated`: a block around a barrier (squeeze-and-excite) in two phases, slice by slice; what fits of the map stays (`lfopt.planning.gated`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ops import bits
+from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated_schedule import Schedule
+from lfopt.planning.gates import Block, Gates
+from lfopt.planning.groups import Groups
+from lfopt.planning.limit import Limit
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms
+from lfopt.planning.slices import Slices
+from lfopt.planning.streaming import Layout
+
+
+class Gated(ExecutionMode):
+    """Groups around a barrier. There is no bound to carry along: a group says which it can become."""
+
+    summary = "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded again"
+    in_paper = False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+        self._sizes: dict[int, Sizes | None] = {}
+        self._choices: dict[tuple[int, int], Choice | None] = {}
+        self._wide: dict[tuple[int, int], Choice] = {}
+        self._floors: dict[int, int] = {}
+
+    @cached_property
+    def slices(self) -> Slices:
+        """What is known of operators that take slices."""
+        return Slices(self.groups.dataflow, self.groups.hardware, self.groups.hardware.channel_align)
+
+    @cached_property
+    def gates(self) -> Gates:
+        """The blocks of the network."""
+        return Gates(self.slices)
+
+    def sizes(self, mask: int) -> Sizes | None:
+        """Of a group; None if it cannot run so."""
+        if mask not in self._sizes:
+            block = self.gates.find(mask)
+            found = None if block is None else self._sized(mask, block)
+            self._sizes[mask] = found if found is not None and found.able else None
+        return self._sizes[mask]
+
+    def _sized(self, mask: int, block: Block) -> Sizes:
+        return Sizes(self.slices, block, self.groups.once(mask).total - self.groups.parameter_bytes(mask))
+
+    def cheapest(self, mask: int, beta: int) -> Choice | None:
+        """How the group moves the fewest bytes; None if it does not run."""
+        key = mask, beta
+        if key not in self._choices:
+            sizes = self.sizes(mask)
+            self._choices[key] = None if sizes is None else sizes.cheapest(beta)
+        return self._choices[key]
+
+    def _widened(self, mask: int, beta: int) -> tuple[Sizes, Choice]:
+        """With as many channels and rows in each step as fit, for the same bytes."""
+        sizes, choice = self.sizes(mask), self.cheapest(mask, beta)
+        assert sizes is not None and choice is not None, "mode gated means that the group fits so"
+        key = mask, beta
+        if key not in self._wide:
+            self._wide[key] = sizes.widened(choice, beta)
+        return sizes, self._wide[key]
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """Every tensor once, what is not kept of the map once more and again for each part of the result, and what else is loaded twice."""
+        choice = self.cheapest(mask, beta)
+        if choice is None:
+            return None
+        return Cost(choice.dram.total + self.groups.parameter_bytes(mask), choice.buffer_bytes, "gated", choice.buffer_bytes)
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Rows are those of the result that are made at a time; weights of the tail pass once for each band of them."""
+        sizes, choice = self._widened(mask, beta)
+        passes = 1 if choice.way.held else -(-sizes.rows_out // choice.way.band)
+        spilled = (self.groups.dataflow.maps[sizes.map].name,) if choice.dram.spill else ()
+        dram = choice.dram + DramBytes(parameter=self.groups.parameter_bytes(mask))
+        return Terms(dram, passes, choice.way.band, spilled)
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """See `Schedule`."""
+        sizes, wide = self._widened(mask, beta)
+        layout = Layout(self.groups.dataflow, self.groups.hardware)
+
+        def make(limit: Limit) -> Made:
+            places, steps = Schedule(sizes, layout, wide).build(limit)
+            end = max(place.end for place in places)
+            assert end == wide.buffer_bytes, f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
+            return places, steps
+
+        return Scheduled(wide.buffer_bytes, make)
+
+    def need(self, mask: int) -> int:
+        """F_beta with slices as narrow as the chip can, and nothing kept."""
+        sizes = self.sizes(mask)
+        return NEVER if sizes is None else sizes.least
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Places of the phase that takes the most."""
+        sizes = self.sizes(mask)
+        if sizes is None:
+            return
+        choice = sizes.cheapest(beta) or sizes.cheapest(sizes.least + 1)
+        assert choice is not None, "on the least buffer a group fits"
+        for what, place in Schedule(sizes, Layout(self.groups.dataflow, self.groups.hardware), choice).fullest():
+            if place.purpose == "weight":
+                yield Use(what, "weights", 0, 0, place.bytes)
+            else:
+                yield Use(what, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
+
+    def never(self, mask: int) -> str:
+        """What the group lacks of a block, or has beside one."""
+        flow = self.groups.dataflow
+        block = self.gates.by_folds.get(mask & flow.running)
+        if block is None:
+            return "no reduction of it gates the map that it reduces"
+        for others, what in ((block.core & ~mask, "it lacks"), (mask & ~block.members, "it cannot run together with")):
+            if others:
+                name = flow.operators[next(bits(others))].name
+                return f"what runs around a barrier belongs together, and {what} {name}"
+        return "some of its operators are not those next to the barrier, or read the same constants"
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """As far as the groups tell that it can become."""
+        if mask not in self._floors:
+            self._floors[mask] = self._floor(mask)
+        return self._floors[mask] < beta
+
+    def _floor(self, mask: int) -> int:
+        """The least need of the groups of blocks that have these operators, and else only such of higher index."""
+        below = (1 << mask.bit_length()) - 1
+        blocks = (block for block in self.gates.blocks if not mask & ~block.members)
+        return min((self.need(group) for block in blocks for group in block.groups if group & below == mask), default=NEVER)
+
+    def least(self, op: int) -> int:
+        """The least need of the groups that it can be in."""
+        groups = (group for block in self.gates.blocks for group in block.groups if group >> op & 1)
+        return min(map(self.need, groups), default=NEVER)
+
+    def mates(self, beta: int) -> list[int]:
+        """Operators of one block."""
+        return [*self.gates.mates]

@@ -1,0 +1,239 @@
+"""Mode `gated`: a map that waits for reductions of itself, in two phases; what fits of it stays on chip, the rest goes out and comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from lfopt.app.pipeline import load_network
+from lfopt.ir import Graph, Hardware, Plan, PlannedGroup, Transfer, computations
+from lfopt.ops import Dataflow
+from lfopt.ops.flight import in_flight
+from lfopt.ops.reference import reference
+from lfopt.planning import NEVER, GroupCosts, totals_of
+from lfopt.planning.drafts import executable
+from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.modes.gated import Gated
+from simulator.execute import execute
+from simulator.recount import recount
+from tests.codegen.test_counted import disagreement
+from tests.following import follow
+from tests.strategies import random_gate, random_hardware
+from tests.test_one_truth import Values, disagreements, in_integers, planned, random_inputs
+from tests.test_tightness import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+class Case(NamedTuple):
+    """A random network with a group in mode gated, and a buffer on which it keeps nothing, all, or something in between."""
+
+    graph: Graph
+    inputs: Values
+    costs: GroupCosts
+    groups: tuple[int, ...]
+    plan: Plan
+    group: PlannedGroup
+    sizes: Sizes
+    choice: Choice
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is special of it."""
+        way, sizes, kept = self.choice.way, self.sizes, self.choice.kept
+        return {
+            "all kept" if kept == sizes.channels else "none kept" if kept == 0 else "some kept",
+            "head" if sizes.block.head else "no head" if sizes.inside else "map from outside",
+            "tail" if sizes.block.tail >= 0 else "no tail",
+            "weights held" if way.held else "weights in blocks",
+            *(["input stays"] if way.stays else ["input again"] if sizes.input in sizes.beside else []),
+            *(["parts"] if way.part < sizes.outputs else []),
+            *(["bands"] if way.band < sizes.rows_out else []),
+            *([] if sizes.in_step else ["windows"]),
+            *(["flights"] if any(step.then for step in computations(self.group.steps)) else []),
+            *(["aligned"] if self.plan.hardware.dram_row_align > 1 else []),
+        }
+
+
+@cache
+def case(seed: int, *, integers: bool = False) -> Case | None:
+    """None where there is no such group, or the other groups of the network have no steps."""
+    rng = np.random.default_rng(seed)
+    graph = random_gate(rng)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    hardware = replace(random_hardware(rng, graph), mac_columns=int(rng.choice([1, 2, 4, 16])))
+    if rng.random() < 0.1:
+        hardware = replace(hardware, dram_row_align=16, channel_align=16, constant_align=16)
+    costs = GroupCosts.of(graph, hardware, scheme="all")
+    mode = gated(costs)
+    groups = [mask for block in mode.gates.blocks for mask in block.groups if mode.need(mask) < NEVER and costs.groups.parameters_fit(mask)]
+    if not groups:
+        return None
+    mask = max(groups) if rng.random() < 0.6 else int(rng.choice(groups))
+    (m,) = {block.map for block in mode.gates.blocks if mask in block.groups}
+    costs = costs.at(mode.need(mask) + 1 + int(rng.random() * 1.2 * costs.groups.map_bytes[m]))
+    costs._prices[mask] = gated(costs).price(mask, costs.hardware.buffer_bytes, 0)  # whatever other modes would move
+    scheme = executable(costs.dataflow, (*(1 << i for i in range(len(costs.dataflow)) if not mask >> i & 1), mask))
+    plan = planned(costs, scheme)
+    if not all(group.steps for group in plan.groups):
+        return None
+    plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
+    sizes, choice = mode._widened(mask, costs.hardware.buffer_bytes)
+    return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], sizes, choice)
+
+
+def gated(costs: GroupCosts) -> Gated:
+    mode = costs.modes["gated"]
+    assert isinstance(mode, Gated)
+    return mode
+
+
+def cases(seeds: range, *, integers: bool = False) -> list[Case]:
+    return [found for seed in seeds if (found := case(seed, integers=integers)) is not None]
+
+
+# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool) -> None:
+    kinds: Counter[str] = Counter()
+    for found in cases(range(45), integers=integers):
+        done = execute(found.plan, found.graph, found.inputs)
+        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
+        assert not recount(found.graph, found.plan).discrepancies
+        kinds.update(found.kinds)
+    everything = "all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
+    assert all(kinds[kind] for kind in (*everything.split(","), "parts", "bands", "windows", "flights", "aligned")), kinds
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_c_counts_the_same_bytes(tmp_path: Path, *, integers: bool) -> None:
+    wanted = {"some kept", "tail", "head"}
+    found = [case for case in cases(range(45), integers=integers) if case.kinds >= wanted][:2]
+    assert found
+    for number, case in enumerate(found):
+        assert not disagreement(case.plan, case.graph, case.inputs, tmp_path / str(number))
+
+
+# -- no more than it needs ---------------------------------------------------------------------------------------------------------------------
+
+
+def stage_of(found: Case) -> Stage:
+    return next(stage for stage in stages(found.plan, found.graph, found.inputs) if stage.group is found.group)
+
+
+def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
+    seen: Counter[str] = Counter()
+    for found in cases(range(25)):
+        stage = stage_of(found)
+        for name, gave, why in rings_with_a_row_less(found.costs.dataflow, stage):
+            assert gave == "violation" or (not gave and why), f"{found.group.nodes}: {name}: {gave} {why}"
+            seen["rows"] += gave == "violation"
+        for index, place in enumerate(found.group.places):
+            assert verdict(stage, with_place(found.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{found.group.nodes}: {place}"
+            seen[place.purpose] += 1
+    assert seen["rows"] > 60
+    assert seen["sum"] > 10
+
+
+def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
+    rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
+    for found in cases(range(25)):
+        for change, kind, step, seen in altered_steps(stage_of(found), rng, 6):
+            spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
+            caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
+            assert seen in caught, f"{found.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
+            counts[change, kind] += 1
+    assert counts.total() > 150
+
+
+@pytest.mark.parametrize("wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"])
+def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
+    noticed = 0
+    for found in cases(range(45)):
+        group, another = found.group, found.group.inputs[0]
+        changed = {
+            "spills nothing": replace(group, spilled=()),
+            "spills another": replace(group, spilled=(another,)),
+            "weight passes": replace(group, weight_passes=group.weight_passes + 1),
+            "band rows": replace(group, band_rows=group.band_rows + 100),
+            "mode": replace(group, mode="resident"),
+            "spill bytes": replace(group, dram=replace(group.dram, spill=group.dram.spill + 1)),
+        }[wrong]
+        if changed != group and group.spilled:
+            plan = replace(found.plan, groups=tuple(changed if other is group else other for other in found.plan.groups))
+            assert recount(found.graph, follow(plan)).discrepancies
+            noticed += 1
+    assert noticed > 5
+
+
+# -- what a buffer brings ----------------------------------------------------------------------------------------------------------------------
+
+
+def test_more_buffer_keeps_more_and_never_moves_more() -> None:
+    for found in cases(range(30)):
+        before: Choice | None = None
+        for beta in range(found.sizes.least + 1, found.sizes.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
+            choice = found.sizes.cheapest(beta)
+            assert choice is not None
+            if before is not None:
+                assert choice.dram.total <= before.dram.total
+                assert (choice.way, choice.width) != (before.way, before.width) or choice.kept >= before.kept
+            assert found.sizes.cheapest(choice.buffer_bytes) is None or found.sizes.cheapest(choice.buffer_bytes + 1) == choice
+            before = choice
+        assert found.sizes.cheapest(found.sizes.least) is None
+
+
+@pytest.fixture(scope="module")
+def network() -> GroupCosts:
+    """EfficientNet-B3 at 300 x 300, fp16, 256 KiB."""
+    graph = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
+    return GroupCosts(in_flight(Dataflow.of(graph)), Hardware(256 * 1024, element_bytes=2), scheme="all")
+
+
+def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(network: GroupCosts) -> None:
+    """stage5.block2: 136 -> 816 -> 136 channels, 5 x 5, 18 x 18 pixels, with a skip."""
+    mode = gated(network)
+    block = next(block for block in mode.gates.blocks if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand")
+    choice = mode.cheapest(block.members, 256 * 1024)
+    assert choice is not None
+    once, pixels, width = network.groups.once(block.members).total, 18 * 18, choice.width
+    whole, x, y = 816 * pixels * 2, 136 * pixels * 2, 136 * pixels * 4
+    kept, ring = choice.kept * pixels * 2, width * 18 * 2
+    assert (choice.way.part, choice.way.band, choice.way.stays) == (136, 18, False)
+    assert choice.dram.total == once + 2 * (whole - kept) + x
+    weights = (136 + 25 + 2) * 2 * width  # of a slice: expand, depthwise, biases
+    first = x + kept + 5 * ring + ring + 816 * 2 + weights + width * 4
+    row = 18 * 136
+    shortest = (816 - choice.kept) % width or width
+    last = kept + 816 * 2 + 2 * ring + y + 2 * row * 2 + 136 * max(width, shortest + 1) * 2  # sums; rows of the result and the skip; weights, bias
+    assert choice.buffer_bytes == max(first, last)
+    assert choice.buffer_bytes + pixels * 2 >= 256 * 1024  # not a channel more fits
+
+
+def test_slices_use_all_columns_of_the_mac_array(network: GroupCosts) -> None:
+    mode = gated(network)
+    chosen = [mode.cheapest(block.members, 256 * 1024) for block in mode.gates.blocks]
+    assert all(choice.width >= 16 for choice in chosen if choice is not None and choice.dram.spill)
+    assert sum(choice is not None for choice in chosen) > 15
+
+
+def test_a_network_without_gates_has_no_blocks() -> None:
+    graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 64, 64)}, "default", weights=False)
+    costs = GroupCosts(in_flight(Dataflow.of(graph)), Hardware(1 << 16), scheme="all")
+    assert not gated(costs).gates.blocks
+    assert gated(costs).need(costs.dataflow.everything) == NEVER
