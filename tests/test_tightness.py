@@ -77,7 +77,8 @@ class Watchful(Machine):
         constants = {step.tensor for step in unfold(group.steps) if isinstance(step, Transfer) and step.tensor in self.graph.constants}
         self.fetched = {name: np.zeros(self.graph.shape(name), bool) for name in (*group.inputs, *constants)}
         self.made = {name: np.zeros(self.graph.shape(name), bool) for node in group.nodes for name in self.results[node]}
-        self.summed: dict[tuple[str, Box], int] = {}  # the input channel, or row, that partial sums have come to
+        results = {node: self.graph.shape(self.results[node][0]) for node in group.nodes}
+        self.summed = {node: np.zeros(shape, int) for node, shape in results.items()}  # the input channel, or row, that partial sums have come to
         self.twice = False
         counted = self.run(group)
         gap = not all(found.all() for found in self.fetched.values()) or any(self.gap(group, name) for name in self.made)
@@ -112,10 +113,10 @@ class Watchful(Machine):
         if step.first or step.last:
             self.twice |= bool(kept) and all(self._is_here(name, box) for name, box in kept)
         if step.inputs is not None and not step.first:
-            self.twice |= self.summed.get((step.operator, step.boxes[0])) != step.inputs[0]
+            self.twice |= bool((self.summed[step.operator][slices(step.boxes[0])] != step.inputs[0]).any())
         super()._compute(step)
         if step.inputs is not None:
-            self.summed[step.operator, step.boxes[0]] = step.inputs[1]
+            self.summed[step.operator][slices(step.boxes[0])] = step.inputs[1]
         for operator in flight if step.last else ():
             for name, box in zip(self.results[operator], step.boxes, strict=True):
                 self.made[name][slices(box)] = True
