@@ -182,6 +182,8 @@ def strip_problems(schedule: Schedule, strips: Strips) -> Iterator[str]:
     for found in schedule.computations:
         if found.step.inputs is not None or not found.whole_sum:
             yield f"{describe(found.leaf)}: strips have no partial results"
+        if any(place < 0 and all(piece.extents) for place, piece in zip(found.step.places, found.pieces, strict=True)):
+            yield f"{describe(found.leaf)}: what it makes has no place"
         for piece in found.pieces:
             computed[piece.tensor].append(piece)
     for op, rows in strips.ran.made.items():
