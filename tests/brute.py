@@ -99,6 +99,7 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
     flow, net, beta = Dataflow.of(graph), Network(graph), hardware.buffer_bytes
     resident, bands = Resident(flow, hardware), Bands(flow, hardware)
     tiles, slices = GroupCosts(flow, hardware, traffic, epilogue=epilogue), SlicedGroups(Groups(flow, hardware), MAX_RECOMPUTE)
+    every = GroupCosts(flow, hardware, traffic, epilogue=epilogue, scheme="all") if scheme == "all" else None
 
     def price(mask: int) -> int | None:
         names = flow.names(mask)
@@ -119,6 +120,8 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
             found.append(once - counted.dram.weight + banded.weight_bytes)
         if scheme == "all" and (sliced := slices.cheapest(mask, beta)):
             found.append(once - counted.dram.weight + sliced.weight_bytes - counted.dram.input + sliced.input_bytes)
+        for mode in ("strips", "gated") if every else ():
+            found += [cost.dram_bytes for cost in (every.modes[mode].price(mask, beta, once),) if cost]
         if len(names) == 1 or (epilogue and not not_an_epilogue(net, names)):
             tiled = traffic is Traffic.TILED and once not in found
             found.append(tiles.modes["tiled"].tile(mask, beta).dram.total + counted.dram.parameter if tiled else once)

@@ -98,7 +98,7 @@ def memory_map(plan: Plan, graph: Graph, address: int) -> MemoryMap:
 
     Raises Unsupported, and InvalidPlan for maps that the network does not have.
     """
-    stored = dict.fromkeys(name for group in plan.groups for name in group.outputs)
+    stored = dict.fromkeys(name for group in plan.groups for name in (*group.outputs, *group.spilled))
     found: dict[str, StoredMap] = {}
     for name in [*graph.inputs, *stored]:
         if name not in graph.tensors:

@@ -146,8 +146,8 @@ def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
     return walk(nodes)
 
 
-def dram_bytes(nodes: Sequence[Node]) -> DramBytes:
-    """Bytes moved, by class, without walking the loops."""
+def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:
+    """Bytes moved, by class, without walking the loops. `at_port`: what is spilled counts as output when it goes, and as input when it comes back."""
     total: dict[str, int] = {}
 
     def add(inside: Sequence[Node], times: int) -> None:
@@ -155,7 +155,8 @@ def dram_bytes(nodes: Sequence[Node]) -> DramBytes:
             if isinstance(node, Loop):
                 add(node.body, times * node.count)
             elif isinstance(node, Transfer):
-                total[node.kind] = total.get(node.kind, 0) + times * node.bytes
+                kind = ("output" if node.store else "input") if at_port and node.kind == "spill" else node.kind
+                total[kind] = total.get(kind, 0) + times * node.bytes
 
     add(nodes, 1)
     return DramBytes(**total)

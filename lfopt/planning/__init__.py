@@ -6,7 +6,7 @@ from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
-from lfopt.planning.outlines import Outline, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
+from lfopt.planning.outlines import Outline, dram_at_port, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
 
 __all__ = [
     "GIVEN",
@@ -21,6 +21,7 @@ __all__ = [
     "Propose",
     "Traffic",
     "draft",
+    "dram_at_port",
     "epilogue_fused_bytes",
     "epilogue_groups",
     "layer_by_layer_bytes",

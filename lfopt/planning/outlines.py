@@ -133,6 +133,11 @@ def total_dram(groups: tuple[PlannedGroup, ...], *, counted: bool = True) -> Dra
     return sum((group.dram for group in groups if MODES[group.mode].counted == counted), DramBytes())
 
 
+def dram_at_port(groups: Sequence[PlannedGroup]) -> DramBytes:
+    """As `total_dram`, as a memory port sees it, which knows no spills: outputs when they go, inputs when they come back."""
+    return sum((dram_bytes(g.steps, at_port=True) if g.spilled else g.dram for g in groups if MODES[g.mode].counted), DramBytes())
+
+
 def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_bound_bytes: int) -> Totals:
     """A plan's totals beside its baselines; the bound is what a search has proven, 0 if none has. `original`: costs of the network without copies."""
     moved, bound = total_dram(groups).total, lower_bound_bytes

@@ -21,7 +21,7 @@ from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import Class
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, total_dram
+from lfopt.planning import GroupCosts, dram_at_port
 from simulator.timing import Accelerator
 from tests.rtl.networks import accelerator_hardware, random_plan
 from tests.strategies import one_contraction
@@ -44,7 +44,7 @@ def disagreement(plan: Plan, graph: Graph, inputs: dict[str, np.ndarray], seed: 
     """Where the stream differs from the plan's bytes and the network's outputs."""
     stream = encode(plan, graph)
     done = emulated(stream, inputs, list(Order)[seed % len(Order)], seed)
-    planned, found = total_dram(plan.groups), list[str]()
+    planned, found = dram_at_port(plan.groups), list[str]()
     counted = (done.read[Class.INPUT], done.read[Class.WEIGHT], done.read[Class.PARAMETER], done.written[Class.OUTPUT])
     if counted != (planned.input, planned.weight, planned.parameter, planned.output):
         found.append(f"counted {counted}, planned {planned}")

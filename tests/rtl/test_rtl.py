@@ -29,7 +29,7 @@ from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import RUN, Counter, Opcode
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, total_dram
+from lfopt.planning import GroupCosts, dram_at_port
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
@@ -53,8 +53,8 @@ def disagreement(model: Model, plan: Plan, graph: Graph, inputs: dict[str, np.nd
     made = outputs(stream, graph, done.memory)
     differing = {name: int((made[name] != wanted[name]).sum()) for name in wanted}
     found = [f"output {name}: {count} of {wanted[name].size} differ" for name, count in differing.items() if count]
-    if (moved := counted(done.counters)) != total_dram(plan.groups):
-        found.append(f"counted {moved}, planned {total_dram(plan.groups)}")
+    if (moved := counted(done.counters)) != dram_at_port(plan.groups):
+        found.append(f"counted {moved}, planned {dram_at_port(plan.groups)}")
     if completed(done) != stream.commands:
         found.append(f"{completed(done)} commands completed, the stream has {stream.commands}")
     if done.counters[Counter.READ_INSTRUCTION] != len(stream.program):
@@ -76,7 +76,7 @@ def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: in
             ran[re.sub(r"'[^']*'|\d+", "_", str(reason))] += 1
             continue
         if folder is not None:
-            moved = total_dram(plan.groups)
+            moved = dram_at_port(plan.groups)
             _, in_c = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
             others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
             wrong += [f"seed {seed}: {name} says {found}, the plan {moved}" for name, found in others.items() if found != moved]
@@ -124,7 +124,7 @@ def mutants(commands: Sequence[Command]) -> Iterator[tuple[str, list[Command]]]:
 def test_a_step_that_is_dropped_doubled_or_shortened_shows(model: Model) -> None:
     missed, tried = list[str](), 0
     for plan, graph, inputs in islice(encodable(7000), 4):
-        stream, moved, wanted = encode(plan, graph), total_dram(plan.groups), reference(graph, inputs)
+        stream, moved, wanted = encode(plan, graph), dram_at_port(plan.groups), reference(graph, inputs)
         for what, commands in islice(mutants(decode(stream.program)), 40):
             program = to_words(commands)
             region = (stream.maps_address, stream.memory_bytes)
@@ -180,7 +180,7 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, sche
     plan, graph, inputs = network("efficientnet_b3", 96, scheme, tmp_path, 1 << 17)
     stream = encode(plan, graph)
     done = run(model, stream, inputs)
-    assert counted(done.counters) == total_dram(plan.groups)
+    assert counted(done.counters) == dram_at_port(plan.groups)
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
     assert len(between) > 20

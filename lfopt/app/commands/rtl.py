@@ -21,7 +21,7 @@ from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
 from lfopt.isa import document
 from lfopt.isa.tables import Counter
 from lfopt.ops.reference import reference
-from lfopt.planning import total_dram
+from lfopt.planning import dram_at_port
 from simulator.simulate import simulate
 
 CYCLES = 256  # of which --stall says some
@@ -95,7 +95,7 @@ class CannotSimulate(LfoptError):
 
 def _print(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | None) -> int:
     """What the hardware counted beside what was planned. Returns the exit code."""
-    counters, planned = done.counters, total_dram(plan.groups)
+    counters, planned = done.counters, dram_at_port(plan.groups)
     moved = counted(counters)
     rows = table("DRAM bytes", "planned", "counted in RTL")
     for name, count in asdict(moved).items():
