@@ -570,7 +570,9 @@ CHIPS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v2", "resnet18", "resnet50", "vgg16", "squeezenet1_1"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "resnet50", "vgg16")), "resnet18", "squeezenet1_1"]
+)
 def test_groups_of_networks_run_within_what_was_planned(name: str) -> None:
     flow = Dataflow.of(simplify(from_model(zoo.build(name, weights=False))))
     rng = np.random.default_rng(0)

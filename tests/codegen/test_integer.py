@@ -148,7 +148,10 @@ def test_many_random_networks_give_the_bits_of_the_reference(seed: int, tmp_path
 NETWORKS = [("mobilenet_v2", "int8"), ("resnet18", "uint8"), ("squeezenet1_1", "uint8"), ("efficientnet_b0", "int8")]
 
 
-@pytest.mark.parametrize(("network", "dtype"), NETWORKS, ids=[network for network, _ in NETWORKS])
+@pytest.mark.parametrize(
+    ("network", "dtype"),
+    [pytest.param(*found, id=found[0], marks=pytest.mark.slow if found[0] == "efficientnet_b0" else ()) for found in NETWORKS],
+)
 def test_a_network_gives_the_bits_of_the_reference(network: str, dtype: str, tmp_path: Path) -> None:
     graph = quantised(zoo_network(network, 64), tmp_path, dtype=dtype)
     inputs = feeds(graph)
