@@ -289,6 +289,13 @@ static void load_parameters(const context *m, int name, int kind, size_t first, 
     m->chip->bytes[kind] += bytes;
 }
 
+/* What was in the store for parameters is gone: others come. */
+static inline void forget_parameters(const context *m)
+{
+    m->chip->stored = 0;
+    memset(m->chip->held, 0, sizeof m->chip->held);
+}
+
 /* An operator can compute only while all its parameters are in their store. */
 static inline void needs_parameters(const context *m, int name)
 {

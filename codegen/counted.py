@@ -21,8 +21,7 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.source import Unsupported
 from codegen.writer import Writer
-from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, box_elements, row_axis
-from lfopt.ir.schedule import leaves
+from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, box_elements, leaves, parameter_runs, row_axis
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.stages import calls_of, parameters
@@ -278,11 +277,13 @@ class Counted:
             return pieces[name, place]
 
         def walk(nodes: Sequence[Node], depth: int) -> None:
-            for node in nodes:
+            for before, node in zip((None, *nodes), nodes, strict=False):
                 if isinstance(node, Loop):
                     with self.groups.block(f"for (int l{depth} = 0; l{depth} < {node.count}; l{depth}++)"):
                         walk(node.body, depth + 1)
                 elif isinstance(node, Transfer) and node.kind == "parameter":
+                    if before is not None and not (isinstance(before, Transfer) and before.kind == "parameter"):
+                        self.groups("forget_parameters(m);")
                     self._load_parameters(node)
                 elif isinstance(node, Transfer):
                     self._transfer(group, node, first_place, base(node.tensor, node.place))
@@ -291,7 +292,7 @@ class Counted:
 
         sizes = self._parameters(group)
         self.needy = set(sizes)
-        self.store = max(self.store, sum(sizes.values()))
+        self.store = max([self.store, *(sum(node.bytes for node in run) for run in parameter_runs(group.steps))])
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
             walk(group.steps, 0)
         times = Counter(name for name, _ in pieces)

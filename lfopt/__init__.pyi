@@ -242,7 +242,13 @@ from lfopt.ir import (
     in_turn as in_turn,
 )
 from lfopt.ir import (
+    leaves as leaves,
+)
+from lfopt.ir import (
     line_count as line_count,
+)
+from lfopt.ir import (
+    parameter_runs as parameter_runs,
 )
 from lfopt.ir import (
     parameters_of as parameters_of,

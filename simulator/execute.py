@@ -125,6 +125,7 @@ class Machine:
         self.buffer = Buffer(self.hardware, ())
         self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
         self.store: dict[str, np.ndarray] = {}  # the same, as far as they are in the store beside the buffer
+        self.loading = False  # whether the step before loaded some of them
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Machine:
                 raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
-        self.counted, self.store, self.parameters = {}, {}, self._parameters(group)
+        self.counted, self.store, self.parameters, self.loading = {}, {}, self._parameters(group), False
         try:
             self.buffer = Buffer(self.hardware, group.places)
         except Overrun as error:
@@ -224,10 +225,13 @@ class Machine:
                 if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
                     raise IndexError(f"there are no {what} {step.inputs[0]}:{step.inputs[1]}")
             self._compute(step)
+            self.loading = False
             return
         if step.kind == "parameter":
             self._load_parameters(step, inside)
+            self.loading = True
             return
+        self.loading = False
         if step.tensor not in self.graph.constants and step.tensor not in self.root:
             raise IndexError(f"{step.tensor!r} is no tensor of the network")
         self._check(step.tensor, step.box)
@@ -251,6 +255,8 @@ class Machine:
         if not 0 <= start <= stop <= known.size:
             raise IndexError(f"box {_text(step.box)} is not in {known.size} bytes of parameters")
         copied = known[start:stop].copy()
+        if not self.loading:  # what comes after other steps takes the place of what was there
+            self.store.clear()
         self.store[step.tensor] = copied
         taken = sum(held.size for held in self.store.values())
         if not self.hardware.parameter_store_bytes or (taken > self.hardware.parameter_store_bytes and len(inside) > 1):

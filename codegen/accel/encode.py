@@ -15,7 +15,7 @@ from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
-from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, round_up, unfold
+from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, parameter_runs, round_up, unfold
 from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLES, Class, Kind, Opcode, Space
@@ -153,10 +153,12 @@ class _Encoder:
                     self.readers.setdefault(name, []).append(call)
         self.parameters: dict[str, Parameters] = {}
         self.blocks = {name: blocks for call in calls.values() for name, blocks in parameters(call, self.lanes).items()}
-        self._make_room(group)
+        loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
         for step in unfold(group.steps):
+            if id(step) in loads:
+                self._make_room(group, loads[id(step)])
             for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
                 self.waits.add(run)
                 self.commands += 1
@@ -169,11 +171,11 @@ class _Encoder:
             return [self._load_parameters(step)]
         return [self._load_constant(group, step)] if step.tensor in self.graph.constants else self._move_rows(step)
 
-    def _make_room(self, group: PlannedGroup) -> None:
-        """See to it that the parameters of a group find room one after the other: behind those of the group before, or from the start again."""
+    def _make_room(self, group: PlannedGroup, operators: Sequence[str]) -> None:
+        """See to it that parameters that are needed together find room one after the other: behind those before, or from the start again."""
         needed = dict.fromkeys(STORES, 0)
-        for name, found in self.blocks.items():
-            needed[self._space(name)] += len(found)
+        for name in operators:
+            needed[self._space(name)] += len(self.blocks.get(name, ()))
         for space, room in STORES.items():
             if needed[space] > room:
                 accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"

@@ -257,6 +257,19 @@ class _Keys:
         return self._known.setdefault(key, len(self._known))
 
 
+def parameter_runs(nodes: Sequence[Node]) -> Iterator[list[Transfer]]:
+    """Loads of parameters that come one after the other: those of one run are in their store together, and take the place of those before."""
+    run: list[Transfer] = []
+    for node in nodes:
+        if isinstance(node, Transfer) and node.kind == "parameter":
+            run.append(node)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
 def leaves(nodes: Sequence[Node]) -> Iterator[Step]:
     """The steps as they are written: those in loops once."""
     for node in nodes:

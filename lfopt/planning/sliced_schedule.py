@@ -7,7 +7,8 @@ band: the head, what follows it, and the tail, which adds to its sums; with the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from lfopt.ir import Box, Node, Place, Span, Step, box_elements, box_shape, fold, whole
@@ -52,6 +53,7 @@ class Schedule:
             self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
         self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, made, grid).items()}
         self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
+        self._sizes: dict[tuple[Slice, Span], int] = {}  # of blocks of weights
         self.places: list[Place] = []
         self.at: dict[Source, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay
@@ -139,6 +141,11 @@ class Schedule:
 
     def _block_bytes(self, found: Slice, part: Span) -> int:
         """Bytes of the weights that a slice of a part loads."""
+        if (found, part) not in self._sizes:
+            self._sizes[found, part] = self._block_sized(found, part)
+        return self._sizes[found, part]
+
+    def _block_sized(self, found: Slice, part: Span) -> int:
         sizes, size = self.segments, 0
         if found.passing:
             size += sum(sizes.block(op, constants, found.span) for op, constants in self.weights.sliced.items())
@@ -189,13 +196,20 @@ class Schedule:
         self.number += count * len(self.parts)
 
     def _part(self, band: int, part: int, number: int) -> Iterator[Node]:
-        numbers, keys = list[int](), list[object]()
-        for found in self.slices:
-            numbers.append(number)
-            number += found.passing or found.passing_tail
-            boxes = [box_shape(self.segments.read_box(r.op, r.operand, found.span)) for r in self.reads if r.access == "slice"]
-            keys.append((found._replace(span=(0, found.span[1] - found.span[0])), *boxes))
-        yield from in_turn(keys, lambda k: [*self._slice(band, part, self.slices[k], numbers[k])])
+        numbers = [number + count for count in accumulate((found.passing or found.passing_tail for found in self.slices), initial=0)]
+        yield from in_turn(self._alike, lambda k: [*self._slice(band, part, self.slices[k], numbers[k])])
+
+    @cached_property
+    def _alike(self) -> list[object]:
+        """Per slice: what is the same where its steps are, but for where they are."""
+        reads = [r for r in self.reads if r.access == "slice"]
+        return [
+            (
+                found._replace(span=(0, found.span[1] - found.span[0])),
+                *(box_shape(self.segments.read_box(r.op, r.operand, found.span)) for r in reads),
+            )
+            for found in self.slices
+        ]
 
     def _slice(self, band: int, part: int, found: Slice, number: int) -> Iterator[Node]:
         yield from self._block(found, self.parts[part], number)

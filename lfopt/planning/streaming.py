@@ -71,7 +71,7 @@ class Layout:
     def place_name(self, name: str) -> str:
         """The name of a place that is not named after what it holds: one that no tensor has."""
         while name in self.flow.graph.tensors:
-            name += "'"
+            name += "~"
         return name
 
     def sums_name(self, op: int) -> str:

@@ -132,7 +132,7 @@ def band_rows(schedule: Schedule) -> tuple[int, int]:
     found = barrier(schedule.net, schedule.members)
     if found is None:
         return 1, 1
-    places = [place for place in schedule.group.places if place.purpose == "sum" and place.name.rstrip("'") == f"sums of {found.tail}"]
+    places = [place for place in schedule.group.places if place.purpose == "sum" and place.name.rstrip("~") == f"sums of {found.tail}".rstrip("~")]
     axis, rows = row_axis(schedule.net.graph.shape(found.result)), schedule.net.tensor(found.result).rows
     if places:
         return places[0].slots, places[0].slots

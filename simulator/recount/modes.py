@@ -18,6 +18,7 @@ class Mode(NamedTuple):
     blocks: bool = False  # weights pass in blocks, each rounded up for itself
     strips: bool = False  # line buffers, for one strip of columns after the other: columns between two of them are loaded or made for either
     slices: bool = False  # some channels at a time, in bands of rows: what it reads, weights too, passes as often as bands and parts say
+    chains: bool = False  # stages of other modes, one after the other: what is loaded and stored, and how often, only the steps say
     turns: bool = False  # places may share bytes by turns
     of: Literal["known", "unknown", "left out"] = "known"  # operators that it is for, each alone where not known
     counted: bool = True  # whether its bytes are in the plan's totals
@@ -30,6 +31,7 @@ MODES = {
     "strips": Mode(("all",), always=True, strips=True),
     "sliced": Mode(("all",), slices=True, blocks=True),
     "gated": Mode(("all",), always=True, spills=True, blocks=True, turns=True),
+    "chained": Mode(("all",), spills=True, chains=True, blocks=True, turns=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),

@@ -8,8 +8,8 @@ step are looked up at once.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -40,6 +40,7 @@ class Wanted:
     times: Ints  # (runs,)
     parts: tuple[Part | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
+    in_place: bool = False  # element by element, by a step that makes each element after it has read that of the same place
 
     @property
     def rows(self) -> Part:
@@ -69,7 +70,8 @@ class Ring:
     steps: int  # of the group
     writes: list[Write] = field(default_factory=list[Write])
     _sorted: dict[tuple[int, int], Ints] = field(default_factory=dict[tuple[int, int], Ints])
-    partners: list[Ring] = field(default_factory=list["Ring"])  # places that have bytes in common with this one
+    partners: list[Ring] = field(default_factory=list["Ring"])  # other places that have bytes in common with this one
+    twins: list[Ring] = field(default_factory=list["Ring"])  # of those: places that are cut into the same slots, and looked at slot by slot
     narrow: tuple[int, ...] = ()  # axes along which a slot holds only a part of a row
     parted: int = -1  # axis along which a slot collects parts of a row, each at a place of its own; -1: none
 
@@ -87,13 +89,11 @@ class Ring:
         """Let slots hold only a part of a row, along these axes."""
         self.narrow = tuple(axis for axis in axes if axis != self.writes[0].piece.row_axis)
 
-    def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> bool:
-        """Let slots collect the parts of their rows that come one after the other, if there is a slot for every row, and one axis that is cut."""
+    def collects(self, shape: tuple[int, ...], narrow: Sequence[int]) -> int:
+        """The axis along which slots may collect the parts of their rows one by one, if each row has a slot and one axis is cut; else -1."""
         axis = self.writes[0].piece.row_axis
         rows, cut = 1 if axis is None else shape[axis], [k for k in narrow if k != axis]
-        if len(cut) == 1 and self.place.slots >= rows:
-            self.parted = cut[0]
-        return self.parted >= 0
+        return cut[0] if len(cut) == 1 and self.place.slots >= rows else -1
 
     @cached_property
     def cuts(self) -> Ints:
@@ -110,7 +110,10 @@ class Ring:
 
     def clock(self, times: Ints) -> Ints:
         """A number that grows whenever something is written here before a step, or to a place that overlaps this one before a step or by it."""
-        return np.searchsorted(self.times, times) + self.disturbances(times)
+        found = np.searchsorted(self.times, times) + self.disturbances(times)
+        for twin in self.twins:
+            found += np.searchsorted(twin.times, times, side="right")
+        return found
 
     def disturbances(self, times: Ints) -> Ints:
         """How often something was written to an overlapping place, up to these steps."""
@@ -122,6 +125,27 @@ class Ring:
     def undisturbed(self, written: Ints, read: Ints) -> Ints:
         """Whether nothing was written to an overlapping place from one step to the other, both included."""
         return self.disturbances(written - 1) == self.disturbances(read)
+
+    @cached_property
+    def by_slot(self) -> Ints:
+        """All that is written to slots, as slots times steps plus the step, rising."""
+        found: list[Ints] = []
+        for write in self.writes:
+            for row in range(write.piece.height):
+                found.append((write.number + row) % self.place.slots * (self.steps + 1) + write.piece.leaf.times)
+        return np.sort(_joined(found))
+
+    def taken(self, slots: Ints, times: Ints, *, before: bool = False) -> Iterator[Ints]:
+        """Per twin: a number for each slot that grows whenever it writes there by a step, or before it."""
+        for twin in self.twins:
+            yield np.searchsorted(twin.by_slot, slots * (self.steps + 1) + times, side="left" if before else "right")
+
+    def untouched(self, slots: Ints, written: Ints, read: Ints, *, in_place: bool) -> Ints:
+        """Whether no twin writes to slots from one step to the other, both included; `in_place`: but for the last."""
+        found = np.ones(len(slots), bool)
+        for first, last in zip(self.taken(slots, written, before=True), self.taken(slots, read, before=in_place), strict=True):
+            found &= first == last
+        return found
 
     # -- blocks ------------------------------------------------------------------------------------------------------------------------------
 
@@ -157,6 +181,7 @@ class Rows:
         rows += further
         slots += further
         slots %= ring.place.slots
+        self._cells = len(ring.cuts) if ring.parted >= 0 else 1  # of a slot, each looked at as if it were one
         del further
         if ring.parted >= 0:
             first, stop = (self._each(piece.part(ring.parted)[end] for piece in pieces) for end in (0, 1))
@@ -195,7 +220,7 @@ class Rows:
         writes = zip(self._elements, self._heights, self.ring.writes, strict=True)
         written = _joined([np.full(height * write.piece.leaf.runs, elements) for elements, height, write in writes])[self._by_slot]
         slots, times = np.divmod(self._slot_keys, self.base)
-        begins = _changes([slots, self._rows, self.ring.disturbances(times)])
+        begins = _changes([slots, self._rows, self.ring.disturbances(times), *self.ring.taken(slots, times)])
         del slots, times
         first = np.maximum.accumulate(np.where(begins, np.arange(len(written)), 0))
         total = np.cumsum(written)
@@ -203,11 +228,13 @@ class Rows:
 
     def have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         """Whether rows are here when they are read: each `row` in a `run` of what is wanted."""
-        part = wanted.parts[self.ring.parted] if self.ring.parted >= 0 and len(run) else None
-        if part is None:
+        if self.ring.parted < 0 or not len(run):
             return self._have(wanted, run, row)
-        (runs, rows), counts = self._by_part([run, row], (part[0][run], part[1][run]))
-        return np.logical_and.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
+        cuts, part = self.ring.cuts, wanted.parts[self.ring.parted]
+        met = np.logical_and if part is not None else np.logical_or  # where nobody knows which part is read: it may be any
+        first, stop = part if part is not None else (np.full_like(wanted.times, cuts[0]), np.full_like(wanted.times, cuts[-1]))
+        (runs, rows), counts = self._by_part([run, row], (first[run], stop[run]))
+        return met.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
 
     def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         read = wanted.times[run]
@@ -223,18 +250,22 @@ class Rows:
             part = wanted.parts[axis]
             if part is not None:
                 found &= (start[last] <= part[0][run]) & (part[1][run] <= stop[last])
-        return found & self.ring.undisturbed(written, read)
+        found &= self.ring.undisturbed(written, read)
+        if not self.ring.twins:
+            return found
+        return found & self.ring.untouched(slot // self._cells, written, read, in_place=wanted.in_place)
 
 
-def close(rings: Sequence[Ring]) -> None:
-    """Find which places overlap."""
+def close(rings: Sequence[Ring], *, by_slot: bool) -> None:
+    """Find which places overlap. `by_slot`: what is written to one slot may leave others as they are, where two places are cut into the same."""
     reaching: list[Ring] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
         reaching = [other for other in reaching if other.place.end > ring.place.address]
         if ring.place.end > ring.place.address:
             for other in reaching:
-                ring.partners.append(other)
-                other.partners.append(ring)
+                alike = by_slot and replace(ring.place, name="") == replace(other.place, name="")
+                (ring.twins if alike else ring.partners).append(other)
+                (other.twins if alike else other.partners).append(ring)
             reaching.append(ring)
 
 

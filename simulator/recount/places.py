@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from math import gcd
 from typing import NamedTuple
@@ -38,7 +38,7 @@ def place_problems(schedule: Schedule) -> Iterator[str]:
         yield from bad
         return
     tenants = _put(schedule, rings)
-    close(rings)
+    close(rings, by_slot=MODES[schedule.group.mode].chains)
     wrong = [*_crowded(schedule)]
     wrong += [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
     if not MODES[schedule.group.mode].turns:  # in turns: what lies in one place is done with when another is written
@@ -112,7 +112,7 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
     if purpose != place.purpose:
         yield f"place {place.name!r}: the plan says it is for a {place.purpose}, it takes a {purpose}"
     names = _names(schedule, tenants, purpose)
-    if place.name.rstrip("'") not in names:
+    if not called(place.name, names):
         yield f"place {place.name!r}: found this name for what takes {' and '.join(sorted(repr(t.tensor) for t in tenants))}; accepted: {names[0]!r}"
     if constants:
         whole = needed = max(write.offset + write.size for write in ring.writes)
@@ -122,8 +122,9 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
         shape = schedule.net.graph.shape(tenant.tensor)
         whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
         narrow = [axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes)]
-        if MODES[schedule.group.mode].spills and ring.collects(shape, narrow) and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
-            needed = size
+        cut = ring.collects(shape, narrow) if MODES[schedule.group.mode].spills else -1
+        if cut >= 0 and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
+            ring.parted, needed = cut, size
         elif place.slot_bytes < whole:
             ring.narrow_to(narrow)
         if place.name == tenant.tensor and any((number != piece.first_row).any() for piece, number in _numbered(schedule, ring)):
@@ -139,6 +140,11 @@ def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str,
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
+
+
+def called(name: str, names: Iterable[str]) -> bool:
+    """Whether a place is called so, but for what sets it apart from a tensor or another place of that name."""
+    return any(name.startswith(found) and not name[len(found) :].strip("~") for found in names)
 
 
 def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:
@@ -216,7 +222,8 @@ class _Reads:
                 name = read.seen if seen else read.map
                 if (read.by, read.index) not in self.rules:
                     self.rules[read.by, read.index] = operand_rules(self.net, read, self.net.calls[read.by], seen=seen)
-                wanted = partial(_wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)))
+                beside = read.by != op and self.net.graph.shape(name) == self.net.graph.shape(self.net.makes[op][0])
+                wanted = partial(_wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)), in_place=beside)
                 self.reads[Tenant(name)].append(_Read(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
@@ -242,9 +249,9 @@ class _Reads:
                     yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
 
 
-def _wanted(leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None) -> Wanted:
+def _wanted(leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None, *, in_place: bool = False) -> Wanted:
     made = result()
-    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis)
+    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis, in_place)
 
 
 def _same(piece: Piece) -> Wanted:

@@ -23,6 +23,7 @@ from lfopt.ir import (
     step_count,
 )
 from lfopt.ops.table import OPAQUE
+from simulator.recount.chained import chain_problems
 from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, not_flights, with_flights
 from simulator.recount.groups import (
@@ -46,7 +47,7 @@ from simulator.recount.groups import (
 )
 from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
 from simulator.recount.network import Network
-from simulator.recount.places import place_problems
+from simulator.recount.places import called, place_problems
 from simulator.recount.progressions import TooMuch, Work
 from simulator.recount.schedule import Schedule
 from simulator.recount.sliced import repeated_macs, sliced_problems
@@ -199,7 +200,7 @@ class _Recounting:
         if group.spilled and not (mode.spills and made.issuperset(group.spilled)):
             self._say(group, f"it spills {', '.join(group.spilled)}, which it does not make, or mode {group.mode} does not")
         self._mode(group, mode, members, net, flown)
-        if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes:
+        if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes and not mode.chains:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
         if not mode.executed:
             self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
@@ -253,6 +254,9 @@ class _Recounting:
                 found = [*byte_problems(schedule), *self._strips(schedule)]
             elif not found and MODES[group.mode].slices:
                 found = [*byte_problems(schedule), *sliced_problems(schedule)]
+                self.halo_macs += repeated_macs(schedule)
+            elif not found and MODES[group.mode].chains:
+                found = [*byte_problems(schedule), *chain_problems(schedule)]
                 self.halo_macs += repeated_macs(schedule)
             elif not found:
                 found = [*byte_problems(schedule), *traffic_problems(schedule, made)]
@@ -339,7 +343,8 @@ class _Recounting:
         if group.unwritten:
             return ran.made
         sums = {place.name for place in group.places if place.purpose == "sum"}
-        found = [(place.name.rstrip("'") if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
+        known = {place.name: next((name for name, *_ in wanted if called(place.name, (name,))), place.name) for place in group.places}
+        found = [(known[place.name] if place.name in sums else place.name, place.slots, place.slot_bytes) for place in group.places]
         for name, slots, size in sorted(set(found) ^ wanted):
             what = f"a place for {name!r} of {slots} x {size} B"
             self._say(group, f"{what} is not what the line buffers take" if (name, slots, size) in found else f"{what} is missing")

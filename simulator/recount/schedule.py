@@ -194,6 +194,8 @@ class Schedule:
         elif step.store:
             if step.tensor not in self.made or not net.needed_outside(step.tensor, self.members):
                 return "nothing outside the group needs it"
+        elif step.tensor in self.made and MODES[self.group.mode].chains:
+            pass  # one stage stores it, another loads it again
         elif step.tensor not in self.constants and not any(step.tensor in (read.seen, read.map) for _, read in self.external):
             return "the group does not read it from DRAM"
         if step.offset and step.tensor not in self.constants:

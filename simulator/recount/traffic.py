@@ -58,22 +58,49 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
 
 
 def parameter_problems(schedule: Schedule) -> Iterator[str]:
-    """Every operator that has parameters loads them, whole and once, before anything is computed; together they fit their store."""
+    """Every operator that has parameters loads them, whole and once, before anything is computed; in a chain, before it is."""
     loads: Counter[str] = Counter()
-    others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
-    head = next(others, schedule.steps)  # where something else begins
+    steps = [(leaf, isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter") for leaf in schedule.leaves]
+    others = [leaf.first for leaf, loading in steps if not loading]
+    head = others[0] if others else schedule.steps  # where something else begins
+    chains = MODES[schedule.group.mode].chains
     for step, piece in schedule.transfers:
         if step.kind == "parameter":
             loads[step.tensor] += piece.leaf.runs
             size = parameter_bytes(schedule.raw, step.tensor, schedule.hardware)
             if step.box != ((0, size),):
                 yield f"{describe(piece.leaf)}: the plan says bytes {step.box}, {step.tensor!r} has {size} bytes of parameters"
-            if head < piece.leaf.first:
+            if head < piece.leaf.first and not chains:
                 yield f"{describe(piece.leaf)}: it is not at the head of the group"
     for op in schedule.operators:
         wanted = int(parameter_bytes(schedule.raw, op, schedule.hardware) > 0)
         if loads[op] != wanted:
             yield f"parameters of {op!r} are loaded {loads[op]} times, must be {wanted}"
+    if chains:
+        yield from _stored_parameters(schedule)
+
+
+def _stored_parameters(schedule: Schedule) -> Iterator[str]:
+    """Loads of parameters that come one after the other fit their store, and take the place of those before; every operator finds its own."""
+    runs: list[tuple[int, set[str]]] = []  # where each begins, and whose they are
+    before, room = -1, schedule.hardware.parameter_store_bytes
+    for step, piece in schedule.transfers:
+        if step.kind == "parameter":
+            if before != piece.leaf.first:
+                runs.append((piece.leaf.first, set()))
+            runs[-1][1].add(step.tensor)
+            before = piece.leaf.first + piece.leaf.runs
+    for _, names in runs:
+        size = sum(parameter_bytes(schedule.raw, name, schedule.hardware) for name in names)
+        if size > room and len(names) > 1:
+            yield f"parameters of {size} B at once, their store has {room}"
+    starts = np.array([first for first, _ in runs], np.int64)
+    for computation in schedule.computations:
+        for op in (computation.step.operator, *computation.step.then):
+            if parameter_bytes(schedule.raw, op, schedule.hardware):
+                found = np.unique(np.searchsorted(starts, computation.leaf.times) - 1).tolist()
+                if any(k < 0 or op not in runs[k][1] for k in found):
+                    yield f"{describe(computation.leaf)}: the parameters of {op!r} are not in their store"
 
 
 # -- how often -------------------------------------------------------------------------------------------------------------------------------
@@ -130,14 +157,15 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
         by_operator[found.step.operator].append(found)
         for piece in found.pieces if found.step.last else ():
             finished[piece.tensor].append(piece.boxes)
-    repeats = gated.repeats(schedule) if MODES[schedule.group.mode].spills else {}
+    mode = MODES[schedule.group.mode]
+    repeats = gated.repeats(schedule) if mode.spills and not mode.chains else {}
     for name in sorted(schedule.made):
         grid = times_covered(schedule.net.graph.shape(name), finished[name])
         others = tuple(k for k in range(grid.ndim) if k != row_axis(schedule.net.graph.shape(name)))
         rows = np.atleast_1d((grid > 0).any(axis=others))
         if grid.size and (rows != np.atleast_1d((grid > 0).all(axis=others))).any():
             yield f"{name!r}: of some rows only a part is computed"
-        if MODES[schedule.group.mode].bands or MODES[schedule.group.mode].slices:
+        if mode.bands or mode.slices or mode.chains:
             continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"
