@@ -15,7 +15,7 @@ from lfopt.fusion import connected
 from lfopt.ir import Graph, Plan
 from lfopt.ops import bits
 from lfopt.ops.reference import reference
-from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, totals_of
+from lfopt.planning import MODES, NEVER, SCHEMES, GroupCosts, link, totals_of
 from search.exact import solve
 from simulator.execute import execute
 from simulator.recount import modes as recounted
@@ -26,20 +26,28 @@ from tests.test_one_truth import Values, computable, disagreements, planned, ran
 
 LOOKED_THROUGH = 60  # random graphs, for a plan that has a group in a mode
 GATES = {"gated"}  # modes for what only networks with gates have
+CHAINS = {"chained"}  # modes of groups that other groups are joined to
+
+
+def modes_of(scheme: str) -> set[str]:
+    """Modes that a group of a scheme may run in, but for those of every scheme."""
+    return {*SCHEMES[scheme].modes, *(CHAINS if SCHEMES[scheme].chains else ())}
 
 
 def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]]:
     """Random plans that have a group in this mode, with inputs."""
-    schemes = [scheme for scheme, row in SCHEMES.items() if name in row.modes or not MODES[name].whole]
+    schemes = [scheme for scheme in SCHEMES if name in modes_of(scheme) or not MODES[name].whole]
     found: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
         graph = computable(random_gate(rng) if name in GATES else random_graph(rng, 6))
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
-        groups = solve(costs).groups if name in GATES else random_scheme(costs, seed)
+        groups = link(costs, solve(costs).groups) if name in CHAINS else solve(costs).groups if name in GATES else random_scheme(costs, seed)
         plan = planned(costs, groups)
         if any(group.mode == name for group in plan.groups) and all(group.steps for group in plan.groups):
-            plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
+            plan = replace(
+                plan, totals=totals_of(costs.unfused(), plan.groups, costs.bounds.recomputing_bytes if name in CHAINS else costs.least_bytes)
+            )
             found.append((costs, groups, plan, graph, random_inputs(graph, rng)))
         if len(found) == 8:
             break
@@ -63,7 +71,7 @@ def test_a_mode_moves_the_same_bytes_priced_scheduled_executed_recounted_and_cou
     assert counted
 
 
-@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if mode.whole])
+@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if mode.whole and name not in CHAINS])
 def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_price(name: str) -> None:
     scheme = next(scheme for scheme, row in SCHEMES.items() if name in row.modes)
     priced = refused = 0
@@ -98,7 +106,7 @@ def test_a_mode_prices_just_what_fits_and_its_bound_never_gives_up_what_has_a_pr
 def test_the_recount_knows_the_same_modes_and_schemes_from_a_table_of_its_own() -> None:
     assert set(recounted.MODES) == set(MODES)
     for name, mode in MODES.items():
-        row, schemes = recounted.MODES[name], {scheme for scheme, found in SCHEMES.items() if name in found.modes}
+        row, schemes = recounted.MODES[name], {scheme for scheme in SCHEMES if name in modes_of(scheme)}
         assert set(row.schemes) == schemes
         assert (row.counted, row.rings, not row.executed) == (mode.counted, mode.rings, mode.alone)
 

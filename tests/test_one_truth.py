@@ -215,9 +215,9 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
             found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
         readers = [group for group in ran if name in group.inputs]
         once = aligned or all(group.mode == "lbdf" for group in readers)
-        moved_again = ("tiled", "strips", "sliced", "gated")
+        moved_again = ("tiled", "strips", "sliced", "gated", "chained")
         once = once and entry.role not in ("weight", "parameter") and all(group.mode not in moved_again for group in readers)
-        once = once and not any(name in group.spilled for group in ran)
+        once = once and not any(name in (*group.spilled, *(group.outputs if group.mode == "chained" else ())) for group in ran)
         if once and done.loaded.get(name, 0) != size * len(readers):
             found.append(f"{name!r} has {size} bytes and {len(readers)} groups read it, {done.loaded.get(name, 0)} were loaded")
     return found

@@ -20,7 +20,7 @@ from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow
-from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, up_to
+from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, link, up_to
 from lfopt.rewrite import simplify
 from search.methods import METHODS, taking
 from search.options import SearchOptions
@@ -180,7 +180,11 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
+    best = best._replace(result=_linked(costs, best.result, config.search.time_limit))
+    lap("chains")
     front = next((run.result.front for run in runs if run.result.front), ())
+    if SCHEMES[config.scheme].chains:  # what a search has proven is of groups without them
+        bound = min(bound, costs.unfused(copies).bounds.recomputing_bytes)
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
     allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
     draft, interrupted = _despite_ctrl_c(
@@ -196,6 +200,21 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return run_search(costs, how, lower_bound_bytes=bound, report=report)
     except KeyboardInterrupt:  # before the search began, or after it ended
         return unfused(costs, how.method)
+
+
+def _linked(costs: GroupCosts, found: Result, time_limit: float | None) -> Result:
+    """With maps that stay on chip between groups, in schemes that have that. Ctrl-C leaves the groups as they are."""
+    clock = time.perf_counter()
+    try:
+        groups = (
+            found.groups
+            if found.interrupted
+            else link(costs, found.groups, lambda: time_limit is not None and time.perf_counter() - clock > time_limit)
+        )
+    except KeyboardInterrupt:
+        return replace(found, interrupted=True)
+    prices = [costs.price(group) for group in groups]
+    return replace(found, groups=groups, dram_bytes=sum(price.dram_bytes for price in prices if price is not None))
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -2,6 +2,7 @@
 
 from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
+from lfopt.planning.chains import link
 from lfopt.planning.costs import GroupCosts, Traffic
 from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
@@ -25,6 +26,7 @@ __all__ = [
     "epilogue_fused_bytes",
     "epilogue_groups",
     "layer_by_layer_bytes",
+    "link",
     "masks_of",
     "memory_map",
     "outline",

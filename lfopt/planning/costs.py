@@ -17,7 +17,7 @@ from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, may_fly
-from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, ExecutionMode, Space, Terms, Traffic
+from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
 from lfopt.rewrite.copies import without_copies
@@ -62,7 +62,8 @@ class GroupCosts:
         self.max_recompute = max_recompute if SCHEMES[scheme].copies else 1.0
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
-        self.modes = {name: self._mode(name) for name in (*names, *ANYWHERE)}
+        chains = ("chained",) if SCHEMES[scheme].chains else ()
+        self.modes = {name: self._mode(name) for name in (*names, *chains, *ANYWHERE)}
         self._whole = [self.modes[name] for name in names]
         self._alone = [mode for mode in self.modes.values() if mode.alone]
         self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
@@ -128,6 +129,15 @@ class GroupCosts:
         if mask not in self._prices:
             self._prices[mask] = self._price(mask)
         return self._prices[mask]
+
+    def learn(self, chain: Linked) -> None:
+        """Price this group as a chain, if that moves fewer bytes."""
+        mode, key = self.modes["chained"], (chain.mask, self.hardware.buffer_bytes)
+        assert isinstance(mode, Chained)
+        mode.known[key] = chain
+        found, other = mode.price(*key, 0), self.price(chain.mask)
+        if found is not None and (other is None or found.dram_bytes < other.dram_bytes):
+            self._prices[chain.mask] = found
 
     def _price(self, mask: int) -> Cost | None:
         groups, beta = self.groups, self.hardware.buffer_bytes

@@ -25,6 +25,7 @@ from lfopt.ir import (
 )
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.band_rows import Propose, up_to
+from lfopt.planning.chains import relink
 from lfopt.planning.costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
@@ -83,7 +84,9 @@ def plan(
         raise InvalidPlan(f"scheme: not legal: {verdict.reasons[0]}")
     costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, max_recompute=max_recompute, groups=scheme.groups)
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
-    bound = costs.least_bytes - costs.bounds.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
+    relink(costs, groups)
+    least = costs.bounds.recomputing_bytes if SCHEMES[modes].chains else costs.least_bytes
+    bound = least - costs.bounds.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
     made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
     return made if isinstance(made, DoesNotFit) else made.finished(limit)
 

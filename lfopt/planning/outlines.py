@@ -70,7 +70,8 @@ def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit)
     limit.expect(1)
     places, steps = found.schedule(limit)
     if steps:
-        steps = (*(layout.load_parameters(*pair) for i in bits(found.mask) for pair in costs.groups.parameters_of(i)), *steps)
+        if not MODES[found.group.mode].parameters:
+            steps = (*(layout.load_parameters(*pair) for i in bits(found.mask) for pair in costs.groups.parameters_of(i)), *steps)
         moved, wanted = dram_bytes(steps), found.group.dram
         assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from lfopt.planning.modes.alone import Excluded, Opaque
 from lfopt.planning.modes.bands import InBands
+from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
 from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
@@ -21,6 +22,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "strips": InStrips,
     "sliced": BySlices,
     "gated": Gated,
+    "chained": Chained,
     "tiled": Tiled,
     "opaque": Opaque,
     "excluded": Excluded,
@@ -34,6 +36,7 @@ class SchemeRow(NamedTuple):
     simpler: str | None  # a scheme with some of the modes, in which a search finds something to begin with faster
     summary: str
     flights: bool = False  # whether elementwise operators follow in flight, and reductions run through the rows of their operand
+    chains: bool = False  # whether maps may stay on chip from one group to the next, which makes them one group in mode chained
     copies: bool = False  # whether anything may be computed again: what stands before a reduction, columns between strips
 
 
@@ -45,12 +48,27 @@ SCHEMES: dict[str, SchemeRow] = {
     "all": SchemeRow(
         ("lbdf", "resident", "brr", "strips", "sliced", "gated"),
         "lbdf",
-        "as auto, with strips of columns, slices, gates in two phases, elementwise operators in flight, means that run, and copies",
+        "as auto, with strips, slices, gates in two phases, maps kept between groups, operators in flight, means that run, and copies",
         flights=True,
+        chains=True,
         copies=True,
     ),
 }
 
 ANYWHERE = tuple(name for name, mode in MODES.items() if not mode.whole)  # modes that are in every scheme
 
-__all__ = ["ANYWHERE", "MODES", "NEVER", "SCHEMES", "ExecutionMode", "Made", "Scheduled", "SchemeRow", "Space", "Terms", "Traffic"]
+__all__ = [
+    "ANYWHERE",
+    "MODES",
+    "NEVER",
+    "SCHEMES",
+    "Chained",
+    "ExecutionMode",
+    "Linked",
+    "Made",
+    "Scheduled",
+    "SchemeRow",
+    "Space",
+    "Terms",
+    "Traffic",
+]

@@ -61,6 +61,7 @@ class ExecutionMode(Protocol):
     alone: ClassVar[bool] = False  # whether what may run so is a single operator that runs in no other mode
     rings: ClassVar[bool] = False  # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
     steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
+    parameters: ClassVar[bool] = False  # whether the schedule loads parameters itself; else they come before it
     counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
     in_paper: ClassVar[bool] = True  # whether arXiv 2501.00636 has it, so that traffic `paper` may
 

@@ -1,0 +1,404 @@
+"""Chains: stages that run one after the other, with maps that stay on chip between them (mode chained).
+
+    F_beta = top of the address map of all that the stages take, each while it is needed: maps that stay from the stage that makes or loads them to
+             the last one that reads them, and what each stage takes in its own mode
+    F_D    = what the stages move in their modes, but for maps that are on chip: those are not loaded, nor stored unless needed elsewhere
+
+Which stages there are, and what stays between them, is a shortest path over (operators done, maps on chip), for one order of the operators: that of
+the groups that a search has found, which are stages themselves. Within them operators are cut apart where few maps cross, of which one fits the
+buffer. What a stage costs with maps on chip is reckoned from its price at first, and worked out once a shortest path runs through it, until nothing
+on the path is reckoned any more. A scheme never moves more with its chains than without. Nothing is proven of other orders, or of other cuts.
+
+Parameters of a stage are loaded before it, in the place of those of the stage before.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import NamedTuple
+
+from lfopt.fusion import connected
+from lfopt.ir import DramBytes, Loop, Node, Place, Transfer, dram_bytes
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.costs import GroupCosts
+from lfopt.planning.limit import Limit, Unwritten
+from lfopt.planning.modes import SCHEMES, Linked, Traffic
+from lfopt.planning.resident import Life, allocate
+from lfopt.planning.stages import Rewriting, Stage
+from lfopt.planning.streaming import Layout
+
+NEVER = 1 << 62  # bytes
+MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
+LONGEST = 12  # pieces that a stage is made of
+ROUNDS = 400  # shortest paths that are looked for
+
+Kept = frozenset[tuple[int, bool]]  # maps on chip, and whether DRAM has them too
+NONE: Kept = frozenset()
+
+
+class Edge(NamedTuple):
+    """A stage with what is on chip around it."""
+
+    first: int  # cut at which it begins
+    stop: int  # cut at which it ends
+    enter: Kept
+    leave: Kept
+
+
+def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[], bool] = lambda: False) -> tuple[int, ...]:
+    """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes. The costs learn of the chains.
+
+    `late`: whether the time is over; then the groups stay as they are.
+    """
+    if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
+        return tuple(groups)
+    found = _Linking(costs, groups).run(late)
+    for chain in found:
+        if isinstance(chain, Linked):
+            costs.learn(chain)
+    return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in found)
+
+
+def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
+    """Let the costs learn which of these groups are chains."""
+    for group in groups:
+        if group & (group - 1):
+            link(costs, (group,))
+
+
+class _Linking:
+    def __init__(self, costs: GroupCosts, groups: Sequence[int]) -> None:
+        self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
+        self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
+        self.layout = Layout(self.flow, costs.hardware)
+        self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]  # whole on chip
+        order = [i for group in groups for i in bits(group)]
+        at = {i: k for k, i in enumerate(order)}
+        inside = sum(1 << i for i in order)
+        self.stored = [out or bool(readers & ~inside) for out, readers in zip(self.flow.is_output, self.flow.readers, strict=True)]  # in any case
+        self.last = [max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers]  # position of the last reader
+        self.cuts = self._cuts(order, at)
+        self.masks = [sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)]  # of what is between cuts
+        self.edges = [self._ahead(k) for k in range(len(self.masks))]
+        self.reckoned: dict[Edge, int] = {}
+        self.known: dict[Edge, tuple[int, Stage | None]] = {}
+        self.less: dict[Edge, int] = {}  # bytes of the buffer that a stage must do without, since maps that stay are in its way
+        self._next: dict[tuple[int, Kept], list[tuple[Edge, int]]] = {}
+
+    # -- the graph ---------------------------------------------------------------------------------------------------------------------------
+
+    def _cuts(self, order: Sequence[int], at: dict[int, int]) -> list[int]:
+        """Positions in the order at which a stage may begin or end."""
+        ends, total = {0}, 0
+        for group in self.given:
+            total += group.bit_count()
+            ends.add(total)
+        crossing: list[list[int]] = [[] for _ in range(total + 1)]  # bytes of the maps that cross
+        for m, size in enumerate(self.bytes):
+            maker = self.flow.producer[m]
+            if maker in at:
+                for position in range(at[maker] + 1, self.last[m] + 1):
+                    crossing[position].append(size)
+        fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= MOST_CROSSING)
+        return sorted(ends | {position for position, _ in fit})
+
+    def _ahead(self, first: int) -> list[tuple[int, int]]:
+        """(cut, mask) of the stages that begin at a cut."""
+        found: list[tuple[int, int]] = []
+        mask = 0
+        for k in range(first, min(first + LONGEST, len(self.masks))):
+            mask |= self.masks[k]
+            if connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
+                found.append((k + 1, mask))
+        known = {mask for _, mask in found}
+        mask = 0
+        for k in range(first, len(self.masks)):
+            mask |= self.masks[k]
+            if mask in self.given and mask not in known:
+                found.append((k + 1, mask))
+        return found
+
+    def _options(self, first: int, kept: Kept) -> list[tuple[Edge, int]]:
+        """Stages that may come next, with their operators."""
+        key = first, kept
+        if key not in self._next:
+            edges = ((Edge(first, stop, kept, NONE), mask) for stop, mask in self.edges[first])
+            self._next[key] = [(edge._replace(leave=leave), mask) for edge, mask in edges for leave in self._leaves(edge)]
+        return self._next[key]
+
+    def _leaves(self, edge: Edge) -> Iterator[Kept]:
+        """What may be on chip when a stage has run: what DRAM does not have must stay as long as it is needed."""
+        mask, end = self._mask(edge), self.cuts[edge.stop]
+        here = {m for m, _ in edge.enter}
+        staying = {(m, stored) for m, stored in edge.enter if self.last[m] >= end}
+        must = frozenset(pair for pair in staying if not pair[1])
+        free = {*(staying - must)}
+        for i in bits(mask):
+            free |= {(m, False) for m in self.flow.results[i] if self.last[m] >= end and not self.stored[m]}
+            reads = (o.map for o in self.flow.operands[i] if not self._made(o.map, mask))
+            free |= {(m, True) for m in reads if self.last[m] >= end and m not in here}
+        choices = {
+            frozenset[tuple[int, bool]](),
+            frozenset(free),
+            *(frozenset((pair,)) for pair in free),
+            *(frozenset(free - {pair}) for pair in free),
+        }
+        for choice in sorted(choices, key=sorted):
+            if sum(self.bytes[m] for m, _ in must | choice) < self.beta:
+                yield must | choice
+
+    def _made(self, m: int, mask: int) -> bool:
+        maker = self.flow.producer[m]
+        return maker >= 0 and bool(mask >> maker & 1)
+
+    def _mask(self, edge: Edge) -> int:
+        mask = 0
+        for k in range(edge.first, edge.stop):
+            mask |= self.masks[k]
+        return mask
+
+    # -- shortest path -----------------------------------------------------------------------------------------------------------------------
+
+    def run(self, late: Callable[[], bool]) -> list[Linked | int]:
+        """Chains, and groups that are in none, in an executable order."""
+        for _ in range(ROUNDS):
+            path = self._path()
+            if not path or late():
+                break
+            new = [edge for edge in path if (edge.enter or edge.leave) and edge not in self.known]
+            for edge in new:
+                self.known[edge] = self._work_out(edge)
+            if new:
+                continue
+            found: list[Linked | int] = []
+            wrong = False
+            for edges in _chains(path):
+                chain = self._mask(edges[0]) if len(edges) == 1 and not edges[0].leave else self._join(edges)
+                if chain is None:
+                    wrong = True
+                else:
+                    found.append(chain)
+            if not wrong:
+                return found
+        return [*self.given]
+
+    def _path(self) -> list[Edge]:
+        """The cheapest stages from the first operator to the last, as far as costs are known."""
+        states: list[dict[Kept, tuple[int, Edge | None]]] = [{} for _ in self.cuts]
+        states[0][NONE] = 0, None
+        for k in range(len(self.edges)):
+            for kept, (cost, _) in sorted(states[k].items(), key=lambda item: (item[1][0], sorted(item[0]))):
+                for edge, mask in self._options(k, kept):
+                    total = cost + self._cost(edge, mask)
+                    if total < states[edge.stop].get(edge.leave, (NEVER, None))[0]:
+                        states[edge.stop][edge.leave] = total, edge
+        path: list[Edge] = []
+        edge = states[-1].get(NONE, (0, None))[1]
+        while edge is not None:
+            path.append(edge)
+            edge = states[edge.first][edge.enter][1]
+        return path[::-1]
+
+    def _cost(self, edge: Edge, mask: int) -> int:
+        """Bytes that a stage moves, as far as known."""
+        if edge in self.known:
+            return self.known[edge][0]
+        if edge not in self.reckoned:
+            self.reckoned[edge] = self._reckon(edge, mask)
+        return self.reckoned[edge]
+
+    def _reckon(self, edge: Edge, mask: int) -> int:
+        price = self.costs.price(mask)
+        if price is None:
+            return NEVER
+        if not edge.enter and not edge.leave:
+            return price.dram_bytes
+        if price.mode not in SCHEMES[self.costs.scheme].modes or self.sizes.parameter_bytes(mask) > self.costs.hardware.parameter_store_bytes:
+            return NEVER
+        return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)
+
+    def _at_least(self, total: int, dram: DramBytes, edge: Edge, mask: int) -> int:
+        """Of so many bytes: what is left if all that is loaded repeatedly is on chip anyway."""
+        enter, leave = {m for m, _ in edge.enter}, {m for m, _ in edge.leave}
+        read = {o.map for i in bits(mask) for o in self.flow.operands[i]}
+        made = {m for i in bits(mask) for m in self.flow.results[i]}
+        total -= sum(self.sizes.map_bytes[m] for m in (enter & read) - made) + sum(self.sizes.map_bytes[m] for m in leave & made)
+        if (enter | leave) & read - made:
+            total -= dram.input - self.sizes.once(mask).input
+        return total
+
+    # -- stages ------------------------------------------------------------------------------------------------------------------------------
+
+    def _work_out(self, edge: Edge) -> tuple[int, Stage | None]:
+        """The stage that moves the fewest bytes, of all modes, each as it runs on what the maps leave of the buffer."""
+        costs, mask = self.costs, self._mask(edge)
+        enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
+        touched = {m for i in bits(mask) for m in (*(o.map for o in self.flow.operands[i]), *self.flow.results[i])}
+        left = self.beta - sum(self.bytes[m] for m in (enter & leave) - touched) - self.less.get(edge, 0)
+        before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
+        budgets = dict.fromkeys((left, left - min(before, after), left - max(before, after), left - before - after))
+        once = self.sizes.once(mask).total
+        tried: list[tuple[int, int, str, int]] = []
+        for rank, name in enumerate(SCHEMES[costs.scheme].modes):
+            seen: set[tuple[int, int]] = set()
+            for budget in budgets:
+                price = costs.modes[name].price(mask, budget, once) if budget > 0 else None
+                if (
+                    price is not None
+                    and (price.dram_bytes, price.required_bytes) not in seen
+                    or budget == left - before - after
+                    and price is not None
+                ):
+                    seen.add((price.dram_bytes, price.required_bytes))
+                    least = self._at_least(price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask)
+                    tried.append((least, rank, name, budget))
+        best: tuple[int, Stage | None] = NEVER, None
+        for least, _, name, budget in sorted(tried, key=lambda item: (item[0], item[1], -item[3])):
+            if least >= best[0]:
+                break
+            stage = self._stage(mask, name, budget, enter, leave)
+            if stage is not None and stage.dram.total < best[0] and self._fits(stage, enter, leave, left):
+                best = stage.dram.total, stage
+        return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
+
+    def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> Stage | None:
+        mode = self.costs.modes[name]
+        scheduled = mode.schedule(mask, budget, mode.terms(mask, budget).band_rows if not mode.heights(mask) else 1)
+        if isinstance(scheduled.make, str):
+            return None
+        try:
+            stage = Rewriting(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
+        except Unwritten:
+            return None
+        if stage.macs > self.costs.max_recompute * sum(self.flow.macs[i] for i in bits(mask)):
+            return None
+        return stage if stage.used.keys() == stage.held.keys() else None  # of a map without elements, no step says when it is used
+
+    def _fits(self, stage: Stage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
+        """Whether a stage fits by itself, with the maps that are on chip around it."""
+        over = {y: x for x, y in stage.over[:1]}
+        lives: list[Life] = [lot.life for lot in stage.lots]
+        for m, k in stage.held.items():
+            first, last = stage.used[m]
+            if m in over.values():
+                continue
+            start = 0 if m in enter or m in over else first
+            lives.append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
+        return allocate(lives)[1] < left
+
+    def _join(self, edges: Sequence[Edge]) -> Linked | None:
+        """The chain of stages; None where it does not hang together, or does not fit: then the stage that reaches highest must do with less."""
+        stages = [self.known[edge][1] for edge in edges]
+        assert all(stage is not None for stage in stages), "a path runs through no stage that does not fit"
+        mask = sum(stage.mask for stage in stages if stage is not None)
+        if not connected(self.flow.neighbours, mask):
+            self.known[edges[0]] = NEVER, None
+            return None
+        joined = _Joining(self.flow, self.layout, mask)
+        for edge, stage in zip(edges, stages, strict=True):
+            assert stage is not None
+            loads = [self.layout.load_parameters(*pair) for i in bits(stage.mask) for pair in self.sizes.parameters_of(i)]
+            joined.add(stage, loads, {m for m, _ in edge.enter}, {m for m, _ in edge.leave})
+        found = joined.build(self.beta)
+        if isinstance(found, Linked):
+            return found
+        number, excess = found
+        self.less[edges[number]] = self.less.get(edges[number], 0) + excess
+        self.known.pop(edges[number])
+        return None
+
+
+class _Joining:
+    """Puts stages one after the other."""
+
+    def __init__(self, flow: Dataflow, layout: Layout, mask: int) -> None:
+        self.flow, self.layout, self.mask = flow, layout, mask
+        self.places: list[Place] = []
+        self.nodes: list[Node] = []
+        self.lives: list[Life] = []
+        self.at: list[tuple[int, int]] = []  # per place: life, and bytes from its start
+        self.here: dict[int, int] = {}  # maps on chip: place
+        self.names: set[str] = set()
+        self.ends: list[int] = []  # nodes up to the end of each stage
+
+    def add(self, stage: Stage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
+        """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
+        self.nodes += parameters
+        base, number = len(self.nodes), dict[int, int]()
+        over = {y: x for x, y in stage.over[:1] if x in enter}
+        for m, k in stage.held.items():
+            first, last = (base + node for node in stage.used[m])
+            if m not in enter:
+                self.here[m] = self._new(stage.places[k])
+                if m in over:
+                    self.at.append((self.at[self.here[over[m]]][0], 0))
+                else:
+                    self.at.append((len(self.lives), 0))
+                    self.lives.append(Life(stage.places[k].bytes, first, last))
+            number[k] = self.here[m]
+            self._prolong(m, last)
+        for lot in stage.lots:
+            for k, offset in lot.places:
+                number[k] = self._new(stage.places[k])
+                self.at.append((len(self.lives), offset))
+            self.lives.append(Life(lot.life.bytes, base + lot.life.first, base + lot.life.last))
+        self.nodes += [self._renumbered(node, number) for node in stage.nodes]
+        self.here = {m: k for m, k in self.here.items() if m in leave}
+        self.ends.append(len(self.nodes))
+
+    def _prolong(self, m: int, last: int) -> None:
+        life = self.at[self.here[m]][0]
+        self.lives[life] = self.lives[life]._replace(last=max(self.lives[life].last, last))
+
+    def _new(self, place: Place) -> int:
+        name = place.name
+        while name in self.names:
+            name = self.layout.place_name(f"{name}~")
+        self.names.add(name)
+        self.places.append(replace(place, name=name))
+        return len(self.places) - 1
+
+    def _renumbered(self, node: Node, number: dict[int, int]) -> Node:
+        if isinstance(node, Loop):
+            return replace(node, body=tuple(self._renumbered(inner, number) for inner in node.body))
+        if not isinstance(node, Transfer):
+            places = tuple(number.get(k, -1) for k in node.places)
+            return replace(node, places=places, sums=number.get(node.sums, -1))
+        m = self.flow.map_index.get(node.tensor)
+        inside = m is not None and self.flow.producer[m] >= 0 and self.mask >> self.flow.producer[m] & 1
+        spilled = inside and m is not None and node.kind in ("input", "output") and m not in self.flow.leaving(self.mask)
+        return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
+
+    def build(self, beta: int) -> Linked | tuple[int, int]:
+        """The chain; where it does not fit: the stage that reaches highest, and by how much."""
+        addresses, top = allocate(self.lives)
+        if top >= beta:
+            ends = [address + life.bytes for address, life in zip(addresses, self.lives, strict=True)]
+            highest = self.lives[max(range(len(ends)), key=lambda k: (ends[k], -self.lives[k].bytes))]
+            return bisect_right(self.ends, highest.first), top - beta + 1
+        places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
+        nodes = tuple(self.nodes)
+        spilled = sorted({node.tensor for node in _leaves_of(nodes) if node.kind == "spill"})
+        return Linked(self.mask, places, nodes, max(place.end for place in places), dram_bytes(nodes), tuple(spilled))
+
+
+def _leaves_of(nodes: Sequence[Node]) -> Iterator[Transfer]:
+    for node in nodes:
+        if isinstance(node, Loop):
+            yield from _leaves_of(node.body)
+        elif isinstance(node, Transfer):
+            yield node
+
+
+def _chains(path: Sequence[Edge]) -> Iterator[list[Edge]]:
+    """Stages of which each leaves something on chip for the next."""
+    number = 0
+    numbers: list[int] = []
+    for edge in path:
+        numbers.append(number)
+        number += not edge.leave
+    for _, found in groupby(zip(numbers, path, strict=True), key=lambda item: item[0]):
+        yield [edge for _, edge in found]

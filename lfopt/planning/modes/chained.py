@@ -1,0 +1,69 @@
+"""Mode `chained`: stages in other modes, one after the other, with maps that stay on chip between them (`lfopt.planning.chains`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from lfopt.ir import Cost, DramBytes, Node, Place, Use
+from lfopt.planning.groups import Groups
+from lfopt.planning.limit import Limit
+from lfopt.planning.modes.mode import ExecutionMode, Made, Scheduled, Space, Terms
+
+
+class Linked(NamedTuple):
+    """A chain, with its steps."""
+
+    mask: int
+    places: tuple[Place, ...]
+    nodes: tuple[Node, ...]
+    buffer_bytes: int  # F_beta
+    dram: DramBytes
+    spilled: tuple[str, ...]
+
+
+class Chained(ExecutionMode):
+    """Groups that were found to be chains, and no others: which stages a group has, a search over all of a network says."""
+
+    parameters = True
+    summary = "stages in other modes, one after the other, with maps that stay on chip between them"
+    in_paper = False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space` changes nothing here."""
+        self.groups = groups
+        self.known: dict[tuple[int, int], Linked] = {}  # by group and size of the buffer
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """What its stages move."""
+        found = self.known.get((mask, beta))
+        return None if found is None else Cost(found.dram.total, found.buffer_bytes, "chained", found.buffer_bytes)
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Rows at a time, and passes of weights, are those of the stages: of a chain it says one."""
+        found = self.known[mask, beta]
+        return Terms(found.dram, spilled=found.spilled)
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """As it was found."""
+        found = self.known[mask, beta]
+
+        def make(limit: Limit) -> Made:
+            return found.places, found.nodes
+
+        return Scheduled(found.buffer_bytes, make)
+
+    def uses(self, mask: int, beta: int) -> Iterator[Use]:
+        """Places at whose end the buffer is fullest are not told apart: all of them."""
+        found = self.known.get((mask, beta))
+        for place in found.places if found else ():
+            kind = {"weight": "weights", "map": "map", "sum": "sums"}[place.purpose]
+            yield Use(place.name, kind, 0 if kind == "weights" else place.slots, 0 if kind == "weights" else place.slot_bytes, place.bytes)  # type: ignore[arg-type]
+
+    def never(self, mask: int) -> str:
+        """There is no other way."""
+        return "no search has found it to be a chain"
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """Chains do not come from growing groups."""
+        return False

@@ -1,0 +1,167 @@
+"""Mode `chained`: maps that stay on chip from one stage to the next, some written over others; what the plan says, and nothing in it in vain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.pipeline import find_plan, load_network
+from lfopt.ir import DoesNotFit, FusionScheme, Graph, Hardware, Plan, PlannedGroup, step_count
+from lfopt.ops.reference import reference
+from lfopt.planning import GroupCosts, link, totals_of
+from lfopt.planning import plan as plan_of
+from search.exact import solve
+from search.options import SearchOptions
+from simulator.execute import execute
+from simulator.recount import recount
+from tests.strategies import random_gate, random_graph, random_hardware
+from tests.test_one_truth import Values, computable, disagreements, in_integers, planned, random_inputs
+from tests.test_tightness import altered_steps, check_alterations, rings_with_a_row_less, stages, verdict, with_place
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with threadpool_limits(1):
+        yield
+
+
+class Case(NamedTuple):
+    """A random network with a chain."""
+
+    graph: Graph
+    inputs: Values
+    costs: GroupCosts
+    before: tuple[int, ...]  # groups without chains
+    groups: tuple[int, ...]
+    plan: Plan
+
+    @property
+    def chains(self) -> list[PlannedGroup]:
+        return [group for group in self.plan.groups if group.mode == "chained"]
+
+    @property
+    def kinds(self) -> set[str]:
+        """What is special of it."""
+        found: set[str] = set()
+        for group in self.chains:
+            maps = [place for place in group.places if place.purpose == "map"]
+            shared = Counter((place.address, place.slots, place.slot_bytes) for place in maps if place.slots > 1)
+            found |= {"over"} if max(shared.values(), default=0) > 1 else set()
+            found |= {"spilled"} if group.spilled else set()
+            found |= {"parameters"} if group.dram.parameter > self.costs.hardware.parameter_store_bytes else set()
+        return found
+
+
+def cases(seeds: range) -> Iterator[Case]:
+    """Random networks in float32 and int8 of which some groups are chains."""
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        graph = computable(random_gate(rng) if seed % 3 == 1 else random_graph(rng, 10 if seed % 3 else 16))
+        inputs: Values = random_inputs(graph, rng)
+        if seed % 2 and all(np.isfinite(value).all() for value in reference(graph, inputs).values()):
+            graph, inputs = in_integers(graph, inputs, rng)
+        costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme="all")
+        before = solve(costs, SearchOptions(passes=1)).groups
+        groups = link(costs, before)
+        plan = planned(costs, groups)
+        if groups != before and not any(group.unexecutable for group in plan.groups):
+            yield Case(graph, inputs, costs, before, groups, plan)
+
+
+def moved(costs: GroupCosts, groups: tuple[int, ...]) -> int:
+    """DRAM bytes of groups that may run."""
+    prices = [costs.price(group) for group in groups]
+    return sum(price.dram_bytes for price in prices if price is not None)
+
+
+# -- one truth ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_moves_what_was_planned_executed_and_recounted_and_computes_the_same() -> None:
+    kinds: Counter[str] = Counter()
+    for case in cases(range(110)):
+        assert moved(case.costs, case.groups) < moved(case.costs, case.before)
+        wrong = disagreements(case.costs, case.groups, case.plan, execute(case.plan, case.graph, case.inputs), reference(case.graph, case.inputs))
+        plan = replace(case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.costs.bounds.recomputing_bytes))
+        wrong += [line for line in recount(case.graph, plan).discrepancies if not line.startswith("totals")]
+        assert not wrong, (case.graph, case.costs.hardware, wrong)
+        kinds.update({"chain", *case.kinds})
+    assert kinds["chain"] > 25
+    assert min(kinds["over"], kinds["spilled"], kinds["parameters"]) > 2, kinds
+
+
+def test_a_group_is_the_same_chain_when_it_is_planned_by_itself() -> None:
+    found = 0
+    for case in cases(range(200, 220)):
+        scheme = FusionScheme(tuple(case.costs.dataflow.names(group) for group in case.groups))
+        again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
+        assert not isinstance(again, DoesNotFit)
+        if again.totals.dram_bytes == sum(group.dram.total for group in case.plan.groups):
+            found += 1
+    assert found > 5
+
+
+# -- nothing in vain ---------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_slot_or_a_byte_less_anywhere_is_noticed() -> None:
+    found: Counter[str] = Counter()
+    for case in cases(range(300, 330)):
+        for stage in stages(case.plan, case.graph, case.inputs):
+            if stage.group.mode != "chained":
+                continue
+            for _, seen, _ in rings_with_a_row_less(case.costs.dataflow, stage):
+                found[seen] += 1
+            for index, place in enumerate(stage.group.places):
+                if place.slot_bytes:
+                    assert verdict(stage, with_place(stage.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", place
+    assert found["violation"] > 40
+    assert found[""] < 0.15 * found.total(), found
+
+
+def test_a_place_elsewhere_is_noticed_where_it_lies_over_what_is_needed() -> None:
+    """By the recount, which knows just one kind of places that share bytes slot by slot, if execution notices it."""
+    seen = missed = 0
+    for case in cases(range(400, 430)):
+        for stage in stages(case.plan, case.graph, case.inputs):
+            for index, place in enumerate(stage.group.places):
+                if stage.group.mode != "chained" or not place.address:
+                    continue
+                altered = with_place(stage.group, index, address=0)
+                if verdict(stage, altered) == "violation":
+                    groups = tuple(altered if group.id == altered.id else group for group in case.plan.groups)
+                    lines = recount(case.graph, replace(case.plan, groups=groups)).discrepancies
+                    seen += 1
+                    missed += not any(line.startswith(f"group {altered.id}: ") for line in lines)
+    assert seen > 30
+    assert not missed
+
+
+def test_no_step_can_be_altered_unnoticed() -> None:
+    rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
+    for case in cases(range(500, 530)):
+        for stage in stages(case.plan, case.graph, case.inputs):
+            if stage.group.mode == "chained" and step_count(stage.group.steps) < 300:
+                check_alterations((each for each in altered_steps(stage, rng, 4) if each[3] or each[0] != "drop"), counts)
+    assert counts.total() > 60
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_mobilenet_moves_each_tensor_of_its_ends_once_and_no_other() -> None:
+    graph = load_network("zoo:mobilenet_v2", {}, "default", weights=False)
+    found = find_plan(Config("mobilenet_v2", Hardware(128 * 1024, element_bytes=1), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    totals = found.plan.totals
+    assert totals.dram_bytes == totals.compulsory_bytes == totals.lower_bound_bytes
+    assert totals.proof == "optimal"
+    plan = found.draft.finished()
+    assert [group.mode for group in plan.groups] == ["chained"]
+    assert not recount(found.graph, plan).discrepancies
