@@ -20,6 +20,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, totals_of
 from lfopt.planning.drafts import executable
 from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated_choices import Choices
 from lfopt.planning.modes.gated import Gated
 from simulator.execute import execute
 from simulator.recount import recount
@@ -45,8 +46,12 @@ class Case(NamedTuple):
     groups: tuple[int, ...]
     plan: Plan
     group: PlannedGroup
-    sizes: Sizes
+    choices: Choices
     choice: Choice
+
+    @property
+    def sizes(self) -> Sizes:
+        return self.choices.sizes
 
     @property
     def kinds(self) -> set[str]:
@@ -91,8 +96,9 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
     if not all(group.steps for group in plan.groups):
         return None
     plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
-    sizes, choice = mode._widened(mask, costs.hardware.buffer_bytes)
-    return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], sizes, choice)
+    choices, (_, choice) = mode.choices(mask), mode._widened(mask, costs.hardware.buffer_bytes)
+    assert choices is not None
+    return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], choices, choice)
 
 
 def gated(costs: GroupCosts) -> Gated:
@@ -187,15 +193,15 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
     for found in cases(range(30)):
         before: Choice | None = None
-        for beta in range(found.sizes.least + 1, found.sizes.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
-            choice = found.sizes.cheapest(beta)
+        for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
+            choice = found.choices.cheapest(beta)
             assert choice is not None
             if before is not None:
                 assert choice.dram.total <= before.dram.total
                 assert (choice.way, choice.width) != (before.way, before.width) or choice.kept >= before.kept
-            assert found.sizes.cheapest(choice.buffer_bytes) is None or found.sizes.cheapest(choice.buffer_bytes + 1) == choice
+            assert found.choices.cheapest(choice.buffer_bytes) is None or found.choices.cheapest(choice.buffer_bytes + 1) == choice
             before = choice
-        assert found.sizes.cheapest(found.sizes.least) is None
+        assert found.choices.cheapest(found.choices.least) is None
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ Nothing is computed twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -29,7 +29,6 @@ from lfopt.planning.passage import Passage, bands, passage
 from lfopt.planning.slices import Slices
 
 SLOTS = 2  # of the places that weight blocks pass through, where that costs no bytes: one block can be loaded while the one before it is used
-MOST_PARTS = 8  # that the output channels are made in
 
 Lengths = tuple[tuple[int, int], ...]  # (channels, how many slices have so many)
 
@@ -116,7 +115,8 @@ class Sizes:
         tensor = self.flow.maps[m]
         return tensor.rows * self.hardware.row_bytes(tensor)
 
-    def _padded(self, channels: int) -> int:
+    def padded(self, channels: int) -> int:
+        """Channels that so many take on chip."""
         return round_up(channels, self.hardware.channel_align)
 
     def _moved(self, m: int, lengths: Lengths) -> int:
@@ -188,11 +188,12 @@ class Sizes:
     def vector_passes(self, width: int) -> int:
         """DRAM bytes of the blocks of weights of vectors, so many output channels each."""
         if width not in self._vector_passes:
-            pairs = ((i, length, n) for i in self.block.vectors if self.streams(i) for length, n in _lengths(self._channels_of(i), width))
+            pairs = ((i, length, n) for i in self.block.vectors if self.streams(i) for length, n in _lengths(self.channels_of(i), width))
             self._vector_passes[width] = sum(n * self.block_bytes(i, length) for i, length, n in pairs)
         return self._vector_passes[width]
 
-    def _channels_of(self, op: int) -> int:
+    def channels_of(self, op: int) -> int:
+        """Output channels of an operator."""
         m = self.flow.results[op][0]
         return self.flow.maps[m].shape[self.axis(m)]
 
@@ -204,8 +205,8 @@ class Sizes:
         if rows < self.height:
             per_channel += self._fold_bytes
         blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
-        found = self._ahead_fixed - (self._input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self._padded(gone)
-        return found + per_channel * self._padded(width) + slots * blocks
+        found = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
+        return found + per_channel * self.padded(width) + slots * blocks
 
     def vector_bytes(self, width: int) -> int:
         """The operators between the folds and the gate."""
@@ -213,20 +214,20 @@ class Sizes:
 
     def vector_block(self, width: int) -> int:
         """The largest of their blocks of weights, for so many output channels."""
-        return max([self.block_bytes(i, min(width, self._channels_of(i))) for i in self.block.vectors], default=0)
+        return max([self.block_bytes(i, min(width, self.channels_of(i))) for i in self.block.vectors], default=0)
 
     def behind_bytes(self, width: int, rows: int, slots: int, way: Way, kept: int) -> int:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, found = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        found += self.passage(rows, behind=True).rings[self.map] * self.row_bytes(self.map) * self._padded(gone)
+        found += self.passage(rows, behind=True).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
         if tail >= 0:
-            part = self._padded(way.part)
+            part = self.padded(way.part)
             row = part * self.row_bytes(self.result)
             found += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
             found += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
             found += self.all_blocks(tail) if way.held else 0
-        return found + per_channel * self._padded(width) + slots * self.block_behind(width, way, kept)
+        return found + per_channel * self.padded(width) + slots * self.block_behind(width, way, kept)
 
     def block_behind(self, width: int, way: Way, kept: int) -> int:
         """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
@@ -249,7 +250,7 @@ class Sizes:
 
     def kept_bytes(self, kept: int) -> int:
         """So many channels of the map."""
-        return self.height * self.row_bytes(self.map) * self._padded(kept)
+        return self.height * self.row_bytes(self.map) * self.padded(kept)
 
     def buffer_bytes(
         self, way: Way, width: int, kept: int, rows: tuple[int, int] = (1, 1), slots: tuple[int, int] = (1, 1), vector_width: int = 0
@@ -257,16 +258,17 @@ class Sizes:
         """F_beta."""
         first = self.ahead_bytes(width, rows[0], slots[0], stays=way.stays, gone=self.gone(width, kept))
         last = self.behind_bytes(width, rows[1], slots[1], way, kept)
-        stays = self._input_bytes if way.stays else 0
+        stays = self.input_bytes if way.stays else 0
         return self.kept_bytes(kept) + stays + max(first, self.vector_bytes(vector_width or self.widths[0]), last)
 
     @cached_property
-    def _input_bytes(self) -> int:
+    def input_bytes(self) -> int:
+        """What the head reads, whole on chip."""
         return self.whole_bytes(self.input) if self.input >= 0 else 0
 
     @cached_property
     def _ahead_fixed(self) -> int:
-        return self._input_bytes + sum(map(self.whole_bytes, self.folded)) + self.held_bytes(self.block.ahead)
+        return self.input_bytes + sum(map(self.whole_bytes, self.folded)) + self.held_bytes(self.block.ahead)
 
     @cached_property
     def _vector_fixed(self) -> int:
@@ -281,6 +283,15 @@ class Sizes:
     def _fold_bytes(self) -> int:
         """Partial results of the folds, for one channel."""
         return sum(self.hardware.sums_bytes(self.row_bytes(v)) for v in self.folded)
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """Channels of a slice, the fewest first."""
+        found, width = list[int](), self.hardware.channel_align
+        while width < self.channels:
+            found.append(width)
+            width *= 2
+        return (*found, self.channels)
 
     # -- what moves --------------------------------------------------------------------------------------------------------------------------
 
@@ -315,148 +326,3 @@ class Sizes:
     @cached_property
     def _held_weights(self) -> int:
         return self.held_bytes(self.block.operators)
-
-    # -- ways to run -------------------------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def ways(self) -> tuple[Way, ...]:
-        """All that are tried for phase 2, those with few parts and bands first."""
-        stays = (True, False) if self.input in self.beside else (False,)
-        if self.block.tail < 0:
-            return (Way(self.outputs, self.rows_out, held=False, stays=False),)
-        step = self.hardware.channel_align
-        most = 1 if any(self.flow.macs[i] for i in self.block.behind) else MOST_PARTS  # each part gates all slices anew
-        parts = sorted({min(round_up(-(-self.outputs // n), step), self.outputs) for n in range(1, most + 1)}, reverse=True)
-        heights = heights_of(self.rows_out) if self.in_step else [self.rows_out]
-        found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
-        resting = heights if any(self.streams(i) for i in self.block.behind) else heights[-1:]  # else bands cost nothing
-        return (*(Way(self.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found)
-
-    @cached_property
-    def widths(self) -> tuple[int, ...]:
-        """Channels of a slice, the fewest first."""
-        found, width = list[int](), self.hardware.channel_align
-        while width < self.channels:
-            found.append(width)
-            width *= 2
-        return (*found, self.channels)
-
-    @cached_property
-    def full_width(self) -> int:
-        """Channels of a slice that use all columns of the MAC array. Slices are never narrower so that more can be kept."""
-        return next(width for width in self.widths if width >= min(self.hardware.mac_columns, self.channels))
-
-    @cached_property
-    def least(self) -> int:
-        """The least F_beta."""
-        narrow = min(way.part for way in self.ways)
-        ways = [way for way in self.ways if not way.stays and (way.part == narrow or way.held)]
-        return min(self.buffer_bytes(way, self.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.height})
-
-    def cheapest(self, beta: int) -> Choice | None:
-        """The fewest DRAM bytes on a buffer of that size, with the least of it; None if nothing fits. More buffer never gives more bytes."""
-        if self.least >= beta:
-            return None
-        best: Choice | None = None
-        for way in self.ways:
-            if best is None or self._at_least(way, beta) < best.dram.total:
-                for choice in self._fitting(way, beta):
-                    if best is None or (choice.dram.total, choice.buffer_bytes) < (best.dram.total, best.buffer_bytes):
-                        best = choice
-        return best
-
-    @cached_property
-    def _rounded(self) -> bool:
-        """Whether what moves depends on how it is cut into slices."""
-        return self.hardware.dram_row_align > 1 or self.hardware.constant_align > 1
-
-    def _at_least(self, way: Way, beta: int) -> int:
-        """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
-        room = beta - 1 - self.ahead_bytes(self.widths[0], 1, 1, stays=way.stays, gone=0) - (self._input_bytes if way.stays else 0)
-        size = self.height * self.row_bytes(self.map)
-        gone = max(self.channels * size - max(room, 0), 0)
-        found = self.once + (-(-self.outputs // way.part) + self.inside) * gone
-        if not way.stays and self.input in self.beside:
-            found += self.flow.maps[self.input].elements * self.hardware.element_bytes
-        return found + (0 if way.held or self.block.tail < 0 else (-(-self.rows_out // way.band) - 1) * self.all_blocks(self.block.tail))
-
-    def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
-        """Of one way, the choices that keep most."""
-        full, narrow = self.full_width, self.widths[0]
-        for width in self.widths if self._rounded else dict.fromkeys((narrow, full)):
-            if (choice := self._choice(way, width, self.channels, beta)) is not None:
-                yield choice
-            if (choice := self._choice(way, width, 0, beta)) is None:
-                return
-            yield self._keeping(choice, beta) if width >= full else choice
-
-    def _keeping(self, choice: Choice, beta: int) -> Choice:
-        """Of choices that are like one but for what they keep, the one that keeps most."""
-        width, step = choice.width, choice.width if self._rounded else self.hardware.channel_align
-        most = (self.channels - 1) // step
-        if 2 * width <= self.channels:  # else slices get narrower with what is kept
-            ring = max(self.passage(1, behind=True).rings[self.map], min(choice.rows[0], self.height)) * self.row_bytes(self.map)
-            late = 0 if self.block.tail < 0 else self.block_bytes(self.block.tail, choice.way.part, 0)
-            least = choice.buffer_bytes - ring * self._padded(width) - late  # without what is kept
-            most = min((beta - 1 - least) // self.kept_bytes(step), most)
-        found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
-        return next(filter(None, found), choice)
-
-    def _widest(self, kept: int) -> int:
-        """Channels of the widest slice, where so many are kept."""
-        return max(kept, self.channels - kept)
-
-    def _choice(self, way: Way, width: int, kept: int, beta: int) -> Choice | None:
-        narrow, width = self.widths[0], min(width, self._widest(kept))
-        gone = self.gone(width, kept)
-        rows = min((1, self.height), key=lambda rows: self.ahead_bytes(width, rows, 1, stays=way.stays, gone=gone)), 1
-        size = self.buffer_bytes(way, width, kept, rows)
-        return Choice(way, width, kept, rows, (1, 1), narrow, size, self.dram(way, width, kept, narrow)) if size < beta else None
-
-    # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
-
-    def widened(self, choice: Choice, beta: int) -> Choice:
-        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
-        maps = [(self.flow.maps[m], self.axis(m)) for m in (self.map, self.result)]
-        pixels = [max(tensor.elements // max(tensor.rows * tensor.shape[axis], 1), 1) for tensor, axis in maps]
-        for most in ([max(self.hardware.accumulator_columns // count, 1) for count in pixels], [self.height, self.rows_out]):
-            for behind in (False, True):
-                choice = self._taller(choice, beta, most[behind], behind=behind)
-            for slots in ((choice.slots[0], SLOTS), (SLOTS, choice.slots[1]), (SLOTS, SLOTS)):
-                choice = self._if_fits(choice, beta, slots=slots)
-            for width in self.widths:
-                if width > choice.width < self._widest(choice.kept):
-                    choice = self._if_fits(choice, beta, width=min(width, self._widest(choice.kept)))
-        width = choice.vector_width
-        while width < max((self._channels_of(i) for i in self.block.vectors), default=1):
-            width *= 2
-            choice = self._if_fits(choice, beta, vector_width=width)
-        return choice
-
-    def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
-        """With more rows in each step of a phase, up to so many."""
-        way, found = choice.way, choice
-        for rows in heights_of(self.rows_out if behind else self.height):
-            if not choice.rows[behind] < rows <= most:
-                continue
-            band = max(way.band, rows) if way.held else way.band
-            if behind and rows > band:
-                continue
-            both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
-            found = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
-            if found is not choice:
-                break
-        return found
-
-    def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
-        """The choice with some changes, if it then fits and moves as much; else the choice."""
-        new = choice._replace(**changes)
-        size = self.buffer_bytes(new.way, new.width, new.kept, new.rows, new.slots, new.vector_width)
-        if size >= beta or self.dram(new.way, new.width, new.kept, new.vector_width) != choice.dram:
-            return choice
-        return new._replace(buffer_bytes=size)
-
-
-def heights_of(rows: int) -> list[int]:
-    """Rows in each of so many bands that they differ by one at most, the most first."""
-    return sorted({-(-rows // count) for count in range(1, rows + 1)}, reverse=True)

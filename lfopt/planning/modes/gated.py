@@ -8,6 +8,7 @@ from functools import cached_property
 from lfopt.ir import Cost, DramBytes, Use
 from lfopt.ops import bits
 from lfopt.planning.gated import Choice, Sizes
+from lfopt.planning.gated_choices import Choices
 from lfopt.planning.gated_schedule import Schedule
 from lfopt.planning.gates import Block, Gates
 from lfopt.planning.groups import Groups
@@ -26,7 +27,7 @@ class Gated(ExecutionMode):
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space` changes nothing here."""
         self.groups = groups
-        self._sizes: dict[int, Sizes | None] = {}
+        self._options: dict[int, Choices | None] = {}
         self._choices: dict[tuple[int, int], Choice | None] = {}
         self._wide: dict[tuple[int, int], Choice] = {}
         self._floors: dict[int, int] = {}
@@ -41,13 +42,13 @@ class Gated(ExecutionMode):
         """The blocks of the network."""
         return Gates(self.slices)
 
-    def sizes(self, mask: int) -> Sizes | None:
-        """Of a group; None if it cannot run so."""
-        if mask not in self._sizes:
+    def choices(self, mask: int) -> Choices | None:
+        """What a group can choose from; None if it cannot run so."""
+        if mask not in self._options:
             block = self.gates.find(mask)
             found = None if block is None else self._sized(mask, block)
-            self._sizes[mask] = found if found is not None and found.able else None
-        return self._sizes[mask]
+            self._options[mask] = Choices(found) if found is not None and found.able else None
+        return self._options[mask]
 
     def _sized(self, mask: int, block: Block) -> Sizes:
         return Sizes(self.slices, block, self.groups.once(mask).total - self.groups.parameter_bytes(mask))
@@ -56,18 +57,18 @@ class Gated(ExecutionMode):
         """How the group moves the fewest bytes; None if it does not run."""
         key = mask, beta
         if key not in self._choices:
-            sizes = self.sizes(mask)
-            self._choices[key] = None if sizes is None else sizes.cheapest(beta)
+            choices = self.choices(mask)
+            self._choices[key] = None if choices is None else choices.cheapest(beta)
         return self._choices[key]
 
     def _widened(self, mask: int, beta: int) -> tuple[Sizes, Choice]:
         """With as many channels and rows in each step as fit, for the same bytes."""
-        sizes, choice = self.sizes(mask), self.cheapest(mask, beta)
-        assert sizes is not None and choice is not None, "mode gated means that the group fits so"
+        choices, choice = self.choices(mask), self.cheapest(mask, beta)
+        assert choices is not None and choice is not None, "mode gated means that the group fits so"
         key = mask, beta
         if key not in self._wide:
-            self._wide[key] = sizes.widened(choice, beta)
-        return sizes, self._wide[key]
+            self._wide[key] = choices.widened(choice, beta)
+        return choices.sizes, self._wide[key]
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Every tensor once, what is not kept of the map once more and again for each part of the result, and what else is loaded twice."""
@@ -99,17 +100,17 @@ class Gated(ExecutionMode):
 
     def need(self, mask: int) -> int:
         """F_beta with slices as narrow as the chip can, and nothing kept."""
-        sizes = self.sizes(mask)
-        return NEVER if sizes is None else sizes.least
+        choices = self.choices(mask)
+        return NEVER if choices is None else choices.least
 
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Places of the phase that takes the most."""
-        sizes = self.sizes(mask)
-        if sizes is None:
+        choices = self.choices(mask)
+        if choices is None:
             return
-        choice = sizes.cheapest(beta) or sizes.cheapest(sizes.least + 1)
+        choice = choices.cheapest(beta) or choices.cheapest(choices.least + 1)
         assert choice is not None, "on the least buffer a group fits"
-        for what, place in Schedule(sizes, Layout(self.groups.dataflow, self.groups.hardware), choice).fullest():
+        for what, place in Schedule(choices.sizes, Layout(self.groups.dataflow, self.groups.hardware), choice).fullest():
             if place.purpose == "weight":
                 yield Use(what, "weights", 0, 0, place.bytes)
             else:

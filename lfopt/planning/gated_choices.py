@@ -1,0 +1,157 @@
+"""How a group around a barrier runs (mode gated): of all that `lfopt.planning.gated` can size, what moves the fewest bytes on a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from lfopt.ir import round_up
+from lfopt.planning.gated import SLOTS, Choice, Sizes, Way
+
+MOST_PARTS = 8  # that the output channels are made in
+
+
+class Choices:
+    """What one group can choose from."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    @cached_property
+    def ways(self) -> tuple[Way, ...]:
+        """All that are tried for phase 2, those with few parts and bands first."""
+        sizes = self.sizes
+        stays = (True, False) if sizes.input in sizes.beside else (False,)
+        if sizes.block.tail < 0:
+            return (Way(sizes.outputs, sizes.rows_out, held=False, stays=False),)
+        step = sizes.hardware.channel_align
+        most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
+        parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
+        heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
+        found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
+        resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
+        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found)
+
+    @cached_property
+    def full_width(self) -> int:
+        """Channels of a slice that use all columns of the MAC array. Slices are never narrower so that more can be kept."""
+        return next(width for width in self.sizes.widths if width >= min(self.sizes.hardware.mac_columns, self.sizes.channels))
+
+    @cached_property
+    def least(self) -> int:
+        """The least F_beta."""
+        narrow = min(way.part for way in self.ways)
+        ways = [way for way in self.ways if not way.stays and (way.part == narrow or way.held)]
+        return min(self.sizes.buffer_bytes(way, self.sizes.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.sizes.height})
+
+    def cheapest(self, beta: int) -> Choice | None:
+        """The fewest DRAM bytes on a buffer of that size, with the least of it; None if nothing fits. More buffer never gives more bytes."""
+        if self.least >= beta:
+            return None
+        best: Choice | None = None
+        for way in self.ways:
+            if best is None or self._at_least(way, beta) < best.dram.total:
+                for choice in self._fitting(way, beta):
+                    if best is None or (choice.dram.total, choice.buffer_bytes) < (best.dram.total, best.buffer_bytes):
+                        best = choice
+        return best
+
+    @cached_property
+    def _rounded(self) -> bool:
+        """Whether what moves depends on how it is cut into slices."""
+        return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.constant_align > 1
+
+    def _at_least(self, way: Way, beta: int) -> int:
+        """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
+        sizes = self.sizes
+        room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=way.stays, gone=0) - (sizes.input_bytes if way.stays else 0)
+        size = sizes.height * sizes.row_bytes(sizes.map)
+        gone = max(sizes.channels * size - max(room, 0), 0)
+        found = sizes.once + (-(-sizes.outputs // way.part) + sizes.inside) * gone
+        if not way.stays and sizes.input in sizes.beside:
+            found += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
+        return found + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
+
+    def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
+        """Of one way, the choices that keep most."""
+        full, narrow = self.full_width, self.sizes.widths[0]
+        for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
+            if (choice := self._choice(way, width, self.sizes.channels, beta)) is not None:
+                yield choice
+            if (choice := self._choice(way, width, 0, beta)) is None:
+                return
+            yield self._keeping(choice, beta) if width >= full else choice
+
+    def _keeping(self, choice: Choice, beta: int) -> Choice:
+        """Of choices that are like one but for what they keep, the one that keeps most."""
+        sizes = self.sizes
+        width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
+        most = (sizes.channels - 1) // step
+        if 2 * width <= sizes.channels:  # else slices get narrower with what is kept
+            ring = max(sizes.passage(1, behind=True).rings[sizes.map], min(choice.rows[0], sizes.height)) * sizes.row_bytes(sizes.map)
+            late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.way.part, 0)
+            least = choice.buffer_bytes - ring * sizes.padded(width) - late  # without what is kept
+            most = min((beta - 1 - least) // sizes.kept_bytes(step), most)
+        found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
+        return next(filter(None, found), choice)
+
+    def _widest(self, kept: int) -> int:
+        """Channels of the widest slice, where so many are kept."""
+        return max(kept, self.sizes.channels - kept)
+
+    def _choice(self, way: Way, width: int, kept: int, beta: int) -> Choice | None:
+        sizes = self.sizes
+        narrow, width = sizes.widths[0], min(width, self._widest(kept))
+        gone = sizes.gone(width, kept)
+        rows = min((1, sizes.height), key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=way.stays, gone=gone)), 1
+        size = sizes.buffer_bytes(way, width, kept, rows)
+        return Choice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow)) if size < beta else None
+
+    # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
+
+    def widened(self, choice: Choice, beta: int) -> Choice:
+        """The same with as much in each step as fits, for the same bytes: rows that fill a command, blocks side by side, wider slices, more rows."""
+        sizes = self.sizes
+        maps = [(sizes.flow.maps[m], sizes.axis(m)) for m in (sizes.map, sizes.result)]
+        pixels = [max(tensor.elements // max(tensor.rows * tensor.shape[axis], 1), 1) for tensor, axis in maps]
+        for most in ([max(sizes.hardware.accumulator_columns // count, 1) for count in pixels], [sizes.height, sizes.rows_out]):
+            for behind in (False, True):
+                choice = self._taller(choice, beta, most[behind], behind=behind)
+            for slots in ((choice.slots[0], SLOTS), (SLOTS, choice.slots[1]), (SLOTS, SLOTS)):
+                choice = self._if_fits(choice, beta, slots=slots)
+            for width in sizes.widths:
+                if width > choice.width < self._widest(choice.kept):
+                    choice = self._if_fits(choice, beta, width=min(width, self._widest(choice.kept)))
+        width = choice.vector_width
+        while width < max((sizes.channels_of(i) for i in sizes.block.vectors), default=1):
+            width *= 2
+            choice = self._if_fits(choice, beta, vector_width=width)
+        return choice
+
+    def _taller(self, choice: Choice, beta: int, most: int, *, behind: bool) -> Choice:
+        """With more rows in each step of a phase, up to so many."""
+        way, found = choice.way, choice
+        for rows in heights_of(self.sizes.rows_out if behind else self.sizes.height):
+            if not choice.rows[behind] < rows <= most:
+                continue
+            band = max(way.band, rows) if way.held else way.band
+            if behind and rows > band:
+                continue
+            both = (choice.rows[0], rows) if behind else (rows, choice.rows[1])
+            found = self._if_fits(choice, beta, rows=both, way=way._replace(band=band) if behind else way)
+            if found is not choice:
+                break
+        return found
+
+    def _if_fits(self, choice: Choice, beta: int, **changes: object) -> Choice:
+        """The choice with some changes, if it then fits and moves as much; else the choice."""
+        new = choice._replace(**changes)
+        size = self.sizes.buffer_bytes(new.way, new.width, new.kept, new.rows, new.slots, new.vector_width)
+        if size >= beta or self.sizes.dram(new.way, new.width, new.kept, new.vector_width) != choice.dram:
+            return choice
+        return new._replace(buffer_bytes=size)
+
+
+def heights_of(rows: int) -> list[int]:
+    """Rows in each of so many bands that they differ by one at most, the most first."""
+    return sorted({-(-rows // count) for count in range(1, rows + 1)}, reverse=True)
