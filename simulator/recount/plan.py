@@ -12,14 +12,12 @@ from lfopt.ir import (
     MOST_LINES,
     MOST_STEPS,
     DramBytes,
-    DramTensor,
     Graph,
     Plan,
     PlannedGroup,
     Span,
     computations,
     line_count,
-    parameters_of,
     step_count,
 )
 from lfopt.ops.table import OPAQUE
@@ -33,7 +31,6 @@ from simulator.recount.groups import (
     epilogue_groups,
     in_order,
     least_parameters,
-    may_share,
     moved_once,
     not_an_epilogue,
     not_connected,
@@ -45,6 +42,7 @@ from simulator.recount.groups import (
     sums_bytes,
     weight_bytes,
 )
+from simulator.recount.memory import memory_problems
 from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
 from simulator.recount.network import Network
 from simulator.recount.places import called, place_problems
@@ -54,9 +52,6 @@ from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
 from simulator.recount.waiting import gated_bytes
-
-DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
-ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +119,7 @@ class _Recounting:
         done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
         if not done <= self.plan.max_recompute * without * (1 + 1e-9):
             self.found.append(f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without")
-        self.found += self._memory(known)
+        self.found += memory_problems(self.net, self.plan, known, self.tables)
         return self._totals(known)
 
     def _say(self, group: PlannedGroup, what: str) -> None:
@@ -390,87 +385,6 @@ class _Recounting:
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
-    # -- DRAM map ----------------------------------------------------------------------------------------------------------------------------
-
-    def _memory(self, known: list[tuple[PlannedGroup, list[str]]]) -> Iterator[str]:
-        """Everything that moves has a place in DRAM of its own, and nothing else has."""
-        net, claimed = self.net, {entry.name: entry for entry in self.plan.memory}
-        if len(claimed) < len(self.plan.memory):
-            yield "memory: a tensor has two entries"
-        wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
-        wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
-        parameters = self._parameters(known, claimed)
-        wanted |= dict.fromkeys(parameters, "parameter")
-        for _, members in known:
-            wanted |= {name: "output" if name in net.stored else "map" for name in moved_once(net, members, self.hardware).outputs}
-        wanted |= {name: "map" for group, _ in known for name in group.spilled if name in net.maker}
-        if len(self.plan.memory) > 2 * len(wanted):
-            yield f"memory: {len(self.plan.memory):,} entries, for {len(wanted):,} tensors"
-            return
-        for name in sorted(claimed.keys() | wanted.keys()):
-            entry = claimed.get(name)
-            if name not in wanted:
-                yield f"memory: {name!r} never moves"
-            elif entry is None:
-                yield f"memory: {name!r} has no entry"
-            elif entry != (counted := self._entry(entry, wanted[name], parameters.get(name, 0))):
-                yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
-        yield from self._addresses(known)
-
-    def _parameters(self, known: list[tuple[PlannedGroup, list[str]]], claimed: dict[str, DramTensor]) -> dict[str, int]:
-        """Bytes of the parameters that have a place in DRAM, by name."""
-        shared = copy(self.net)
-        shared.tables = dict(self.tables)
-        for group, members in known:
-            if self.plan.scheme in IN_FLIGHT and not group.steps:  # who shares whose table, only the steps say
-                for op in members:
-                    entry, own = claimed.get(parameters_of(op)), parameter_bytes(self.net, op, self.hardware)
-                    if entry is None and may_share(self.net, op):
-                        shared.tables[op] = 0
-                    elif entry is not None and not own and may_share(self.net, op):
-                        shared.tables[op] = 1
-        return {parameters_of(op): size for op in self.net.operators if (size := parameter_bytes(shared, op, self.hardware))}
-
-    def _addresses(self, known: list[tuple[PlannedGroup, list[str]]]) -> Iterator[str]:
-        """Tensors begin at multiples of DRAM_ALIGN in the address space; two may share bytes if one is done with before the other is made."""
-        lives = self._lives(known)
-        alive: list[tuple[int, int, int, DramTensor]] = []  # (first group, last group, end, entry) of what reaches the address at hand
-        for entry in sorted(self.plan.memory, key=lambda entry: entry.address):
-            end = entry.address + entry.rows * entry.row_bytes
-            if entry.address < 0 or entry.address % DRAM_ALIGN or end > ADDRESS_SPACE:
-                accepted = f"accepted: multiples of {DRAM_ALIGN}, up to {ADDRESS_SPACE}"
-                yield f"memory: {entry.name!r} lies from {entry.address} to {end}; {accepted}"
-            alive = [other for other in alive if other[2] > entry.address]
-            born, dies = lives.get(entry.name, (0, len(known)))
-            for first, last, _, other in alive:
-                if first <= dies and born <= last:
-                    yield f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is needed meanwhile"
-                    break
-            if end > entry.address:
-                alive.append((born, dies, end, entry))
-
-    def _lives(self, known: list[tuple[PlannedGroup, list[str]]]) -> dict[str, tuple[int, int]]:
-        """The groups from which to which the bytes of every map must stay: from its maker to its last reader. All else stays throughout."""
-        net, owner = self.net, {op: k for k, (_, members) in enumerate(known) for op in members}
-        found: dict[str, tuple[int, int]] = {}
-        for name, maker in net.maker.items():
-            if maker in owner and name not in net.stored:
-                found[name] = owner[maker], max((owner.get(reader, len(known)) for reader in net.readers[name]), default=owner[maker])
-        for name in net.graph.inputs:
-            if name not in net.stored:
-                found[name] = -1, max((owner.get(reader, len(known)) for reader in net.readers[name]), default=-1)
-        return found
-
-    def _entry(self, entry: DramTensor, role: str, parameters: int) -> DramTensor:
-        if role == "parameter":
-            return DramTensor(entry.name, role, entry.address, 1, parameters)
-        tensor = self.net.tensor(entry.name)
-        if role == "weight":
-            rows, size = 1, self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
-        else:
-            rows, size = tensor.rows, self.hardware.dram_bytes(tensor)
-        return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1))  # type: ignore[arg-type]
-
     # -- baselines and totals ----------------------------------------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
@@ -506,7 +420,3 @@ class _Recounting:
         return Recount(
             discrepancies=tuple(self.found), groups=len(known), steps=self.steps, by_formula=by_formula, not_recounted=not_recounted, **counted
         )
-
-
-def _entry_text(entry: DramTensor) -> str:
-    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B"
