@@ -298,7 +298,8 @@ class Counted:
         times = Counter(name for name, _ in pieces)
         for (name, place), first in pieces.items():
             if name in self.graph.constants or times[name] > 1:  # else it is where its rows came last
-                self.found.setdefault(name, []).append((first, group.places[place].slots))
+                here = self.found.setdefault(name, [])  # of a constant the newest place first: another may have been written over
+                here.insert(0 if name in self.graph.constants else len(here), (first, group.places[place].slots))
         self.groups("")
         self.run += ["forget(m);", f"group_{group.id}(m);"]
 
