@@ -252,6 +252,25 @@ def random_gate(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
+def inverted_residual(rng: np.random.Generator, channels: int, expanded: int, extent: int, *, skip: bool = True) -> Graph:
+    """A block of EfficientNet: expanded, filtered 3 x 3, gated by its own mean, projected, and added to what it began with."""
+    net = _Net(rng)
+    net.inputs, net.shapes = ["x"], {"x": (1, channels, extent, extent)}
+
+    def filtered(x: str, made: int, kind: str, *, group: int = 1, size: int = 1) -> str:
+        net.weights.clear()  # no two operators read the same
+        y = _filtered(net, x, made, group=group, size=size)
+        return net.add(kind, [y], net.shapes[y]) if kind else y
+
+    m = filtered(filtered("x", expanded, "Relu"), expanded, "Relu", group=expanded, size=3)
+    v = net.add("GlobalAveragePool", [m], (1, expanded, 1, 1))
+    v = filtered(filtered(v, channels, "Relu"), expanded, "Sigmoid")
+    y = filtered(net.add("Mul", [m, v], net.shapes[m]), channels, "")
+    if skip:
+        net.add("Add", [y, "x"], net.shapes[y])
+    return net.finish()
+
+
 def _filtered(net: _Net, x: str, made: int, *, group: int, size: int, stride: int = 1) -> str:
     """A convolution of `size` x `size`, padded so that a stride of 1 keeps rows and columns."""
     n, c, *extents = net.shapes[x]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +25,12 @@ from lfopt.planning.gated_choices import Choices
 from lfopt.planning.modes.gated import Gated
 from simulator.execute import execute
 from simulator.recount import recount
+from simulator.simulate import simulate
 from tests.codegen.test_counted import disagreement
 from tests.following import follow
-from tests.strategies import random_gate, random_hardware
+from tests.rtl.networks import accelerator_hardware
+from tests.rtl.test_encode import disagreement as emulated
+from tests.strategies import inverted_residual, random_gate, random_hardware
 from tests.test_one_truth import Values, disagreements, in_integers, planned, random_inputs
 from tests.test_tightness import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
 
@@ -66,6 +70,7 @@ class Case(NamedTuple):
             *(["parts"] if way.part < sizes.outputs else []),
             *(["bands"] if way.band < sizes.rows_out else []),
             *([] if sizes.in_step else ["windows"]),
+            *(["made again"] if way.again else []),
             *(["flights"] if any(step.then for step in computations(self.group.steps)) else []),
             *(["aligned"] if self.plan.hardware.dram_row_align > 1 else []),
         }
@@ -95,10 +100,36 @@ def case(seed: int, *, integers: bool = False) -> Case | None:
     plan = planned(costs, scheme)
     if not all(group.steps for group in plan.groups):
         return None
-    plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
-    choices, (_, choice) = mode.choices(mask), mode._widened(mask, costs.hardware.buffer_bytes)
+    return _found(graph, inputs, costs, scheme, plan, mask)
+
+
+def _found(graph: Graph, inputs: Values, costs: GroupCosts, scheme: tuple[int, ...], plan: Plan, mask: int) -> Case:
+    choices, (_, choice) = gated(costs).choices(mask), gated(costs)._widened(mask, costs.hardware.buffer_bytes)
     assert choices is not None
+    plan = replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes))
     return Case(graph, inputs, costs, scheme, plan, plan.groups[scheme.index(mask)], choices, choice)
+
+
+@cache
+def remaking(parts: int, chip: Hardware, channels: int = 32, *, skip: bool = True, integers: bool = False) -> Case:
+    """Some channels to 96 and back, 10 x 10 pixels, on the least buffer on which some slices are kept and the others made again, so often."""
+    rng = np.random.default_rng(1)
+    graph = inverted_residual(rng, channels, 96, 10, skip=skip)
+    inputs = random_inputs(graph, rng)
+    if integers:
+        graph, inputs = in_integers(graph, inputs, rng)
+    costs = GroupCosts.of(graph, chip, scheme="all")
+    every = costs.dataflow.everything
+    for beta in range(gated(costs).need(every) // 512 * 512 + 512, 1 << 17, 512):
+        choice = gated(costs).cheapest(every, beta)
+        if choice is not None and choice.way.again and choice.kept and choice.way.part * parts == channels:
+            costs = costs.at(beta)
+            costs._prices[every] = gated(costs).price(every, beta, 0)
+            return _found(graph, inputs, costs, (every,), planned(costs, (every,)), every)
+    raise AssertionError(f"it never makes slices again {parts} times")
+
+
+CHIP = Hardware(1 << 16, element_bytes=2, mac_columns=4, parameter_store_bytes=1 << 20)
 
 
 def gated(costs: GroupCosts) -> Gated:
@@ -122,7 +153,9 @@ def test_a_block_moves_what_was_priced_and_comes_out_the_same(*, integers: bool)
         assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
         assert not recount(found.graph, found.plan).discrepancies
         kinds.update(found.kinds)
-    everything = "all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
+    everything = (
+        "made again,all kept,none kept,some kept,head,no head,map from outside,tail,no tail,weights held,weights in blocks,input stays,input again"
+    )
     assert all(kinds[kind] for kind in (*everything.split(","), "parts", "bands", "windows", "flights", "aligned")), kinds
 
 
@@ -135,6 +168,69 @@ def test_c_counts_the_same_bytes(tmp_path: Path, *, integers: bool) -> None:
         assert not disagreement(case.plan, case.graph, case.inputs, tmp_path / str(number))
 
 
+@pytest.mark.parametrize(("parts", "skip"), [(1, True), (2, False)])
+def test_what_is_not_kept_is_made_again(parts: int, tmp_path: Path, *, skip: bool) -> None:
+    for integers in (False, True):
+        found = remaking(parts, CHIP, skip=skip, integers=integers)
+        done = execute(found.plan, found.graph, found.inputs)
+        assert not disagreements(found.costs, found.groups, found.plan, done, reference(found.graph, found.inputs))
+        assert not recount(found.graph, found.plan).discrepancies
+        assert not disagreement(found.plan, found.graph, found.inputs, tmp_path / str(integers))
+
+
+@pytest.mark.parametrize(("parts", "channels"), [(1, 16), (2, 32)])
+def test_the_accelerator_makes_slices_again(parts: int, channels: int) -> None:
+    found = remaking(parts, accelerator_hardware(1 << 16), channels, integers=True)
+    assert not emulated(found.plan, found.graph, found.inputs, parts)
+
+
+def test_what_making_slices_again_takes_and_moves() -> None:
+    """32 to 96 to 32 channels, 3 x 3, 10 x 10 pixels, with biases, two bytes each; sums have four."""
+    found = remaking(2, CHIP)
+    (group,), gone, flow = found.plan.groups, 96 - found.choice.kept, found.costs.dataflow
+    elements = [weight.elements for i in found.sizes.block.ahead for weight in flow.weights[i]]
+    assert sum(elements) >= 96 * (32 + 9)
+    assert (group.spilled, group.dram.spill) == ((), 0)
+    assert group.dram.total == found.costs.groups.once(found.groups[0]).total + 2 * 2 * sum(elements) * gone // 96
+    assert found.choice.macs == 2 * gone * 100 * (32 + 9) == simulate(found.plan, found.graph).recomputed_macs
+
+
+def test_no_more_is_made_again_than_is_allowed() -> None:
+    found = remaking(2, CHIP)
+    own, beta = sum(found.costs.dataflow.macs), found.costs.hardware.buffer_bytes
+    allowed = 1 + found.choice.macs / own
+    assert not recount(found.graph, replace(found.plan, max_recompute=allowed)).discrepancies
+    assert any("max_recompute" in line for line in recount(found.graph, replace(found.plan, max_recompute=allowed - 1 / own)).discrepancies)
+    same, less, none = (Choices(found.sizes, most).cheapest(beta) for most in (allowed, allowed - 1 / own, 1))
+    assert same is not None and less is not None and none is not None
+    assert same.dram == found.choice.dram
+    assert less.macs < same.macs and less.dram.total > same.dram.total
+    assert none.macs == 0 and not none.way.again
+
+
+def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
+    """Every way, slice, and number of channels kept, for groups with slices as wide as they must be to keep any."""
+    for found in [*cases(range(15)), remaking(2, CHIP)]:
+        sizes, choices, beta = found.sizes, found.choices, found.costs.hardware.buffer_bytes
+        best: list[tuple[int, int]] = []
+        for way, width, kept in product(choices.ways, sizes.widths, range(sizes.channels + 1)):
+            step = width if choices._rounded else sizes.hardware.channel_align
+            if (
+                (kept and kept < sizes.channels and width < choices.full_width)
+                or kept % step
+                and kept < sizes.channels
+                or (way.again and kept == sizes.channels)
+            ):
+                continue
+            wide = min(width, max(kept, sizes.channels - kept))
+            fits = any(sizes.buffer_bytes(way, wide, kept, (rows, 1)) < beta for rows in (1, sizes.height))
+            if fits and sizes.macs_again(way, kept) <= choices.spare_macs:
+                best.append((sizes.dram(way, wide, kept, sizes.widths[0]).total, sizes.macs_again(way, kept)))
+        choice = choices.cheapest(beta)
+        assert choice is not None
+        assert (choice.dram.total, choice.macs) == min(best)
+
+
 # -- no more than it needs ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +240,7 @@ def stage_of(found: Case) -> Stage:
 
 def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
     seen: Counter[str] = Counter()
-    for found in cases(range(25)):
+    for found in [*cases(range(18)), remaking(2, CHIP)]:
         stage = stage_of(found)
         for name, gave, why in rings_with_a_row_less(found.costs.dataflow, stage):
             assert gave == "violation" or (not gave and why), f"{found.group.nodes}: {name}: {gave} {why}"
@@ -158,7 +254,7 @@ def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
 
 def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
     rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
-    for found in cases(range(25)):
+    for found in [*cases(range(18)), remaking(2, CHIP)]:
         for change, kind, step, seen in altered_steps(stage_of(found), rng, 6):
             spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
             caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
@@ -215,7 +311,9 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     """stage5.block2: 136 -> 816 -> 136 channels, 5 x 5, 18 x 18 pixels, with a skip."""
     mode = gated(network)
     block = next(block for block in mode.gates.blocks if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand")
-    choice = mode.cheapest(block.members, 256 * 1024)
+    choices = mode.choices(block.members)
+    assert choices is not None
+    choice = Choices(choices.sizes, allowed=1).cheapest(256 * 1024)  # with nothing made again
     assert choice is not None
     once, pixels, width = network.groups.once(block.members).total, 18 * 18, choice.width
     whole, x, y = 816 * pixels * 2, 136 * pixels * 2, 136 * pixels * 4
@@ -229,12 +327,21 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     last = kept + 816 * 2 + 2 * ring + y + 2 * row * 2 + 136 * max(width, shortest + 1) * 2  # sums; rows of the result and the skip; weights, bias
     assert choice.buffer_bytes == max(first, last)
     assert choice.buffer_bytes + pixels * 2 >= 256 * 1024  # not a channel more fits
+    choice = mode.cheapest(block.members, 256 * 1024)  # twice as many multiply-accumulates
+    assert choice is not None
+    kept, width, gone = choice.kept * pixels * 2, choice.width, 816 - choice.kept
+    assert (choice.way.part, choice.way.again, choice.dram.spill) == (68, True, 0)
+    assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
+    assert choice.macs == 2 * gone * (136 + 25) * pixels <= sum(network.dataflow.macs[i] for i in block.operators)
+    rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width  # of expand, D, and what is gated
+    last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
+    assert last <= choice.buffer_bytes < last + 68 * 2 + 1
 
 
 def test_slices_use_all_columns_of_the_mac_array(network: GroupCosts) -> None:
     mode = gated(network)
     chosen = [mode.cheapest(block.members, 256 * 1024) for block in mode.gates.blocks]
-    assert all(choice.width >= 16 for choice in chosen if choice is not None and choice.dram.spill)
+    assert all(choice.width >= 16 for choice in chosen if choice is not None and (choice.dram.spill or choice.macs and choice.kept))
     assert sum(choice is not None for choice in chosen) > 15
 
 

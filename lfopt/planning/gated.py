@@ -1,18 +1,23 @@
 """What a block around a barrier takes that runs slice by slice, and keeps what fits of the map between its two phases (squeeze-and-excite).
 
-    phase 1   per slice of channels: make the map, fold its rows, keep the slice on chip or store it
+    phase 1   per slice of channels: make the map, fold its rows, keep the slice on chip, store it, or drop it
     vectors   the operators between the folds and the gate, on whole maps of one row
-    phase 2   per part of the output channels, per band of its rows, per slice, kept or loaded again: gate it, add it to the sums of the tail
+    phase 2   per part of the output channels, per band of its rows, per slice, kept, loaded again or made again: gate it, add it to the sums of
+              the tail
 
     F_beta = kept + input that stays + the largest of
                phase 1:  input + rings and sums of the folds for one slice + two of its blocks of weights + folds
                vectors:  folds + vectors + two of their blocks of weights
                phase 2:  gates + rings for one slice + sums of a band of the part + rows of it + two blocks of weights, or all those of the tail
-    F_D    = every tensor once  +  (1 + parts) x (map - kept)  +  (bands - 1) x weights of the tail, unless they are all on chip
+                         + rings of what is ahead for one slice, and its weights in the blocks, where slices are made again
+    F_D    = every tensor once  +  gone  +  (bands - 1) x weights of the tail, unless they are all on chip
              + input, where it does not stay and what follows the tail in flight reads it
+    gone   = (1 + parts) x (map - kept)  where slices that are not kept are stored and loaded again (spilled)
+             parts x (weights ahead + what is read slice by slice ahead) of the slices that are not kept, where they are made again
 
-The head reads all channels of its input, which is whole on chip in phase 1. Blocks of constants and rows of slices are rounded up one by one.
-Nothing is computed twice.
+The head reads all channels of its input, which is whole on chip in phase 1; it stays where slices are made again. That repeats up to
+parts x (1 - kept / map) of the multiply-accumulates ahead, takes one band, and has no maps in common between what is ahead and what is behind, but
+for the input. Else nothing is computed twice. Blocks of constants and rows of slices are rounded up one by one.
 """
 
 from __future__ import annotations
@@ -39,7 +44,8 @@ class Way(NamedTuple):
     part: int  # output channels at a time
     band: int  # rows of the result of which sums are held
     held: bool  # whether all weights of the tail are on chip
-    stays: bool  # whether what the head reads stays on chip for what follows the tail in flight
+    stays: bool  # whether what the head reads stays on chip: for what follows the tail in flight, or to make slices again
+    again: bool = False  # whether slices that are not kept are made again, and not stored and loaded
 
 
 class Choice(NamedTuple):
@@ -53,6 +59,7 @@ class Choice(NamedTuple):
     vector_width: int  # output channels of the weight blocks of vectors
     buffer_bytes: int  # F_beta
     dram: DramBytes  # but for parameters
+    macs: int  # multiply-accumulates that are done again
 
 
 def spans(start: int, stop: int, width: int) -> list[Span]:
@@ -90,8 +97,8 @@ class Sizes:
         self.folded = [flow.results[i][0] for i in block.folds]
         self.gates = [v for v in (*self.folded, *vectors) if v in gating]
         self.vectors = [v for v in vectors if v not in gating]
-        self._passages: dict[tuple[bool, int], Passage] = {}
-        self._rings: dict[tuple[bool, int], int] = {}
+        self._passages: dict[tuple[bool, bool, int], Passage] = {}
+        self._rings: dict[tuple[bool, bool, int], int] = {}
         self._streamed: dict[int, tuple[tuple[int, bool, bool], ...]] = {}
         self._vector_passes: dict[int, int] = {}
 
@@ -126,12 +133,13 @@ class Sizes:
 
     # -- rows --------------------------------------------------------------------------------------------------------------------------------
 
-    def passage(self, rows: int, *, behind: bool) -> Passage:
-        """How rows pass through what is ahead of the barrier, or behind it, so many of its result at a time."""
-        key = behind, rows
+    def passage(self, rows: int, *, behind: bool, again: bool = False) -> Passage:
+        """How rows pass through what is ahead of the barrier, or behind it, so many of its result at a time; `again`: through both, in phase 2."""
+        key = behind, again, rows
         if key not in self._passages:
             ends = bands(self.rows_out if behind else self.height, rows)
-            ops, there = (self.after, {*self.gates, *self.beside}) if behind else (self.block.ahead, {self.input})
+            ops = (*(self.block.ahead if again or not behind else ()), *(self.after if behind else ()))
+            there = {*(self.gates if behind else ()), *(self.beside if behind else ()), *((self.input,) if again or not behind else ())}
             self._passages[key] = passage(self.flow, ops, ends, there)
         return self._passages[key]
 
@@ -141,12 +149,14 @@ class Sizes:
         there = {*self.gates, *self.beside}
         return all(o.reads is same_row(self.rows_out) for i in self.after for o in self.flow.operands[i] if o.map not in there)
 
-    def _ring_bytes(self, rows: int, *, behind: bool) -> int:
-        """Rings of one channel, but for those of the map, and of what the tail makes."""
-        key = behind, rows
+    def _ring_bytes(self, rows: int, *, behind: bool, again: bool = False) -> int:
+        """Rings of one channel, but for those of the map, and of what the tail makes; `again`: those for what is ahead, in phase 2."""
+        key = behind, again, rows
         if key not in self._rings:
             apart = {self.map, self.result} if self.block.tail >= 0 else {self.map}
-            rings = self.passage(rows, behind=behind).rings if behind or self.inside else {}
+            if again:
+                apart |= self.passage(rows, behind=behind).rings.keys()
+            rings = self.passage(rows, behind=behind, again=again).rings if behind or self.inside else {}
             self._rings[key] = sum(count * self.row_bytes(m) for m, count in rings.items() if m not in apart)
         return self._rings[key]
 
@@ -220,7 +230,9 @@ class Sizes:
         """Phase 2, but for what stays and is kept."""
         gone = self.gone(width, kept)
         tail, per_channel, found = self.block.tail, self._ring_bytes(rows, behind=True), self._behind_fixed
-        found += self.passage(rows, behind=True).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        found += self.passage(rows, behind=True, again=way.again).rings[self.map] * self.row_bytes(self.map) * self.padded(gone)
+        if way.again:
+            found += self._ring_bytes(rows, behind=True, again=True) * self.padded(gone)
         if tail >= 0:
             part = self.padded(way.part)
             row = part * self.row_bytes(self.result)
@@ -229,19 +241,30 @@ class Sizes:
             found += self.all_blocks(tail) if way.held else 0
         return found + per_channel * self.padded(width) + slots * self.block_behind(width, way, kept)
 
+    def remade_bytes(self, width: int) -> int:
+        """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
+        return self._ring_bytes(1, behind=True, again=True) * self.padded(width) + sum([self.block_bytes(i, width) for i in self.block.ahead])
+
     def block_behind(self, width: int, way: Way, kept: int) -> int:
         """The largest block of weights in phase 2: what is read when sums are finished comes with the last."""
-        blocks: list[int] = []
-        for length, late in zip(self._longest(width, kept), (False, True), strict=True):
-            size = sum([self.block_bytes(i, length) for i in self.block.behind])
-            if self.block.tail >= 0 and not way.held:
-                size += self.block_bytes(self.block.tail, way.part, length, late=late)
-            blocks.append(size)
+        if not way.again:
+            return max(self._block_behind(length, way, late=late) for length, late in zip(self._longest(width, kept), (False, True), strict=True))
+        blocks = [self._block_behind(min(width, kept), way, late=False)]  # of the slices that are made again, one is the last
+        for length, late in zip(self._longest(width, kept, gone=True), (False, True), strict=True):
+            blocks.append(self._block_behind(length, way, late=late) + sum([self.block_bytes(i, length) for i in self.block.ahead]))
         return max(blocks)
 
-    def _longest(self, width: int, kept: int) -> tuple[int, int]:
-        """Channels of the longest slice but the last, 0 if there is no other; and of the last."""
-        lengths = [length for count in (kept, self.channels - kept) for length, n in _lengths(count, width) for _ in range(min(n, 2))]
+    def _block_behind(self, length: int, way: Way, *, late: bool) -> int:
+        """A block of weights of what is behind, for so many channels."""
+        size = sum([self.block_bytes(i, length) for i in self.block.behind])
+        if self.block.tail >= 0 and not way.held:
+            size += self.block_bytes(self.block.tail, way.part, length, late=late)
+        return size
+
+    def _longest(self, width: int, kept: int, *, gone: bool = False) -> tuple[int, int]:
+        """Channels of the longest slice but the last, 0 if there is no other; and of the last. `gone`: of those that are not kept."""
+        counts = (0 if gone else kept, self.channels - kept)
+        lengths = [length for count in counts for length, n in _lengths(count, width) for _ in range(min(n, 2))]
         return max(lengths[:-1], default=0), lengths[-1]
 
     def gone(self, width: int, kept: int) -> int:
@@ -315,9 +338,32 @@ class Sizes:
             early = sum([n * k * self.block_bytes(tail, part, length, late=False) for part, n in parts for length, k in slices])
             late = sum([n * (self.block_bytes(tail, part) - self.block_bytes(tail, part, late=False)) for part, n in parts])
             weights += rounds * (early + late)
+        if way.again:
+            read += passes * sum([self._moved(m, gone) for m in self.ahead_reads])
+            weights += passes * sum([n * self.block_bytes(i, length) for i in block.ahead for length, n in gone])
+            return DramBytes(input=read, output=written, weight=weights)
         if self.inside:
             return DramBytes(input=read, output=written, weight=weights, spill=(1 + passes) * away)
         return DramBytes(input=read + self._moved(self.map, slices) + passes * away, output=written, weight=weights)
+
+    def macs_again(self, way: Way, kept: int) -> int:
+        """Multiply-accumulates that are done again: of the rows that phase 2 asks for, of the channels that are not kept."""
+        if not way.again:
+            return 0
+        return -(-self.outputs // way.part) * (self.channels - kept) * self._remade_macs // self.channels
+
+    @cached_property
+    def _remade_macs(self) -> int:
+        """Of making all channels again, once."""
+        rows = self.passage(1, behind=True, again=True).rows
+        return sum(self.flow.macs[i] * rows[i][-1][1] // self.flow.heights[i] for i in self.block.ahead)
+
+    @cached_property
+    def remakes(self) -> bool:
+        """Whether slices can be made again: there is a head, what is ahead has its constants in blocks, and shares no map with what is behind."""
+        behind = {*self.behind_reads, *self.beside} - {self.input}
+        held = any(self.slices.facts[i].held for i in self.block.ahead)
+        return self.block.head and not held and self.input not in self.behind_reads and behind.isdisjoint(self.ahead_reads)
 
     @cached_property
     def _read_whole(self) -> int:

@@ -9,28 +9,35 @@ from lfopt.ir import round_up
 from lfopt.planning.gated import SLOTS, Choice, Sizes, Way
 
 MOST_PARTS = 8  # that the output channels are made in
+ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
 
 
 class Choices:
     """What one group can choose from."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, allowed: float) -> None:
+        """`allowed`: multiply-accumulates that the group may do, over those of its operators."""
         self.sizes = sizes
+        macs = sum(sizes.flow.macs[i] for i in sizes.block.operators)
+        self.spare_macs = int((max(allowed, 1.0) - 1) * macs * (1 + ROUNDING))
 
     @cached_property
     def ways(self) -> tuple[Way, ...]:
         """All that are tried for phase 2, those with few parts and bands first."""
         sizes = self.sizes
         stays = (True, False) if sizes.input in sizes.beside else (False,)
+        remakes = sizes.remakes and self.spare_macs > 0
         if sizes.block.tail < 0:
-            return (Way(sizes.outputs, sizes.rows_out, held=False, stays=False),)
+            only = Way(sizes.outputs, sizes.rows_out, held=False, stays=False)
+            return (only, only._replace(stays=True, again=True)) if remakes else (only,)
         step = sizes.hardware.channel_align
         most = 1 if any(sizes.flow.macs[i] for i in sizes.block.behind) else MOST_PARTS  # each part gates all slices anew
         parts = sorted({min(round_up(-(-sizes.outputs // n), step), sizes.outputs) for n in range(1, most + 1)}, reverse=True)
         heights = heights_of(sizes.rows_out) if sizes.in_step else [sizes.rows_out]
         found = [Way(part, band, held=False, stays=stay) for part in parts for band in heights for stay in stays]
         resting = heights if any(sizes.streams(i) for i in sizes.block.behind) else heights[-1:]  # else bands cost nothing
-        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found)
+        again = [Way(part, sizes.rows_out, held=False, stays=True, again=True) for part in parts if remakes]
+        return (*(Way(sizes.outputs, band, held=True, stays=stay) for band in resting for stay in stays), *found, *again)
 
     @cached_property
     def full_width(self) -> int:
@@ -45,14 +52,17 @@ class Choices:
         return min(self.sizes.buffer_bytes(way, self.sizes.widths[0], 0, (rows, 1)) for way in ways for rows in {1, self.sizes.height})
 
     def cheapest(self, beta: int) -> Choice | None:
-        """The fewest DRAM bytes on a buffer of that size, with the least of it; None if nothing fits. More buffer never gives more bytes."""
+        """The fewest DRAM bytes on a buffer of that size; of equals the fewest multiply-accumulates, then the least buffer. None if nothing fits.
+
+        More buffer never gives more bytes.
+        """
         if self.least >= beta:
             return None
         best: Choice | None = None
         for way in self.ways:
             if best is None or self._at_least(way, beta) < best.dram.total:
                 for choice in self._fitting(way, beta):
-                    if best is None or (choice.dram.total, choice.buffer_bytes) < (best.dram.total, best.buffer_bytes):
+                    if best is None or _rank(choice) < _rank(best):
                         best = choice
         return best
 
@@ -66,21 +76,34 @@ class Choices:
         sizes = self.sizes
         room = beta - 1 - sizes.ahead_bytes(sizes.widths[0], 1, 1, stays=way.stays, gone=0) - (sizes.input_bytes if way.stays else 0)
         size = sizes.height * sizes.row_bytes(sizes.map)
+        if way.again:
+            return sizes.once + self._made_again(way, room, size)
         gone = max(sizes.channels * size - max(room, 0), 0)
         found = sizes.once + (-(-sizes.outputs // way.part) + sizes.inside) * gone
         if not way.stays and sizes.input in sizes.beside:
             found += sizes.flow.maps[sizes.input].elements * sizes.hardware.element_bytes
         return found + (0 if way.held or sizes.block.tail < 0 else (-(-sizes.rows_out // way.band) - 1) * sizes.all_blocks(sizes.block.tail))
 
+    def _made_again(self, way: Way, room: int, size: int) -> int:
+        """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
+        sizes = self.sizes
+        gone = max(sizes.channels - max(room, 0) // size, 1)
+        weights = sum(
+            elements * sizes.hardware.constant_element_bytes(bias=bias) for i in sizes.block.ahead for elements, bias, _ in sizes.streams(i)
+        )
+        return -(-sizes.outputs // way.part) * gone * (weights + sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads))
+
     def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
         """Of one way, the choices that keep most."""
         full, narrow = self.full_width, self.sizes.widths[0]
         for width in self.sizes.widths if self._rounded else dict.fromkeys((narrow, full)):
-            if (choice := self._choice(way, width, self.sizes.channels, beta)) is not None:
+            if not way.again and (choice := self._choice(way, width, self.sizes.channels, beta)) is not None:
                 yield choice
             if (choice := self._choice(way, width, 0, beta)) is None:
                 return
-            yield self._keeping(choice, beta) if width >= full else choice
+            found = self._keeping(choice, beta) if width >= full else choice
+            if found.macs <= self.spare_macs:
+                yield found
 
     def _keeping(self, choice: Choice, beta: int) -> Choice:
         """Of choices that are like one but for what they keep, the one that keeps most."""
@@ -88,9 +111,10 @@ class Choices:
         width, step = choice.width, choice.width if self._rounded else sizes.hardware.channel_align
         most = (sizes.channels - 1) // step
         if 2 * width <= sizes.channels:  # else slices get narrower with what is kept
-            ring = max(sizes.passage(1, behind=True).rings[sizes.map], min(choice.rows[0], sizes.height)) * sizes.row_bytes(sizes.map)
+            again = choice.way.again
+            ring = max(sizes.passage(1, behind=True, again=again).rings[sizes.map], min(choice.rows[0], sizes.height)) * sizes.row_bytes(sizes.map)
             late = 0 if sizes.block.tail < 0 else sizes.block_bytes(sizes.block.tail, choice.way.part, 0)
-            least = choice.buffer_bytes - ring * sizes.padded(width) - late  # without what is kept
+            least = choice.buffer_bytes - ring * sizes.padded(width) - late - (sizes.remade_bytes(width) if again else 0)  # without what is kept
             most = min((beta - 1 - least) // sizes.kept_bytes(step), most)
         found = (self._choice(choice.way, width, count * step, beta) for count in range(most, 0, -1))
         return next(filter(None, found), choice)
@@ -105,7 +129,9 @@ class Choices:
         gone = sizes.gone(width, kept)
         rows = min((1, sizes.height), key=lambda rows: sizes.ahead_bytes(width, rows, 1, stays=way.stays, gone=gone)), 1
         size = sizes.buffer_bytes(way, width, kept, rows)
-        return Choice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow)) if size < beta else None
+        if size >= beta:
+            return None
+        return Choice(way, width, kept, rows, (1, 1), narrow, size, sizes.dram(way, width, kept, narrow), sizes.macs_again(way, kept))
 
     # -- fewer, longer steps -----------------------------------------------------------------------------------------------------------------
 
@@ -150,6 +176,11 @@ class Choices:
         if size >= beta or self.sizes.dram(new.way, new.width, new.kept, new.vector_width) != choice.dram:
             return choice
         return new._replace(buffer_bytes=size)
+
+
+def _rank(choice: Choice) -> tuple[int, int, int]:
+    """The lowest is chosen."""
+    return choice.dram.total, choice.macs, choice.buffer_bytes
 
 
 def heights_of(rows: int) -> list[int]:

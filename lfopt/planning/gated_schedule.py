@@ -105,9 +105,10 @@ class Schedule:
 
     def _lay_out_behind(self) -> None:
         sizes, choice, way, tail = self.sizes, self.choice, self.way, self.tail
-        for m, rows in sizes.passage(choice.rows[1], behind=True).rings.items():
+        wide = sizes.passage(choice.rows[1], behind=True).rings.keys() - {sizes.map}  # maps of all slices, not just of those that are not kept
+        for m, rows in sizes.passage(choice.rows[1], behind=True, again=way.again).rings.items():
             if (m != sizes.map or choice.kept < sizes.channels) and (m != sizes.result or tail < 0):
-                self._ring(Phase.BEHIND, m, rows, sizes.gone(choice.width, choice.kept) if m == sizes.map else choice.width)
+                self._ring(Phase.BEHIND, m, rows, choice.width if m in wide else sizes.gone(choice.width, choice.kept))
         self._hold(sizes.after)
         if tail >= 0:
             self._ring(Phase.BEHIND, sizes.result, choice.rows[1], way.part)
@@ -225,7 +226,7 @@ class Schedule:
         yield from in_turn(alike, self._slice_ahead)
 
     def _slice_ahead(self, k: int) -> list[Node]:
-        """Make one slice, fold its rows, keep or store it."""
+        """Make one slice, fold its rows, keep or store it, or neither if it is made again."""
         sizes, (span, kept) = self.sizes, self.slices[k]
         ends = bands(sizes.height, self.choice.rows[0])
         place = self.kept if kept else self.at[Phase.AHEAD, sizes.map]
@@ -238,7 +239,7 @@ class Schedule:
                 turn += self._loads(sizes.map, rows, span, place)
             for i in self.block.folds:
                 turn.append(self._folded(i, rows, span, several=len(ends) > 1))
-            if sizes.inside and not kept:
+            if sizes.inside and not kept and not self.way.again:
                 turn.append(replace(self.layout.store(self._name(sizes.map), self._box(sizes.map, rows, span), place), kind="spill"))
             turns.append(turn)
         return [*self._weights(Phase.AHEAD, self.block.ahead, k, span), *fold(turns, LONGEST_PERIOD)]
@@ -300,13 +301,15 @@ class Schedule:
         """Rows of a part of the result, slice by slice."""
         count = len(self.slices)
         alike = [(stop - start, kept, k == 0, k == count - 1) for k, ((start, stop), kept) in enumerate(self.slices)]
-        return in_turn(alike, lambda k: self._slice_behind(k, part, rows, number * count + k))
+        behind = any(self.sizes.streams(i) for i in self.sizes.after)
+        without = 0 if behind else sum(kept for _, kept in self.slices)  # slices, the first ones, for which no block of weights passes
+        return in_turn(alike, lambda k: self._slice_behind(k, part, rows, number * (count - without) + k - without))
 
     def _slice_behind(self, k: int, part: Span, rows: Span, number: int) -> list[Node]:
         """Gate one slice of a band of rows, and add it to the sums."""
         tail, (span, _) = self.tail, self.slices[k]
         first, last = k == 0, k == len(self.slices) - 1
-        weights: list[Passing] = [(i, span, None, True) for i in self.block.behind]
+        weights: list[Passing] = [(i, span, None, True) for i in (*self._remaking(k), *self.block.behind)]
         if tail >= 0 and not self.way.held:
             weights.append((tail, part, span if len(self.slices) > 1 else None, last))
         ends = bands(rows[1] - rows[0], self.choice.rows[1])
@@ -320,24 +323,29 @@ class Schedule:
                 m, channels = self.sizes.result, span if tail < 0 else part
                 turn.append(self.layout.store(self._name(m), self._box(m, here, channels), self.at[Phase.BEHIND, m]))
             turns.append(turn)
-        if not self.sizes.in_step:
+        if not self.sizes.in_step or self._remaking(k):
             turns[-1] += self._rest_behind(k)
         return [*self._block(Phase.BEHIND, weights, number), *fold(turns, LONGEST_PERIOD)]
 
+    def _remaking(self, k: int) -> tuple[int, ...]:
+        """The operators that make a slice again in phase 2; none where it is kept or loaded."""
+        return self.block.ahead if self.way.again and not self.slices[k][1] else ()
+
     def _rows_behind(self, k: int, band: int, here: Span) -> Iterator[Node]:
-        """What rows of the result ask of the operators behind the barrier, but for the tail."""
-        passage, (span, kept), in_step = self.sizes.passage(self.choice.rows[1], behind=True), self.slices[k], self.sizes.in_step
+        """What rows of the result ask of the operators behind the barrier, but for the tail, and of those that make the slice again."""
+        (span, kept), remaking = self.slices[k], self._remaking(k)
+        passage, in_step = self.sizes.passage(self.choice.rows[1], behind=True, again=bool(remaking)), self.sizes.in_step and not remaking
         for m, loads in passage.loads.items():
             if m != self.sizes.map or not kept:
                 for rows in (here,) if in_step else loads[band]:
                     yield from self._loads(m, rows, span, self.at[Phase.BEHIND, m])
-        for i in self.block.behind:
+        for i in (*remaking, *self.block.behind):
             yield from self._compute(i, here if in_step else passage.rows[i][band], span, self.at[Phase.BEHIND, self.flow.results[i][0]])
 
     def _rest_behind(self, k: int) -> Iterator[Node]:
         """Rows that nobody reads."""
         span, kept = self.slices[k]
-        for m, rows in self.sizes.passage(self.choice.rows[1], behind=True).rest.items():
+        for m, rows in self.sizes.passage(self.choice.rows[1], behind=True, again=bool(self._remaking(k))).rest.items():
             if m != self.sizes.map or not kept:
                 yield from self._loads(m, rows, span, self.at[Phase.BEHIND, m])
 

@@ -1,14 +1,18 @@
-"""Groups around a barrier: what they keep between their two phases, what goes out and comes back, and how often the rest is loaded.
+"""Groups around a barrier: what they keep between their two phases, what comes back or is made again, and how often the rest is loaded.
 
 A *barrier* is a map that is reduced over its rows by operators whose results gate it. By operator: `folds` reduce it, `vectors` make one row of what
 they make, what is `behind` takes the map and those vectors, and the `tail` sums over the channels of the last of these; all else is `ahead`. Channels
-of the map that are stored in the first phase come back in the second, once for each part of the channels of the result.
+of the map that are stored in the first phase come back in the second, once for each part of the channels of the result. Or none are stored, and
+what is ahead makes those that are not kept again as often: so many channels of each of its constants, and of what it reads slice by slice, are
+loaded as often as these are made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from math import prod
 
 import numpy as np
 
@@ -17,8 +21,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from simulator.recount.groups import runs
 from simulator.recount.needs import folded
 from simulator.recount.network import Network
-from simulator.recount.progressions import times_covered
-from simulator.recount.schedule import Piece, Schedule
+from simulator.recount.progressions import times_along, times_covered
+from simulator.recount.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,8 @@ class Barrier:
     map: str
     folds: frozenset[str]
     vectors: frozenset[str]
+    ahead: tuple[str, ...]  # in order
+    head: str  # the first of these, if it reads all channels of a map; else ""
     behind: tuple[str, ...]  # in order, with the tail
     tail: str  # "" if there is none
     result: str  # the map that leaves
@@ -55,7 +61,9 @@ def barrier(net: Network, members: Sequence[str]) -> Barrier | None:
     last = net.calls[behind[-1]]
     sums = net.contracts(behind[-1]) and folded(last) == channels and last.attribute("group", 1) == 1
     vectors = frozenset(op for op in members if after[op]) - {*behind}
-    return Barrier(name, frozenset(folds), vectors, tuple(behind), behind[-1] if sums else "", leaving[0])
+    ahead = tuple(op for op in members if not after[op] and op not in folds)
+    head = ahead[0] if ahead and net.contracts(ahead[0]) and net.calls[ahead[0]].attribute("group", 1) == 1 else ""
+    return Barrier(name, frozenset(folds), vectors, ahead, head, tuple(behind), behind[-1] if sums else "", leaving[0])
 
 
 def passed(schedule: Schedule) -> Iterator[str]:
@@ -73,27 +81,37 @@ def passed(schedule: Schedule) -> Iterator[str]:
     if group.weight_passes not in (1, bands):
         yield f"weight passes: the plan says {group.weight_passes}, counted 1 or {bands}"
     yield from _map(schedule, found, parts)
-    times = dict.fromkeys(schedule.members, 1) | dict.fromkeys(found.behind, parts)
+    remade = _remade(schedule, found, parts)
+    if isinstance(remade, str):
+        yield remade
+        return
+    times: dict[str, Fraction] = dict.fromkeys(schedule.members, Fraction(1)) | dict.fromkeys(found.behind, Fraction(parts))
+    times |= dict.fromkeys(found.ahead, 1 + parts * remade)
     if found.tail:
-        times[found.tail] = 1
+        times[found.tail] = Fraction(1)
     for name in dict.fromkeys(read.map for _, read in schedule.external if read.map != found.map):
         readers = {op for op, read in schedule.external if read.map == name}
-        total = sum(times[op] for op in readers)
+        all_channels = any((op, read.by, read.index) == (found.head, found.head, 0) for op, read in schedule.external if read.map == name)
+        total = sum((Fraction(1) if all_channels and op == found.head else times[op] for op in readers), Fraction(0))
         stays = found.tail in readers and len(readers) > 1
-        yield from _uniform(schedule, name, schedule.loads.get(name, ()), (total - 1, total) if stays else (total,))
-    times = {op: times[op] * (bands if op in found.behind else 1) for op in times} | ({found.tail: group.weight_passes} if found.tail else {})
+        yield from _loaded(schedule, name, (total - 1, total) if stays else (total,), parts)
+    times = {op: times[op] * (bands if op in found.behind else 1) for op in times} | (
+        {found.tail: Fraction(group.weight_passes)} if found.tail else {}
+    )
     for op in schedule.members:
         for constant in net.constants[op]:
             if not constant.gathered:
-                yield from _uniform(schedule, constant.name, schedule.loads.get(constant.name, ()), (times[op],))
+                yield from _loaded(schedule, constant.name, (times[op],), parts)
 
 
-def repeats(schedule: Schedule) -> dict[str, int]:
-    """Per map: how often it is computed, where that is more than once. Each part of the result gates every slice anew."""
-    found = barrier(schedule.net, schedule.members)
-    if found is None or not found.tail:
+def repeats(schedule: Schedule) -> dict[str, set[int]]:
+    """Per map: how often it is computed, where that is more than once. Each part of the result gates every slice anew, or makes it again before."""
+    found, net = barrier(schedule.net, schedule.members), schedule.net
+    if found is None:
         return {}
-    return dict.fromkeys((name for op in found.behind[:-1] for name in schedule.net.makes[op]), _parts(schedule, found))
+    parts = _parts(schedule, found)
+    behind = {name: {parts} for op in found.behind if op != found.tail for name in net.makes[op]}
+    return behind | {name: {1, 1 + parts} for op in found.ahead for name in net.makes[op]}
 
 
 def _parts(schedule: Schedule, found: Barrier) -> int:
@@ -120,11 +138,35 @@ def _map(schedule: Schedule, found: Barrier, parts: int) -> Iterator[str]:
         yield f"{found.map!r}: it must be loaded once, and what is not kept of it {parts} times more"
 
 
-def _uniform(schedule: Schedule, name: str, pieces: Sequence[Piece], times: Sequence[int]) -> Iterator[str]:
-    grid = times_covered(schedule.net.graph.shape(name), [piece.boxes for piece in pieces])
-    least, most = (int(grid.min()), int(grid.max())) if grid.size else (times[0], times[0])
-    if least != most or least not in times:
-        yield f"{name!r} is loaded {least} to {most} times, must be {' or '.join(map(str, times))}"
+def _remade(schedule: Schedule, found: Barrier, parts: int) -> Fraction | str:
+    """The share of the channels that are made again, for every part of the result; or why that cannot be."""
+    again: np.ndarray | None = None
+    for op in reversed(found.ahead):
+        name = schedule.net.makes[op][0]
+        shape = schedule.net.graph.shape(name)
+        if len(shape) not in CHANNEL_AXIS_OF_RANK or 0 in shape:
+            return f"{name!r} has no channels, of which a slice could be made"
+        boxes = [one.pieces[0].boxes for one in schedule.computations if one.step.operator == op]
+        times = times_along(shape, boxes, CHANNEL_AXIS_OF_RANK[len(shape)])[:, 1]
+        again = times > 1 if again is None else again
+        if not (times == np.where(again, 1 + parts, 1)).all():
+            return f"{name!r}: it must be made once, and {parts} times more where {found.map!r} is"
+    if again is None or not again.any():
+        return Fraction(0)
+    if schedule.group.spilled or not found.head:
+        return f"{found.map!r} is made again, " + ("and stored" if schedule.group.spilled else "from what reads it slice by slice")
+    return Fraction(int(again.sum()), len(again))
+
+
+def _loaded(schedule: Schedule, name: str, totals: Sequence[Fraction], parts: int) -> Iterator[str]:
+    """A tensor passes so many times; if that is no whole number, on average: once, and for every part where slices are made again."""
+    shape, boxes = schedule.net.graph.shape(name), [piece.boxes for piece in schedule.loads.get(name, ())]
+    grid = times_covered(shape, boxes)
+    least, most = (int(grid.min()), int(grid.max())) if grid.size else (0, 0)
+    elements = sum(len(found.starts) * prod(found.extents) * found.weight for found in boxes)
+    whole = least == most or np.isin(grid, (1, 1 + parts)).all()
+    if not whole or (grid.size and Fraction(elements, prod(shape)) not in totals):
+        yield f"{name!r} is loaded {least} to {most} times, must be {' or '.join(f'{float(total):g}' for total in totals)}"
 
 
 def band_rows(schedule: Schedule) -> tuple[int, int]:

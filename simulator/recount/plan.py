@@ -255,6 +255,8 @@ class _Recounting:
                 self.halo_macs += repeated_macs(schedule)
             elif not found:
                 found = [*byte_problems(schedule), *traffic_problems(schedule, made)]
+                if MODES[group.mode].spills:
+                    self.halo_macs += repeated_macs(schedule)
             for what in found or place_problems(schedule):  # the last is what takes time: nobody asks for it where the rest is wrong
                 self._say(group, what)
         except TooMuch as error:

@@ -152,6 +152,13 @@ def times_covered(shape: tuple[int, ...], boxes: Sequence[Boxes]) -> Ints:
     return found.reshape([len(cut) - 1 for cut in cuts])
 
 
+def times_along(shape: tuple[int, ...], boxes: Sequence[Boxes], axis: int) -> Ints:
+    """(extent of the axis, 2): how often boxes cover the elements at each place along an axis, at the least and at the most. Raises TooMuch."""
+    lengths = np.diff(_cuts(axis, shape[axis], [found for found in boxes if all(found.extents)]))  # of the cells of the grid
+    grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
+    return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
+
+
 def _cuts(axis: int, extent: int, boxes: Sequence[Boxes]) -> Ints:
     edges = [np.array([0, extent], np.int64)]
     for starts, extents, _ in boxes:

@@ -16,7 +16,7 @@ from lfopt.ops.table import Tiling
 from lfopt.ops.traits import Family
 from simulator.recount.groups import runs
 from simulator.recount.network import Read
-from simulator.recount.progressions import times_covered
+from simulator.recount.progressions import times_along, times_covered
 from simulator.recount.schedule import Schedule
 from simulator.recount.traffic import computed_problems, covered, parameter_problems
 
@@ -121,10 +121,7 @@ def _times_by_row(schedule: Schedule, name: str) -> np.ndarray:
     if axis is None:
         grid = times_covered(shape, boxes)
         return np.array([[grid.min(), grid.max()]])
-    cuts = [np.concatenate([found.starts[:, axis], found.starts[:, axis] + found.extents[axis]]) for found in boxes]
-    lengths = np.diff(np.unique(np.concatenate([[0, shape[axis]], *cuts])))  # of what the grid of times is cut into, along the rows
-    grid = np.moveaxis(times_covered(shape, boxes), axis, 0).reshape(len(lengths), -1)
-    return np.repeat(np.stack([grid.min(axis=1), grid.max(axis=1)], axis=1), lengths, axis=0)
+    return times_along(shape, boxes, axis)
 
 
 def _is_head(schedule: Schedule, slices: Slices, op: str) -> bool:

@@ -169,7 +169,7 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
             continue  # bands repeat rows of slices, and leave out what nobody reads of them
         if (~rows[:-1] & rows[1:]).any():
             yield f"{name!r}: rows are left out"
-        if grid.size and grid.max() > 1 and set(np.unique(grid)) - {0, repeats.get(name, 1)}:
+        if grid.size and grid.max() > 1 and set(np.unique(grid)) - {0, *repeats.get(name, {1})}:
             yield f"{name!r}: some of it is computed {grid.max()} times"
     for op, found in by_operator.items():
         if not all(one.whole_sum and one.step.inputs is None for one in found):

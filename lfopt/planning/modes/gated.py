@@ -21,12 +21,14 @@ from lfopt.planning.streaming import Layout
 class Gated(ExecutionMode):
     """Groups around a barrier. There is no bound to carry along: a group says which it can become."""
 
-    summary = "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded again"
+    summary = (
+        "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded or made again"
+    )
     in_paper = False
 
     def __init__(self, groups: Groups, space: Space) -> None:
-        """`space` changes nothing here."""
-        self.groups = groups
+        """`space.max_recompute` caps what a group makes again."""
+        self.groups, self.space = groups, space
         self._options: dict[int, Choices | None] = {}
         self._choices: dict[tuple[int, int], Choice | None] = {}
         self._wide: dict[tuple[int, int], Choice] = {}
@@ -47,7 +49,7 @@ class Gated(ExecutionMode):
         if mask not in self._options:
             block = self.gates.find(mask)
             found = None if block is None else self._sized(mask, block)
-            self._options[mask] = Choices(found) if found is not None and found.able else None
+            self._options[mask] = Choices(found, self.space.max_recompute) if found is not None and found.able else None
         return self._options[mask]
 
     def _sized(self, mask: int, block: Block) -> Sizes:
@@ -71,7 +73,7 @@ class Gated(ExecutionMode):
         return choices.sizes, self._wide[key]
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
-        """Every tensor once, what is not kept of the map once more and again for each part of the result, and what else is loaded twice."""
+        """Every tensor once, what is not kept of the map once more and again for each part, or what makes it again; and what else is loaded twice."""
         choice = self.cheapest(mask, beta)
         if choice is None:
             return None
