@@ -198,10 +198,11 @@ def test_what_making_slices_again_takes_and_moves() -> None:
 def test_no_more_is_made_again_than_is_allowed() -> None:
     found = remaking(2, CHIP)
     own, beta = sum(found.costs.dataflow.macs), found.costs.hardware.buffer_bytes
-    allowed = 1 + found.choice.macs / own
+    most = own + found.choice.macs
+    allowed = most / own
     assert not recount(found.graph, replace(found.plan, max_recompute=allowed)).discrepancies
     assert any("max_recompute" in line for line in recount(found.graph, replace(found.plan, max_recompute=allowed - 1 / own)).discrepancies)
-    same, less, none = (Choices(found.sizes, most).cheapest(beta) for most in (allowed, allowed - 1 / own, 1))
+    same, less, none = (Choices(found.sizes, macs).cheapest(beta) for macs in (most, most - 1, own))
     assert same is not None and less is not None and none is not None
     assert same.dram == found.choice.dram
     assert less.macs < same.macs and less.dram.total > same.dram.total
@@ -313,7 +314,8 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     block = next(block for block in mode.gates.blocks if network.dataflow.operators[block.ahead[0]].name == "stage5.block2.expand")
     choices = mode.choices(block.members)
     assert choices is not None
-    choice = Choices(choices.sizes, allowed=1).cheapest(256 * 1024)  # with nothing made again
+    own = sum(network.dataflow.macs[i] for i in block.operators)
+    choice = Choices(choices.sizes, own).cheapest(256 * 1024)  # with nothing made again
     assert choice is not None
     once, pixels, width = network.groups.once(block.members).total, 18 * 18, choice.width
     whole, x, y = 816 * pixels * 2, 136 * pixels * 2, 136 * pixels * 4
@@ -332,7 +334,7 @@ def test_a_block_of_efficientnet_b3_takes_and_moves_what_the_formulas_say(networ
     kept, width, gone = choice.kept * pixels * 2, choice.width, 816 - choice.kept
     assert (choice.way.part, choice.way.again, choice.dram.spill) == (68, True, 0)
     assert choice.dram.total == once + 2 * gone * (136 + 25 + 2) * 2
-    assert choice.macs == 2 * gone * (136 + 25) * pixels <= sum(network.dataflow.macs[i] for i in block.operators)
+    assert choice.macs == 2 * gone * (136 + 25) * pixels <= own
     rings, weights = (5 + 1 + 1) * width * 18 * 2, (136 + 25 + 2 + 68) * 2 * width  # of expand, D, and what is gated
     last = kept + x + 816 * 2 + rings + 68 * pixels * 4 + 68 * 18 * 2 + weights
     assert last <= choice.buffer_bytes < last + 68 * 2 + 1

@@ -11,6 +11,7 @@ from lfopt.app.config import Config
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
+from lfopt.planning.repeats import left_for_groups
 from lfopt.rewrite.copies import barriers
 from search.copies import Copied, search_copies
 from search.exact import solve
@@ -30,12 +31,10 @@ class Recomputed(NamedTuple):
     optimal: bool  # whether no other plan of the network with these copies moves less
 
 
-def costs_of(config: Config, graph: Graph, macs: int = 0) -> GroupCosts:
-    """What groups of a network cost, as a configuration says. `macs`: multiply-accumulates of the network without copies; 0: it has none."""
-    left = config.max_recompute * macs / sum(Dataflow.of(graph).macs) if macs else config.max_recompute
-    return GroupCosts.of(
-        graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue, max_recompute=max(left, 1.0)
-    )
+def costs_of(config: Config, graph: Graph) -> GroupCosts:
+    """What groups of a network cost, as a configuration says: they repeat no more than its copies leave."""
+    left = left_for_groups(graph, config.max_recompute)
+    return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue, max_recompute=left)
 
 
 def may_copy(config: Config) -> bool:
@@ -57,7 +56,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     def model(network: Graph) -> GroupCosts:
         if id(network) not in known:
-            known[id(network)] = costs_of(config, network, macs)  # which holds the network: no other gets its identity
+            known[id(network)] = costs_of(config, network)  # which holds the network: no other gets its identity
         return known[id(network)]
 
     def late() -> bool:

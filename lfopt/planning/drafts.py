@@ -30,6 +30,7 @@ from lfopt.planning.costs import MAX_RECOMPUTE, GroupCosts, Traffic
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
+from lfopt.planning.repeats import left_for_groups
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
@@ -128,10 +129,7 @@ def draft(
 
 def recompute_left(plan: Plan, graph: Graph) -> float:
     """Multiply-accumulates that a group of a plan may do over those of its operators: what the plan is allowed, less what its copies take."""
-    flow = Dataflow.of(graph)
-    done = sum(flow.macs)
-    copied = sum(flow.macs[flow.position[copy.name]] for copy in plan.copies if copy.name in flow.position)
-    return max(plan.max_recompute * (done - copied) / done, 1.0) if done else plan.max_recompute
+    return left_for_groups(graph, plan.max_recompute)
 
 
 def masks_of(flow: Dataflow, groups: Sequence[Sequence[str]]) -> tuple[int, ...]:

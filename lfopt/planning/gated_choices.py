@@ -15,11 +15,10 @@ ROUNDING = 1e-9  # of multiply-accumulates, which are capped in floating point
 class Choices:
     """What one group can choose from."""
 
-    def __init__(self, sizes: Sizes, allowed: float) -> None:
-        """`allowed`: multiply-accumulates that the group may do, over those of its operators."""
+    def __init__(self, sizes: Sizes, most_macs: float) -> None:
+        """`most_macs`: multiply-accumulates that the group may do."""
         self.sizes = sizes
-        macs = sum(sizes.flow.macs[i] for i in sizes.block.operators)
-        self.spare_macs = int((max(allowed, 1.0) - 1) * macs * (1 + ROUNDING))
+        self.spare_macs = int(most_macs * (1 + ROUNDING)) - sum(sizes.flow.macs[i] for i in sizes.block.operators)
 
     @cached_property
     def ways(self) -> tuple[Way, ...]:

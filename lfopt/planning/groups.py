@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware
@@ -17,6 +18,7 @@ from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes
 from lfopt.planning.epilogue import followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
+from lfopt.planning.repeats import settled
 
 
 def may_fly(calls: Sequence[Call], hardware: Hardware) -> bool:
@@ -66,6 +68,15 @@ class Groups:
         self._needs: dict[int, int] = {}  # F_beta by group
         self._reads = [tuple(self._read(m) for m in dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
         self._added = [self._own_dram(i) for i in range(len(dataflow))]
+
+    @cached_property
+    def _settled(self) -> int:
+        return settled(self.dataflow)
+
+    def most_macs(self, mask: int, allowed: float) -> float:
+        """Multiply-accumulates that a group may do: `allowed` times those of its operators, but for those that have copies, and these."""
+        macs = self.dataflow.macs
+        return sum(macs[i] for i in bits(mask)) + (allowed - 1) * sum(macs[i] for i in bits(mask & ~self._settled))
 
     def _read(self, m: int) -> _Read:
         flow = self.dataflow

@@ -214,8 +214,7 @@ class SlicedGroups:
             tail = self._passing_tail(mask, segment, parts, bands)
         before = self._passing(mask, segment, slices, bands * counts)
         needs = needs + before.place + tail.place
-        own = sum(flow.macs[i] for i in bits(mask))
-        needs = np.where(total <= self.allowed * own, needs, NEVER)
+        needs = np.where(total <= self.groups.most_macs(mask, self.allowed), needs, NEVER)
         spared = np.minimum(before.whole - before.place, 0) + np.minimum(tail.whole - tail.place, 0)
         least = min(int((needs + spared).min()), NEVER) if (needs < NEVER).any() else NEVER
         return Profile(segment, bands, parts, needs, once[:, None] + repeated[:, None] * counts, total, before, tail, held, least)

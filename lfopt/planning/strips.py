@@ -200,7 +200,7 @@ class Strips:
             if flow.macs[i] and i in operators:
                 times = np.add.reduceat(cuts.high[m][stops] - cuts.low[m][starts], begins) / column_count(flow.maps[m].shape)
             macs += flow.macs[i] * times
-        valid &= macs <= self.recompute * sum(flow.macs[i] for i in bits(mask)) * (1 + ROUNDING)
+        valid &= macs <= groups.most_macs(mask, self.recompute) * (1 + ROUNDING)
         figures = zip(widths, at, held.tolist(), read.tolist(), written.tolist(), valid, strict=True)
         return [Choice(n, len(found) - 1, *sizes) for n, found, *sizes, fits in figures if fits]
 

@@ -49,7 +49,7 @@ class Gated(ExecutionMode):
         if mask not in self._options:
             block = self.gates.find(mask)
             found = None if block is None else self._sized(mask, block)
-            self._options[mask] = Choices(found, self.space.max_recompute) if found is not None and found.able else None
+            self._options[mask] = Choices(found, self.groups.most_macs(mask, self.space.max_recompute)) if found is not None and found.able else None
         return self._options[mask]
 
     def _sized(self, mask: int, block: Block) -> Sizes:

@@ -31,7 +31,7 @@ class Space(NamedTuple):
 
     traffic: Traffic = Traffic.TILED
     epilogue: bool = True  # whether an operator and its epilogue may run on any buffer
-    max_recompute: float = 1.0  # multiply-accumulates that a group may do, over those of its operators
+    max_recompute: float = 1.0  # multiply-accumulates that a group may do, over those of its operators, as `Groups.most_macs` has it
 
 
 class Terms(NamedTuple):
