@@ -211,7 +211,7 @@ def test_no_more_is_made_again_than_is_allowed() -> None:
 
 def test_of_all_ways_the_one_that_moves_the_fewest_bytes_is_taken() -> None:
     """Every way, slice, and number of channels kept, for groups with slices as wide as they must be to keep any."""
-    for found in [*cases(range(15)), remaking(2, CHIP)]:
+    for found in [*cases(range(8)), remaking(2, CHIP)]:
         sizes, choices, beta = found.sizes, found.choices, found.costs.hardware.buffer_bytes
         best: list[tuple[int, int]] = []
         for way, width, kept in product(choices.ways, sizes.widths, range(sizes.channels + 1)):
@@ -241,7 +241,7 @@ def stage_of(found: Case) -> Stage:
 
 def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
     seen: Counter[str] = Counter()
-    for found in [*cases(range(18)), remaking(2, CHIP)]:
+    for found in [*cases(range(14)), remaking(1, CHIP)]:
         stage = stage_of(found)
         for name, gave, why in rings_with_a_row_less(found.costs.dataflow, stage):
             assert gave == "violation" or (not gave and why), f"{found.group.nodes}: {name}: {gave} {why}"
@@ -249,19 +249,19 @@ def test_every_place_with_a_row_or_a_byte_less_fails() -> None:
         for index, place in enumerate(found.group.places):
             assert verdict(stage, with_place(found.group, index, slot_bytes=place.slot_bytes - 1)) == "violation", f"{found.group.nodes}: {place}"
             seen[place.purpose] += 1
-    assert seen["rows"] > 60
-    assert seen["sum"] > 10
+    assert seen["rows"] > 40
+    assert seen["sum"] > 6
 
 
 def test_no_step_can_be_dropped_repeated_or_shortened_unnoticed() -> None:
     rng, counts = np.random.default_rng(0), Counter[tuple[str, str]]()
-    for found in [*cases(range(18)), remaking(2, CHIP)]:
+    for found in [*cases(range(14)), remaking(1, CHIP)]:
         for change, kind, step, seen in altered_steps(stage_of(found), rng, 6):
             spills = isinstance(step, Transfer) and step.store and step.kind == "spill"
             caught = {"bytes" if change == "repeat" else "violation"} if spills else CAUGHT_BY[change, kind]  # what is not stored is missed later
             assert seen in caught, f"{found.group.nodes}: {change} {step}: {seen or 'nothing'} gives it away"
             counts[change, kind] += 1
-    assert counts.total() > 150
+    assert counts.total() > 100
 
 
 @pytest.mark.parametrize("wrong", ["spills nothing", "spills another", "weight passes", "band rows", "mode", "spill bytes"])
@@ -288,7 +288,7 @@ def test_what_a_plan_says_of_what_it_spills_is_recounted(wrong: str) -> None:
 
 
 def test_more_buffer_keeps_more_and_never_moves_more() -> None:
-    for found in cases(range(30)):
+    for found in cases(range(20)):
         before: Choice | None = None
         for beta in range(found.choices.least + 1, found.choices.least + 2 * found.sizes.kept_bytes(found.sizes.channels), 7):
             choice = found.choices.cheapest(beta)
