@@ -63,15 +63,20 @@ def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[], bool] = la
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains."""
+    """Let the costs learn which of these groups are chains, wherever their operators may be cut apart: nothing says of which stages they were made."""
+    if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
+        return
     for group in groups:
         if group & (group - 1):
-            link(costs, (group,))
+            for chain in _Linking(costs, (group,), everywhere=True).run(lambda: False):
+                if isinstance(chain, Linked):
+                    costs.learn(chain)
 
 
 class _Linking:
-    def __init__(self, costs: GroupCosts, groups: Sequence[int]) -> None:
+    def __init__(self, costs: GroupCosts, groups: Sequence[int], *, everywhere: bool = False) -> None:
         self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
+        self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
         self.layout = Layout(self.flow, costs.hardware)
         self.bytes = [tensor.rows * costs.hardware.row_bytes(tensor) for tensor in self.flow.maps]  # whole on chip
@@ -102,14 +107,14 @@ class _Linking:
             if maker in at:
                 for position in range(at[maker] + 1, self.last[m] + 1):
                     crossing[position].append(size)
-        fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= MOST_CROSSING)
+        fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= self.most_crossing)
         return sorted(ends | {position for position, _ in fit})
 
     def _ahead(self, first: int) -> list[tuple[int, int]]:
         """(cut, mask) of the stages that begin at a cut."""
         found: list[tuple[int, int]] = []
         mask = 0
-        for k in range(first, min(first + LONGEST, len(self.masks))):
+        for k in range(first, min(first + self.longest, len(self.masks))):
             mask |= self.masks[k]
             if connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
                 found.append((k + 1, mask))
@@ -273,7 +278,7 @@ class _Linking:
             stage = Rewriting(self.layout, mask, scheduled.make(Limit()), enter, leave).stage()
         except Unwritten:
             return None
-        if stage.macs > self.costs.max_recompute * sum(self.flow.macs[i] for i in bits(mask)):
+        if stage.macs > self.sizes.most_macs(mask, self.costs.max_recompute):
             return None
         return stage if stage.used.keys() == stage.held.keys() else None  # of a map without elements, no step says when it is used
 
