@@ -77,6 +77,7 @@ class Slices:
         self.width = width  # channels
         self.layout = Layout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
+        self._spans: dict[int, list[Span]] = {}
         self._by_slices: dict[tuple[int, int], bool] = {}
         self._blocks: dict[tuple[int, bool], int] = {}
         self._passes: dict[tuple[int, bool], int] = {}
@@ -270,8 +271,13 @@ class Slices:
 
     def spans(self, shape: tuple[int, ...]) -> list[Span]:
         """Channels of a map, `width` at a time."""
-        step, count = self.width, shape[CHANNEL_AXIS_OF_RANK[len(shape)]]
-        return [(low, min(low + step, count)) for low in range(0, count, step)]
+        return self._spans_of(shape[CHANNEL_AXIS_OF_RANK[len(shape)]])
+
+    def _spans_of(self, count: int) -> list[Span]:
+        """So many channels, `width` at a time."""
+        if count not in self._spans:
+            self._spans[count] = [(low, min(low + self.width, count)) for low in range(0, count, self.width)]
+        return self._spans[count]
 
     def result_box(self, op: int, span: Span) -> Box:
         """Channels of an operator's first result."""
@@ -287,10 +293,11 @@ class Slices:
 
     def stored_evenly(self, m: int) -> bool:
         """Whether a map that is stored slice by slice moves no more bytes than whole rows, padding of rows in DRAM included."""
+        if self.hardware.dram_row_align == 1:
+            return True
         shape = self.dataflow.maps[m].shape
         axis = CHANNEL_AXIS_OF_RANK[len(shape)]
-        parts = (self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape))
-        return self.hardware.dram_row_align == 1 or sum(parts) == self.layout.map_bytes(whole(shape))
+        return sum(self.layout.map_bytes(cut(whole(shape), axis, span)) for span in self.spans(shape)) == self.layout.map_bytes(whole(shape))
 
     def sum_bytes(self, op: int) -> int:
         """Partial sums of one row of the result of a contraction that sums over slices."""
