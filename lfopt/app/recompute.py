@@ -11,6 +11,7 @@ from lfopt.app.config import Config
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
+from lfopt.planning.alike import Prices
 from lfopt.planning.repeats import left_for_groups
 from lfopt.rewrite.copies import barriers
 from search.copies import Copied, search_copies
@@ -52,6 +53,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     deadline = None if limit is None else start + limit
     flow = Dataflow.of(original)
     macs = sum(flow.macs)
+    prices = Prices()
     known: dict[int, GroupCosts] = {}  # of whole networks, by identity: each is planned, bounded and then written
 
     def model(network: Graph) -> GroupCosts:
@@ -64,7 +66,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
 
     def run(costs: GroupCosts, passes: int | None = None) -> Result:
         left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        return solve(costs, SearchOptions(time_limit=left, passes=passes))
+        return solve(prices.of(costs), SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
         found = run(costs_of(config, part), 1)

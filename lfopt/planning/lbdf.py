@@ -15,11 +15,13 @@ that these rows need is there. All rows of a step are alive at once. Few groups 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from lfopt.ops import Dataflow, RowReads, bits
 from lfopt.planning.lines import Lines
 
 ROOT = -1  # virtual post-dominator of all sinks
+KEPT = 1 << 14  # regions that are remembered, of whatever networks
 
 
 @dataclass(eq=False)
@@ -29,7 +31,6 @@ class LineBuffers:
     dataflow: Dataflow
     lines: Lines
     _by_region: dict[tuple[int, int, int, int], tuple[int, ...]] = field(default_factory=dict)
-    _by_shape: dict[_Region, tuple[int, ...]] = field(default_factory=dict)
     _between: dict[tuple[int, int], tuple[RowReads, ...]] = field(default_factory=dict)  # (map, reader) -> its reads of that map
     _by_bands: dict[tuple[int, int], dict[int, int]] = field(default_factory=dict)  # (group, rows of a band, more than one) -> rings
 
@@ -175,10 +176,7 @@ class LineBuffers:
         sinks = sinks & scope if meet == ROOT else 0
         key = (source, between, sinks, stop)
         if key not in self._by_region:
-            shape = self._shape(source, made, between, meet, sinks, stop)
-            if shape not in self._by_shape:
-                self._by_shape[shape] = _simulate(shape)
-            self._by_region[key] = self._by_shape[shape]
+            self._by_region[key] = _simulate(self._shape(source, made, between, meet, sinks, stop))
         return self._by_region[key]
 
     def _shape(self, source: int, made: tuple[int, ...], between: int, meet: int, sinks: int, stop: int) -> _Region:
@@ -208,6 +206,7 @@ class _Region:
     drivers: tuple[tuple[int, int], ...]  # (node, rows to produce)
 
 
+@lru_cache(maxsize=KEPT)
 def _simulate(region: _Region) -> tuple[int, ...]:
     """Run the demand-driven schedule and watch the rings of the source."""
     made = [0] * len(region.heights)
