@@ -8,18 +8,22 @@ could move less, down to the bound that is given with the result.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import NamedTuple
 
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
+from lfopt.ops.alike import structure
 from lfopt.ops.excerpt import excerpt
 from lfopt.rewrite.copies import Barrier, Cone, barriers, with_copies
 from search.result import Result
 
 PASSES = 3  # over all barriers, at most
 
+Choice = Mapping[int, Cone]  # by number of the barrier
 Solve = Callable[[Graph], Result]  # an exact search
 Progress = Callable[[int, int, int], None]  # choices made, of how many, bytes of the best plan so far
 
@@ -38,6 +42,7 @@ def search_copies(
     graph: Graph,
     solve: Solve,
     estimate: Callable[[Graph], int],
+    runs: Callable[[Graph], bool],
     *,
     most_macs: int,
     late: Callable[[], bool],
@@ -45,11 +50,11 @@ def search_copies(
 ) -> Copied:
     """The network with the copies that let it move the fewest bytes, as far as the descent finds them.
 
-    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or KeyboardInterrupt. `most_macs`:
-    multiply-accumulates that the network may have with its copies. `late`: whether the time is over; then the best plan so far is taken, as it is
-    at Ctrl-C, be it in a search or between two. Raises KeyboardInterrupt where there is none yet.
+    `graph`: without copies. `solve`: an exact search; `estimate`: bytes of a good plan, found faster, or KeyboardInterrupt; `runs`: whether a network
+    runs as one group. `most_macs`: multiply-accumulates that the network may have with its copies. `late`: whether the time is over; then the
+    best plan so far is taken, as it is at Ctrl-C, be it in a search or between two. Raises KeyboardInterrupt where there is none yet.
     """
-    descent = _Descent(graph, solve, estimate, most_macs)
+    descent = _Descent(graph, solve, estimate, runs, most_macs)
     interrupted = False
     try:
         descent.run(late, progress)
@@ -66,10 +71,12 @@ class _Descent:
     graph: Graph
     solve: Solve
     estimate: Callable[[Graph], int]
+    runs: Callable[[Graph], bool]
     most_macs: int
     searches: int = 0
     best: Copied | None = None  # the plan of the fewest bytes so far
     known: dict[object, int] = field(default_factory=dict[object, int])  # bytes of parts of the network
+    fitting: dict[int, Sequence[Cone]] = field(default_factory=dict[int, Sequence[Cone]])  # see `cones`
 
     def __post_init__(self) -> None:
         self.flow = flow = Dataflow.of(self.graph)
@@ -82,25 +89,27 @@ class _Descent:
         without, found = self.whole({}), self.barriers
         if not found or late():
             return
-        choice = self.smallest()
+        choice: Choice = self.smallest()
         best = self.whole(choice) if choice else without
         if best is without:
             choice = {}
-        done = dict(choice)
+        done = choice
         for turn in range(PASSES):
-            before = dict(choice)
+            before = choice
             for k in range(len(found)):
                 if late():
                     break
-                self.improve(k, choice)
+                choice = self.improved(k, choice)
                 if progress is not None:
                     progress(turn * len(found) + k + 1, PASSES * len(found), best.result.dram_bytes)
             if choice == before:
                 break
+        while not self._allowed(choice):
+            choice = done if late() else self.smaller(choice)
         if choice != done:
             self.whole(choice)
 
-    def whole(self, choice: Mapping[int, Cone]) -> Copied:
+    def whole(self, choice: Choice) -> Copied:
         """The best plan so far, once all of the network is planned with these cones copied, by number of the barrier. Raises KeyboardInterrupt."""
         graph, copies = with_copies(self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()})
         self.searches += 1
@@ -119,31 +128,57 @@ class _Descent:
                 chosen[k] = self.barriers[k].cones[0]
         return chosen
 
-    def _allowed(self, choice: Mapping[int, Cone]) -> bool:
-        return self.macs + sum(cone.macs for cone in choice.values()) <= self.most_macs
+    def _allowed(self, choice: Choice) -> bool:
+        return self.macs + _macs(choice) <= self.most_macs
 
-    def improve(self, k: int, choice: dict[int, Cone]) -> None:
-        """Take the cone of one barrier, or none, with which the blocks around move the fewest bytes. Larger ones are tried as long as that helps."""
-        here: Cone | None = None
-        others = {j: cone for j, cone in choice.items() if j != k}
-        for larger in self.barriers[k].cones:
-            with_it = others | {k: larger}
-            if not self._allowed(with_it):
+    def improved(self, k: int, choice: Choice) -> Choice:
+        """With the cone of one barrier, or none, with which the blocks around move the fewest bytes; of equals, the fewest multiply-accumulates.
+
+        How many there are in all is seen to later. Larger cones are tried until one is no better than the best before it.
+        """
+        found, least = choice, (0, 0)
+        for cone in (None, *self.cones(k)):
+            other = _with(choice, k, cone)
+            more = (0, 0) if other == choice else (self._more_bytes(k, choice, other), _macs(other) - _macs(choice))
+            if more < least:
+                found, least = other, more
+            elif cone and cone != found.get(k):
                 break
-            first, stop = min(self._start(k - 1), self.flow.position[larger.operators[0]]), self._start(k + 2)
-            before = others | ({k: here} if here else {})
-            if self._bytes(first, stop, with_it) >= self._bytes(first, stop, before):
-                break
-            here = larger
-        choice.pop(k, None)
-        if here is not None:
-            choice[k] = here
+        return found
+
+    def smaller(self, choice: Choice) -> Choice:
+        """With a smaller cone of one barrier, or none: where that costs the fewest bytes per multiply-accumulate that it saves."""
+        found, least = choice, inf
+        for k, chosen in choice.items():
+            for cone in (None, *self.cones(k)):
+                saved = chosen.macs - (cone.macs if cone else 0)
+                if saved > 0 and (costs := self._more_bytes(k, choice, other := _with(choice, k, cone)) / saved) < least:
+                    found, least = other, costs
+        return found
+
+    def cones(self, k: int) -> Sequence[Cone]:
+        """Of a barrier, with few enough multiply-accumulates: the smallest cone, and those larger ones whose copy runs as one group.
+
+        What a copy stores on its way could be loaded as it is.
+        """
+        if k not in self.fitting:
+            barrier, position = self.barriers[k], self.flow.position
+            allowed = [cone for cone in barrier.cones if self._allowed({k: cone})]
+            groups = (sum(1 << position[name] for name in (*cone.operators, barrier.reduction)) for cone in allowed[1:])
+            self.fitting[k] = [*allowed[:1], *(cone for cone, group in zip(allowed[1:], groups, strict=True) if self.runs(excerpt(self.flow, group)))]
+        return self.fitting[k]
+
+    def _more_bytes(self, k: int, before: Choice, after: Choice) -> int:
+        """What the blocks around a barrier move more with another cone for it."""
+        begins = [self.flow.position[cone.operators[0]] for choice in (before, after) if (cone := choice.get(k))]
+        first, stop = self._start(bisect_left(self.starts, min(begins)) - 1), self._start(k + 2)
+        return self._bytes(first, stop, after) - self._bytes(first, stop, before)
 
     def _start(self, k: int) -> int:
         """The first operator of a barrier's block; those of barriers before and after all are the ends of the network."""
         return 0 if k <= 0 else len(self.flow) if k >= len(self.starts) else self.starts[k]
 
-    def _bytes(self, first: int, stop: int, choice: Mapping[int, Cone]) -> int:
+    def _bytes(self, first: int, stop: int, choice: Choice) -> int:
         """What the operators of an interval move, planned by themselves, with those of the copies that lie in it."""
         position = self.flow.position
         inside: dict[str, Cone] = {}
@@ -153,7 +188,19 @@ class _Descent:
                 inside[reduction] = cone
         key = first, stop, tuple(sorted((name, len(cone.operators)) for name, cone in inside.items()))
         if key not in self.known:
-            part = excerpt(self.flow, (1 << stop) - (1 << first))
-            self.searches += 1
-            self.known[key] = self.estimate(with_copies(part, inside)[0])
+            part = with_copies(excerpt(self.flow, (1 << stop) - (1 << first)), inside)[0]
+            alike = structure(part)
+            if alike not in self.known:
+                self.searches += 1
+                self.known[alike] = self.estimate(part)
+            self.known[key] = self.known[alike]
         return self.known[key]
+
+
+def _with(choice: Choice, k: int, cone: Cone | None) -> Choice:
+    others = {j: kept for j, kept in choice.items() if j != k}
+    return others | {k: cone} if cone else others
+
+
+def _macs(choice: Choice) -> int:
+    return sum(cone.macs for cone in choice.values())

@@ -19,6 +19,7 @@ from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Limit, totals_of
 from lfopt.rewrite.copies import barriers, with_copies, without_copies
+from search.copies import search_copies
 from search.exact import solve
 from search.options import SearchOptions
 from search.result import Result
@@ -91,6 +92,37 @@ def test_a_network_with_copies_computes_the_same_and_without_them_is_what_it_was
 
 def test_a_network_without_gates_has_no_barriers() -> None:
     assert not barriers(load_network("zoo:mobilenet_v2", SMALL, "default", weights=False))
+
+
+def test_a_cone_may_begin_where_any_block_does_as_long_as_it_may_save_more_than_it_loads(gated: Graph) -> None:
+    """The map of stage 2 is no smaller than that of the block before; weights of late blocks outweigh their maps."""
+    large = load_network("zoo:efficientnet_b3", {}, "default", weights=False)
+    begins = {barrier.reduction: [cone.reads for cone in barrier.cones] for barrier in barriers(large)}
+    assert begins["stage2.block1.se.mean"] == ["stage1.block2.add", "stage1.block1.project", "image"]
+    assert begins["stage7.block2.se.mean"] == ["stage7.block1.project"]
+    for barrier in barriers(gated):
+        assert [len(cone.operators) for cone in barrier.cones] == sorted({len(cone.operators) for cone in barrier.cones})
+
+
+def test_where_few_multiply_accumulates_are_left_the_copies_that_save_the_most_for_them_stay() -> None:
+    """Of three barriers, the copy of the first saves the fewest bytes for the most multiply-accumulates."""
+    graph, cost = load_network("zoo:efficientnet_b0", SMALL, "default", weights=False), {1: 10, 3: 30, 4: 20}
+    found = [barriers(graph)[k] for k in cost]
+    macs = sum(Dataflow.of(graph).macs)
+    size = {barrier.reduction: saved for barrier, saved in zip(found, cost.values(), strict=True)}
+
+    def moved(network: Graph) -> int:
+        """As many bytes less as the copies save that there are."""
+        by_name = {op.name: op for op in network.operators}
+        return 1000 - sum(saved for name, saved in size.items() if name in by_name and "~" in by_name[name].inputs[0])
+
+    def plan(network: Graph) -> Result:
+        return Result("exact", (1,), moved(network), 0, 1, 1, 0.0)
+
+    most = macs + found[1].cones[0].macs + found[2].cones[0].macs
+    outcome = search_copies(graph, plan, moved, lambda _: False, most_macs=most, late=lambda: False)
+    assert {copy.of for copy in outcome.copies} == {name for barrier in found[1:] for name in barrier.cones[0].operators}
+    assert outcome.result.dram_bytes == 950
 
 
 def test_the_bound_without_recomputation_asks_for_a_mean_of_all_channels_that_gates_its_own_map() -> None:

@@ -74,13 +74,17 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
             raise KeyboardInterrupt
         return found.dram_bytes
 
+    def runs(part: Graph) -> bool:
+        costs = costs_of(config, part)
+        return costs.price(costs.dataflow.everything) is not None
+
     def progress(done: int, total: int, best: int) -> None:
         if report is not None:
             report(f"copies: choice {done} of at most {total}, best plan {best:,} B", done / total)
 
     most = int(macs * config.max_recompute)
     try:
-        found = search_copies(original, lambda network: run(model(network)), estimate, most_macs=most, late=late, progress=progress)
+        found = search_copies(original, lambda network: run(model(network)), estimate, runs, most_macs=most, late=late, progress=progress)
     except KeyboardInterrupt:  # before there was a plan
         found = Copied(original, (), unfused(model(original), "exact"), 0, len(barriers(original)))
     best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, pairwise
 
 from lfopt.ir import Copy, Graph, Operator
 from lfopt.ops import OPAQUE, Dataflow, bits, spec
 from lfopt.ops.compute import folding
 
-DEEPEST = 4  # cones of one barrier that are told apart
+DEEPEST = 6  # cones of one barrier that are told apart
+PASSES = 3  # how often the map that a smaller cone begins with may pass less, where a larger one is copied: stored, and loaded for either pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +51,12 @@ def barriers(graph: Graph) -> tuple[Barrier, ...]:
         if flow.maps[read.map].rows < 2 or flow.producer[read.map] < 0:
             continue
         if any((flow.descendants[j] | 1 << j) & flow.descendants[i] for j in bits(others)):
-            found.append(Barrier(flow.operators[i].name, flow.maps[read.map].name, tuple(_cones(flow, read.map))[:DEEPEST]))
+            found.append(Barrier(flow.operators[i].name, flow.maps[read.map].name, tuple(_promising(flow, _cones(flow, read.map)))))
     return tuple(barrier for barrier in found if barrier.cones)
 
 
 def _cones(flow: Dataflow, m: int) -> list[Cone]:
-    """Cones that begin with one map: smaller than its neighbours, or an input of the network, or needed by others than reductions too."""
+    """Cones that begin with one map: smaller than its neighbours, or an input of the network, or read by several, reductions apart."""
     cuts: list[tuple[int, int]] = []  # (cone, the map that it begins with)
     cone, sizes = 0, [flow.maps[m].elements]
     reads = {m}
@@ -76,10 +77,28 @@ def _cones(flow: Dataflow, m: int) -> list[Cone]:
     found: list[Cone] = []
     for k, (cone, r) in enumerate(cuts):
         beyond = sizes[k + 2] if k + 2 < len(sizes) else sizes[k + 1]
-        needed = any(folding(flow.calls[i]) != "rows" for i in bits(flow.readers[r] & ~cone))
+        readers = [i for i in bits(flow.readers[r]) if folding(flow.calls[i]) != "rows"]
+        needed = any(not cone >> i & 1 for i in readers) or (len(readers) > 1 and not all(flow.specs[i].elementwise for i in readers))
         if flow.producer[r] < 0 or needed or sizes[k] > sizes[k + 1] <= beyond:
             found.append(Cone(flow.names(cone), flow.maps[r].name, sum(flow.macs[i] for i in bits(cone))))
     return found
+
+
+def _promising(flow: Dataflow, cones: list[Cone]) -> list[Cone]:
+    """The smallest, and larger ones that may save more of the maps in between than what they load themselves, weights included."""
+
+    def weights(cone: Cone) -> int:
+        return sum(w.elements for name in cone.operators for w in flow.weights[flow.position[name]])
+
+    found, saved = cones[:1], 0
+    for smaller, cone in pairwise(cones):
+        saved += PASSES * flow.maps[flow.map_index[smaller.reads]].elements
+        loaded = weights(cone) - weights(cones[0])
+        if loaded >= saved:
+            break
+        if loaded + flow.maps[flow.map_index[cone.reads]].elements < saved:
+            found.append(cone)
+    return found[:DEEPEST]
 
 
 def with_copies(graph: Graph, cones: Mapping[str, Cone]) -> tuple[Graph, tuple[Copy, ...]]:
