@@ -74,7 +74,8 @@ class _Descent:
     runs: Callable[[Graph], bool]
     most_macs: int
     searches: int = 0
-    best: Copied | None = None  # the plan of the fewest bytes so far
+    best: Copied | None = None  # the plan of the fewest bytes so far, of equals the one with the fewest multiply-accumulates
+    least: tuple[float, int] = (inf, 0)  # its bytes, and the multiply-accumulates of its copies
     known: dict[object, int] = field(default_factory=dict[object, int])  # bytes of parts of the network
     fitting: dict[int, Sequence[Cone]] = field(default_factory=dict[int, Sequence[Cone]])  # see `cones`
 
@@ -114,10 +115,12 @@ class _Descent:
         graph, copies = with_copies(self.graph, {self.barriers[k].reduction: cone for k, cone in choice.items()})
         self.searches += 1
         found = Copied(graph, copies, self.solve(graph), self.searches, len(self.barriers))
-        if self.best is None or found.result.dram_bytes < self.best.result.dram_bytes:
-            self.best = found
+        costs = found.result.dram_bytes, _macs(choice)
+        if costs < self.least:
+            self.best, self.least = found, costs
         if found.result.interrupted:
             raise KeyboardInterrupt
+        assert self.best is not None
         return self.best
 
     def smallest(self) -> dict[int, Cone]:
