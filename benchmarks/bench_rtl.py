@@ -31,7 +31,7 @@ from lfopt.ir import Graph, Hardware, Plan
 from lfopt.isa.tables import Counter
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, total_dram
+from lfopt.planning import GroupCosts, dram_at_port
 from lfopt.rewrite.copies import without_copies
 from search.exact import solve
 from search.options import SearchOptions
@@ -99,7 +99,7 @@ def _measured(name: str, scheme: str, plan: Plan, graph: Graph) -> list[str]:
     seconds = time.perf_counter() - start
     moved, wanted, made = counted(done.counters), reference(graph, inputs), outputs(stream, graph, done.memory)
     assert done.failure is None
-    assert moved == total_dram(plan.groups), (moved, total_dram(plan.groups))
+    assert moved == dram_at_port(plan.groups), (moved, dram_at_port(plan.groups))
     assert all((made[output] == wanted[output]).all() for output in wanted)
     cycles, predicted = done.counters[Counter.CYCLES], simulate(plan, graph)
     macs = sum(Dataflow.of(without_copies(graph, plan.copies)).macs)

@@ -34,6 +34,7 @@ NEVER = 1 << 62  # bytes
 MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
 LONGEST = 12  # pieces that a stage is made of
 ROUNDS = 400  # shortest paths that are looked for
+ALIGN = 64  # bytes: where maps that stay end at the upper end of the buffer
 
 Kept = frozenset[tuple[int, bool]]  # maps on chip, and whether DRAM has them too
 NONE: Kept = frozenset()
@@ -63,7 +64,7 @@ def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[], bool] = la
 
 
 def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains, wherever their operators may be cut apart: nothing says of which stages they were made."""
+    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere: nothing says of which stages they were."""
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return
     for group in groups:
@@ -311,7 +312,7 @@ class _Linking:
         if isinstance(found, Linked):
             return found
         number, excess = found
-        self.less[edges[number]] = self.less.get(edges[number], 0) + excess
+        self.less[edges[number]] = self.less.get(edges[number], 0) + max(excess, self.less.get(edges[number], 0))
         self.known.pop(edges[number])
         return None
 
@@ -328,6 +329,7 @@ class _Joining:
         self.here: dict[int, int] = {}  # maps on chip: place
         self.names: set[str] = set()
         self.ends: list[int] = []  # nodes up to the end of each stage
+        self.held: list[int] = []  # places of maps that stay
 
     def add(self, stage: Stage, parameters: Sequence[Node], enter: set[int], leave: set[int]) -> None:
         """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
@@ -338,6 +340,7 @@ class _Joining:
             first, last = (base + node for node in stage.used[m])
             if m not in enter:
                 self.here[m] = self._new(stage.places[k])
+                self.held.append(self.here[m])
                 if m in over:
                     self.at.append((self.at[self.here[over[m]]][0], 0))
                 else:
@@ -377,9 +380,32 @@ class _Joining:
         spilled = inside and m is not None and node.kind in ("input", "output") and m not in self.flow.leaving(self.mask)
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
+    def _from_both_ends(self, addresses: list[int], top: int, beta: int) -> tuple[list[int], int]:
+        """Maps that stay by turns at the lowest and at the highest address that is free, so that what is free lies in one piece; and how it was before,
+        if that reaches less high.
+        """
+        limit, lives = (beta - 1) // ALIGN * ALIGN, self.lives
+        staying = sorted({self.at[k][0] for k in self.held}, key=lambda k: lives[k].first)
+        others = sorted(set(range(len(lives))) - {*staying}, key=lambda k: -lives[k].bytes)
+        found: dict[int, int] = {}
+        for number, k in enumerate((*staying, *others)):
+            size = lives[k].bytes
+            near = sorted((found[j], found[j] + lives[j].bytes) for j in found if lives[j].first <= lives[k].last and lives[k].first <= lives[j].last)
+            low, gaps = 0, list[tuple[int, int]]()
+            for start, end in (*near, (limit, limit)):
+                if start - low >= size:
+                    gaps.append((low, start))
+                low = max(low, end)
+            high = bool(gaps) and k in staying and number % 2 == 1
+            found[k] = gaps[-1][1] - size if high else gaps[0][0] if gaps else low
+        end = max(found[k] + life.bytes for k, life in enumerate(lives))
+        return ([found[k] for k in range(len(lives))], end) if end < top else (addresses, top)
+
     def build(self, beta: int) -> Linked | tuple[int, int]:
         """The chain; where it does not fit: the stage that reaches highest, and by how much."""
         addresses, top = allocate(self.lives)
+        if top >= beta:
+            addresses, top = self._from_both_ends(addresses, top, beta)
         if top >= beta:
             ends = [address + life.bytes for address, life in zip(addresses, self.lives, strict=True)]
             highest = self.lives[max(range(len(ends)), key=lambda k: (ends[k], -self.lives[k].bytes))]

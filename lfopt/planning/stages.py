@@ -49,6 +49,7 @@ class Rewriting:
         touched = _touched(self.flow, mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
+        self.in_place = not layout.hardware.parameter_store_bytes  # else a flight is several passes, each of which writes its result
         self.places: list[Place] = []
         self.held: dict[int, int] = {}
         for name, m in self.names.items():
@@ -179,7 +180,7 @@ class Rewriting:
                 return False
             for operand in (o for o in flow.operands[op] if o.map == x):
                 part, _ = flow.calls[op].part_of(operand.input)
-                beside = operand.reads is same_row(flow.maps[x].rows) and part is not flow.calls[op].parts[0]
+                beside = self.in_place and operand.reads is same_row(flow.maps[x].rows) and part is not flow.calls[op].parts[0]
                 if beside and not node.last:
                     continue  # what follows in flight reads when sums are finished
                 rows = set(new) if beside else self._rows_read(op, node, x)
