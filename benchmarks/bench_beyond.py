@@ -22,7 +22,7 @@ from lfopt.app.verify import verified
 from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 from lfopt.ops.flight import in_flight
-from lfopt.planning import GroupCosts
+from lfopt.planning import GroupCosts, link
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.simulate import simulate
@@ -111,9 +111,13 @@ def _ablation(limit: float) -> Table:
         ("the modes of auto", flow, "auto"),
         ("+ operators in flight", replace(flying, running=0), "auto"),
         ("+ means that run", flying, "auto"),
-        ("+ gates in two phases", flying, "all"),
+        ("+ strips, slices, gates in two phases", flying, "all"),
     ):
-        table.add_row(name, f"{solve(GroupCosts(seen, chip, scheme=scheme), options).dram_bytes / 1e6:.2f}", str(len(seen)))
+        costs = GroupCosts(seen, chip, scheme=scheme)
+        found = solve(costs, options)
+        table.add_row(name, f"{found.dram_bytes / 1e6:.2f}", str(len(seen)))
+    prices = [costs.price(group) for group in link(costs, found.groups)]
+    table.add_row("+ maps that stay", f"{sum(price.dram_bytes for price in prices if price is not None) / 1e6:.2f}", str(len(flying)))
     outcome = find_plan(Config("network", chip, "all", search=SearchConfig(time_limit=limit)), graph=graph)
     table.add_row("+ copies", f"{outcome.plan.totals.dram_bytes / 1e6:.2f}", str(len(outcome.costs.dataflow)))
     return table
