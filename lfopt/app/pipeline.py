@@ -126,7 +126,7 @@ class Outcome:
     best: Run  # whose plan is written: that of the fewest bytes, the first of equals
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
-    optimal: bool  # whether no other plan moves less; of a network with copies: with these
+    optimal: bool  # whether no other groups move less; of a network with copies: with these; if nothing stays on chip between groups: without that
 
     @property
     def plan(self) -> Plan:
@@ -180,15 +180,17 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
-    best = best._replace(result=_linked(costs, best.result, config.search.time_limit))
-    lap("chains")
+    if SCHEMES[config.scheme].chains:
+        linked = best._replace(result=_linked(costs, best.result, config.search.time_limit, report))
+        runs, best = [linked if run is best else run for run in runs], linked
+        lap("chains")
+        bound = min(bound, costs.unfused(copies).bounds.recomputing_bytes)  # what a search has proven is of groups without them
     front = next((run.result.front for run in runs if run.result.front), ())
-    if SCHEMES[config.scheme].chains:  # what a search has proven is of groups without them
-        bound = min(bound, costs.unfused(copies).bounds.recomputing_bytes)
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
     allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed), result.interrupted
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed),
+        result.interrupted or best.result.interrupted,
     )
     lap("plan")
     return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted, optimal or draft.plan.totals.proof == "optimal")
@@ -202,15 +204,17 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return unfused(costs, how.method)
 
 
-def _linked(costs: GroupCosts, found: Result, time_limit: float | None) -> Result:
-    """With maps that stay on chip between groups, in schemes that have that. Ctrl-C leaves the groups as they are."""
+def _linked(costs: GroupCosts, found: Result, time_limit: float | None, report: Report | None) -> Result:
+    """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
     clock = time.perf_counter()
+
+    def late(done: int) -> bool:
+        if report is not None:
+            report(f"chains: {done:,} stages worked out", 1.0)
+        return found.interrupted or (time_limit is not None and time.perf_counter() - clock > time_limit)
+
     try:
-        groups = (
-            found.groups
-            if found.interrupted
-            else link(costs, found.groups, lambda: time_limit is not None and time.perf_counter() - clock > time_limit)
-        )
+        groups = link(costs, found.groups, late)
     except KeyboardInterrupt:
         return replace(found, interrupted=True)
     prices = [costs.price(group) for group in groups]

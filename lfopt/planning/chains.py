@@ -49,10 +49,10 @@ class Edge(NamedTuple):
     leave: Kept
 
 
-def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[], bool] = lambda: False) -> tuple[int, ...]:
+def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False) -> tuple[int, ...]:
     """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes. The costs learn of the chains.
 
-    `late`: whether the time is over; then the groups stay as they are.
+    `late`: whether the time is over, given how many stages were worked out; then the groups stay as they are.
     """
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
@@ -69,7 +69,7 @@ def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
         return
     for group in groups:
         if group & (group - 1):
-            for chain in _Linking(costs, (group,), everywhere=True).run(lambda: False):
+            for chain in _Linking(costs, (group,), everywhere=True).run(lambda _: False):
                 if isinstance(chain, Linked):
                     costs.learn(chain)
 
@@ -168,11 +168,11 @@ class _Linking:
 
     # -- shortest path -----------------------------------------------------------------------------------------------------------------------
 
-    def run(self, late: Callable[[], bool]) -> list[Linked | int]:
+    def run(self, late: Callable[[int], bool]) -> list[Linked | int]:
         """Chains, and groups that are in none, in an executable order."""
         for _ in range(ROUNDS):
             path = self._path()
-            if not path or late():
+            if not path or late(len(self.known)):
                 break
             new = [edge for edge in path if (edge.enter or edge.leave) and edge not in self.known]
             for edge in new:
@@ -381,8 +381,8 @@ class _Joining:
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
     def _from_both_ends(self, addresses: list[int], top: int, beta: int) -> tuple[list[int], int]:
-        """Maps that stay by turns at the lowest and at the highest address that is free, so that what is free lies in one piece; and how it was before,
-        if that reaches less high.
+        """Maps that stay by turns at the lowest and at the highest address that is free, so that what is free between them lies in one piece; or as
+        it was, if that reaches less high.
         """
         limit, lives = (beta - 1) // ALIGN * ALIGN, self.lives
         staying = sorted({self.at[k][0] for k in self.held}, key=lambda k: lives[k].first)

@@ -161,7 +161,7 @@ def _print_work(plan: Plan, outcome: Outcome) -> None:
     again = f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's"
     out.print(f"\n{again}; {report.cycles.total:,} cycles modelled on {plan.hardware.mac_rows} x {plan.hardware.mac_columns} MACs")
     if plan.copies:
-        proof = "no other plan with these copies moves less" if outcome.optimal else "nothing is proven of these copies"
+        proof = "no other groups with these copies move less, one by one" if outcome.optimal else "nothing is proven of these copies"
         out.print(f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever is copied[/]", soft_wrap=True)
 
 
