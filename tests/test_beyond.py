@@ -17,7 +17,7 @@ from lfopt.ir import Compute, Copy, Graph, Hardware, InvalidConfig, Operator, Pl
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, Limit, totals_of
+from lfopt.planning import GroupCosts, Limit, link, totals_of
 from lfopt.rewrite.copies import barriers, with_copies, without_copies
 from search.copies import search_copies
 from search.exact import solve
@@ -250,6 +250,7 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     graph, copies = with_copies(original, chosen)
     costs = GroupCosts.of(graph, hardware, scheme="all", epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed) if rng.random() < 0.5 else solve(costs).groups
+    groups = link(costs, groups) if seed % 3 else groups
     plan = planned(costs, groups)
     found = reference(original, inputs)
     wanted = {name: value for name, value in found.items() if np.isfinite(value).all()}  # sums that overflow depend on their order

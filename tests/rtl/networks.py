@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.planning import SCHEMES as SCHEME_ROWS
-from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning import GroupCosts, Traffic, link
 from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import solve
 from tests.test_one_truth import SCHEMES, in_integers, planned, random_inputs, random_scheme
@@ -191,4 +191,5 @@ def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, n
         graph, _ = with_copies(graph, {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(graph) if rng.random() < 0.7})
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
     groups = solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)
+    groups = link(costs, groups) if seed % 3 else groups
     return planned(costs, groups), graph, inputs

@@ -29,7 +29,7 @@ from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import RUN, Counter, Opcode
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, dram_at_port
+from lfopt.planning import GroupCosts, dram_at_port, total_dram
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
@@ -76,7 +76,7 @@ def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: in
             ran[re.sub(r"'[^']*'|\d+", "_", str(reason))] += 1
             continue
         if folder is not None:
-            moved = dram_at_port(plan.groups)
+            moved = total_dram(plan.groups)
             _, in_c = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
             others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
             wrong += [f"seed {seed}: {name} says {found}, the plan {moved}" for name, found in others.items() if found != moved]

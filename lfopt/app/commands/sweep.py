@@ -93,7 +93,9 @@ def sweep(
     draw(stairs, sizes, ends, f"{graph.name}: DRAM traffic of the optimal plan (traffic {traffic}, epilogue {epilogue})", folder)
     out.print(f"[dim]wrote[/] {shown(folder)}/staircase.csv, staircase.svg, staircase.png", soft_wrap=True)
     if SCHEMES[scheme].copies:
-        err.print("note: no operator is copied in a sweep; copies, which lfopt search looks for, may move less", style="yellow", soft_wrap=True)
+        err.print(
+            "note: a sweep has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
+        )
     if interrupted:
         err.print("note: interrupted: these are the sizes that were done, and what was found until then", style="yellow", soft_wrap=True)
     return INTERRUPTED if interrupted else 0
