@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from lfopt.fusion import connected
@@ -88,7 +88,11 @@ class _Linking:
         self.last = [max((at[i] for i in bits(readers) if i in at), default=-1) for readers in self.flow.readers]  # position of the last reader
         self.cuts = self._cuts(order, at)
         self.masks = [sum(1 << i for i in order[low:high]) for low, high in zip(self.cuts, self.cuts[1:], strict=False)]  # of what is between cuts
-        self.edges = [self._ahead(k) for k in range(len(self.masks))]
+        ends = [0, *accumulate(group.bit_count() for group in self.given)]
+        cut = {position: k for k, position in enumerate(self.cuts)}
+        self.whole = {cut[low]: (cut[high], group) for low, high, group in zip(ends, ends[1:], self.given, strict=False)}  # by first cut
+        self.edges: dict[int, list[tuple[int, int]]] = {}  # by first cut
+        self.reckoning = True  # whether a path may run through stages that were not worked out
         self.reckoned: dict[Edge, int] = {}
         self.known: dict[Edge, tuple[int, Stage | None]] = {}
         self.less: dict[Edge, int] = {}  # bytes of the buffer that a stage must do without, since maps that stay are in its way
@@ -98,10 +102,7 @@ class _Linking:
 
     def _cuts(self, order: Sequence[int], at: dict[int, int]) -> list[int]:
         """Positions in the order at which a stage may begin or end."""
-        ends, total = {0}, 0
-        for group in self.given:
-            total += group.bit_count()
-            ends.add(total)
+        ends, total = {*accumulate((group.bit_count() for group in self.given), initial=0)}, len(order)
         crossing: list[list[int]] = [[] for _ in range(total + 1)]  # bytes of the maps that cross
         for m, size in enumerate(self.bytes):
             maker = self.flow.producer[m]
@@ -111,26 +112,22 @@ class _Linking:
         fit = (found for found in enumerate(crossing) if found[1] and min(found[1]) < self.beta and len(found[1]) <= self.most_crossing)
         return sorted(ends | {position for position, _ in fit})
 
-    def _ahead(self, first: int) -> list[tuple[int, int]]:
+    def _ahead(self, first: int) -> Iterator[tuple[int, int]]:
         """(cut, mask) of the stages that begin at a cut."""
-        found: list[tuple[int, int]] = []
-        mask = 0
+        mask, known = 0, self.whole.get(first, (0, 0))
         for k in range(first, min(first + self.longest, len(self.masks))):
             mask |= self.masks[k]
-            if connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
-                found.append((k + 1, mask))
-        known = {mask for _, mask in found}
-        mask = 0
-        for k in range(first, len(self.masks)):
-            mask |= self.masks[k]
-            if mask in self.given and mask not in known:
-                found.append((k + 1, mask))
-        return found
+            if mask != known[1] and connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
+                yield k + 1, mask
+        if known[1]:
+            yield known
 
     def _options(self, first: int, kept: Kept) -> list[tuple[Edge, int]]:
         """Stages that may come next, with their operators."""
         key = first, kept
         if key not in self._next:
+            if first not in self.edges:
+                self.edges[first] = [*self._ahead(first)]
             edges = ((Edge(first, stop, kept, NONE), mask) for stop, mask in self.edges[first])
             self._next[key] = [(edge._replace(leave=leave), mask) for edge, mask in edges for leave in self._leaves(edge)]
         return self._next[key]
@@ -171,31 +168,29 @@ class _Linking:
     def run(self, late: Callable[[int], bool]) -> list[Linked | int]:
         """Chains, and groups that are in none, in an executable order."""
         for _ in range(ROUNDS):
-            path = self._path()
-            if not path or late(len(self.known)):
+            if late(len(self.known)):
                 break
-            new = [edge for edge in path if (edge.enter or edge.leave) and edge not in self.known]
+            new = [edge for edge in self._path() if (edge.enter or edge.leave) and edge not in self.known]
             for edge in new:
                 self.known[edge] = self._work_out(edge)
-            if new:
-                continue
-            found: list[Linked | int] = []
-            wrong = False
-            for edges in _chains(path):
-                chain = self._mask(edges[0]) if len(edges) == 1 and not edges[0].leave else self._join(edges)
-                if chain is None:
-                    wrong = True
-                else:
-                    found.append(chain)
-            if not wrong:
+            if not new and (found := self._joined()) is not None:
+                return found
+        self.reckoning = False  # what was worked out must do
+        for _ in range(ROUNDS):
+            if (found := self._joined()) is not None:
                 return found
         return [*self.given]
+
+    def _joined(self) -> list[Linked | int] | None:
+        """The stages of the cheapest path, joined; None where a chain does not come about: then its stages cost more."""
+        found = [self._mask(edges[0]) if not edges[-1].enter else self._join(edges) for edges in _chains(self._path())]
+        return None if None in found else [chain for chain in found if chain is not None]
 
     def _path(self) -> list[Edge]:
         """The cheapest stages from the first operator to the last, as far as costs are known."""
         states: list[dict[Kept, tuple[int, Edge | None]]] = [{} for _ in self.cuts]
         states[0][NONE] = 0, None
-        for k in range(len(self.edges)):
+        for k in range(len(self.masks)):
             for kept, (cost, _) in sorted(states[k].items(), key=lambda item: (item[1][0], sorted(item[0]))):
                 for edge, mask in self._options(k, kept):
                     total = cost + self._cost(edge, mask)
@@ -212,6 +207,8 @@ class _Linking:
         """Bytes that a stage moves, as far as known."""
         if edge in self.known:
             return self.known[edge][0]
+        if not self.reckoning and (edge.enter or edge.leave):
+            return NEVER
         if edge not in self.reckoned:
             self.reckoned[edge] = self._reckon(edge, mask)
         return self.reckoned[edge]
@@ -247,27 +244,22 @@ class _Linking:
         before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
         budgets = dict.fromkeys((left, left - min(before, after), left - max(before, after), left - before - after))
         once = self.sizes.once(mask).total
-        tried: list[tuple[int, int, str, int]] = []
-        for rank, name in enumerate(SCHEMES[costs.scheme].modes):
-            seen: set[tuple[int, int]] = set()
+        tried: dict[tuple[str, int, int], tuple[int, list[int]]] = {}  # (mode, bytes, buffer) to (bytes that it moves at the least, budgets)
+        for name in SCHEMES[costs.scheme].modes:
             for budget in budgets:
                 price = costs.modes[name].price(mask, budget, once) if budget > 0 else None
-                if (
-                    price is not None
-                    and (price.dram_bytes, price.required_bytes) not in seen
-                    or budget == left - before - after
-                    and price is not None
-                ):
-                    seen.add((price.dram_bytes, price.required_bytes))
+                if price is not None:
                     least = self._at_least(price.dram_bytes, costs.modes[name].terms(mask, budget).dram, edge, mask)
-                    tried.append((least, rank, name, budget))
+                    tried.setdefault((name, price.dram_bytes, price.required_bytes), (least, []))[1].append(budget)
         best: tuple[int, Stage | None] = NEVER, None
-        for least, _, name, budget in sorted(tried, key=lambda item: (item[0], item[1], -item[3])):
+        for (name, _, _), (least, same) in sorted(tried.items(), key=lambda item: item[1][0]):
             if least >= best[0]:
                 break
-            stage = self._stage(mask, name, budget, enter, leave)
-            if stage is not None and stage.dram.total < best[0] and self._fits(stage, enter, leave, left):
-                best = stage.dram.total, stage
+            for budget in dict.fromkeys((same[0], same[-1])):  # a mode widens slices to fill what it is given
+                stage = self._stage(mask, name, budget, enter, leave)
+                if stage is not None and stage.dram.total < best[0] and self._fits(stage, enter, leave, left):
+                    best = stage.dram.total, stage
+                    break
         return best if best[1] is None else (best[0] + self.sizes.parameter_bytes(mask), best[1])
 
     def _stage(self, mask: int, name: str, budget: int, enter: frozenset[int], leave: frozenset[int]) -> Stage | None:
