@@ -157,8 +157,8 @@ def test_no_step_can_be_altered_unnoticed() -> None:
 
 
 def test_residual_blocks_write_their_result_over_what_they_add() -> None:
-    graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 64, 64)}, "default")
-    found = find_plan(Config("mobilenet_v2", Hardware(24 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph)
+    graph = load_network("zoo:mobilenet_v2", {"image": (1, 3, 32, 32)}, "default")
+    found = find_plan(Config("mobilenet_v2", Hardware(12 * 1024), "all", search=SearchConfig(time_limit=60)), graph=graph)
     case = Case(found.graph, random_inputs(graph, np.random.default_rng(0)), found.costs, (), found.best.result.groups, found.draft.finished())
     assert "over" in case.kinds
     done = execute(case.plan, case.graph, case.inputs)
