@@ -110,6 +110,6 @@ def test_a_flight_has_one_value_at_a_time_on_a_chip_that_computes_in_place() -> 
 @pytest.mark.parametrize("name", CASES)
 def test_no_flights_load_less_than_the_compulsory_bound_says(name: str) -> None:
     flow = Dataflow.of(CASES[name][0])
-    least = least_parameters(flow.calls, 16)
+    least = least_parameters(flow.calls, 16, flow.behind)
     assert least <= sum(size for call in in_flight(flow).calls for _, size in parameter_sizes(call, 16))
     assert least <= sum(parameter_bytes(call, 16) for call in flow.calls)

@@ -93,8 +93,8 @@ def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
     return {name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks}
 
 
-def least_parameters(calls: Sequence[Call], channels: int) -> int:
-    """Bytes of parameters that no flights of these operators come below.
+def least_parameters(calls: Sequence[Call], channels: int, behind: Mapping[str, str]) -> int:
+    """Bytes of parameters that no flights of these operators come below. `behind`: the map that each tensor is, or is a view of.
 
     Operators may share a table if they are linked: an elementwise one reads what another makes, a map of the shape that it makes itself.
     """
@@ -109,7 +109,7 @@ def least_parameters(calls: Sequence[Call], channels: int) -> int:
     total, sharing = 0, set[str]()
     for call in calls:
         name, size = call.result_tensors[0].name, parameter_bytes(call, channels)
-        for operand in call.operator.inputs if row_of(call).elementwise and name in maker else ():
+        for operand in (behind.get(seen) for seen in call.operator.inputs) if row_of(call).elementwise and name in maker else ():
             if operand in maker and maker[operand].result == call.result:
                 first[root(name)] = root(operand)
         if size and name in maker and arithmetic(call) is not SUMS:

@@ -126,7 +126,7 @@ class Groups:
         """Of those bytes: what other flights of the same operators might save, as far as bounds know."""
         calls = [replace(part, then=()) if part.then else part for i in bits(mask) for part in self.dataflow.calls[i].parts]
         found = self.parameter_bytes(mask)
-        return found - least_parameters(calls, self.hardware.parameter_channels) if found else 0
+        return found - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind) if found else 0
 
     def parameters_fit(self, mask: int) -> bool:
         """Whether the store for parameters holds those of the group. What is too much for it stays so, however the group grows."""
