@@ -116,8 +116,7 @@ def _ablation(limit: float) -> Table:
         costs = GroupCosts(seen, chip, scheme=scheme)
         found = solve(costs, options)
         table.add_row(name, f"{found.dram_bytes / 1e6:.2f}", str(len(seen)))
-    prices = [costs.price(group) for group in link(costs, found.groups)]
-    table.add_row("+ maps that stay", f"{sum(price.dram_bytes for price in prices if price is not None) / 1e6:.2f}", str(len(flying)))
+    table.add_row("+ maps that stay", f"{costs.dram_bytes(link(costs, found.groups)) / 1e6:.2f}", str(len(flying)))
     outcome = find_plan(Config("network", chip, "all", search=SearchConfig(time_limit=limit)), graph=graph)
     table.add_row("+ copies", f"{outcome.plan.totals.dram_bytes / 1e6:.2f}", str(len(outcome.costs.dataflow)))
     return table

@@ -184,7 +184,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         linked = best._replace(result=_linked(costs, best.result, config.search.time_limit, report))
         runs, best = [linked if run is best else run for run in runs], linked
         lap("chains")
-        bound = min(bound, costs.unfused(copies).bounds.recomputing_bytes)  # what a search has proven is of groups without them
+        bound = costs.proven_bytes(bound, copies)
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
     allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
@@ -217,8 +217,7 @@ def _linked(costs: GroupCosts, found: Result, time_limit: float | None, report: 
         groups = link(costs, found.groups, late)
     except KeyboardInterrupt:
         return replace(found, interrupted=True)
-    prices = [costs.price(group) for group in groups]
-    return replace(found, groups=groups, dram_bytes=sum(price.dram_bytes for price in prices if price is not None))
+    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups))
 
 
 def _despite_ctrl_c(action: Callable[[], T], interrupted: bool) -> tuple[T, bool]:

@@ -14,7 +14,7 @@ from lfopt.app.pipeline import Report, run_search
 from lfopt.frontend import load
 from lfopt.ir import Graph, InvalidPlan, Plan
 from lfopt.ir.names import one_line
-from lfopt.planning import GIVEN, SCHEMES, GroupCosts, Traffic, recompute_left
+from lfopt.planning import GIVEN, GroupCosts, Traffic, recompute_left
 from lfopt.rewrite.copies import barriers, without_copies
 from search.methods import METHODS
 from simulator.recount import Recount, recount
@@ -76,8 +76,7 @@ def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Rep
     bound, proven = plan.totals.lower_bound_bytes, found.lower_bound_bytes
     if plan.max_recompute > 1 and barriers(original := without_copies(graph, plan.copies)):  # what is proven for these copies is not for others
         proven = GroupCosts.of(original, plan.hardware, Traffic(plan.traffic), **space).bounds.recomputing_bytes
-    if SCHEMES[plan.scheme].chains:  # nor what is proven of groups between which nothing stays on chip
-        proven = min(proven, costs.unfused().bounds.recomputing_bytes)
+    proven = costs.proven_bytes(proven, plan.copies)
     if bound > found.dram_bytes:
         return f"refuted: {found.dram_bytes:,}", (f"totals.lower_bound_bytes: {bound}, and a plan of this space moves {found.dram_bytes}",)
     if bound > proven:

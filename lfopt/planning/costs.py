@@ -139,6 +139,22 @@ class GroupCosts:
         if found is not None and (other is None or found.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = found
 
+    def dram_bytes(self, groups: Sequence[int]) -> int:
+        """Bytes of groups that may run."""
+        total = 0
+        for group in groups:
+            price = self.price(group)
+            assert price is not None, "groups of a scheme are legal"
+            total += price.dram_bytes
+        return total
+
+    def proven_bytes(self, least: int, copies: Sequence[Copy] = ()) -> int:
+        """What no plan of this space moves less than, given that no groups of the network with these copies do, one by one.
+
+        Where maps may stay between groups, that proves nothing of plans.
+        """
+        return min(least, self.unfused(copies).bounds.recomputing_bytes) if SCHEMES[self.scheme].chains else least
+
     def _price(self, mask: int) -> Cost | None:
         groups, beta = self.groups, self.hardware.buffer_bytes
         if not groups.parameters_fit(mask):

@@ -86,8 +86,7 @@ def plan(
     costs = GroupCosts.of(graph, hardware, Traffic(traffic), scheme=modes, epilogue=epilogue, max_recompute=max_recompute, groups=scheme.groups)
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
-    least = costs.bounds.recomputing_bytes if SCHEMES[modes].chains else costs.least_bytes
-    bound = least - costs.bounds.shareable_bytes if lower_bound_bytes is None else lower_bound_bytes
+    bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes) if lower_bound_bytes is None else lower_bound_bytes
     made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
     return made if isinstance(made, DoesNotFit) else made.finished(limit)
 
