@@ -166,6 +166,15 @@ class Dataflow:
         """Per operator of the graph, by name: where it stands in topological order."""
         return {operator.name: k for k, operator in enumerate(self.graph.operators)}
 
+    def makes(self, mask: int, m: int) -> bool:
+        """Whether an operator of the set makes a map."""
+        maker = self.producer[m]
+        return maker >= 0 and bool(mask >> maker & 1)
+
+    def touched(self, mask: int) -> frozenset[int]:
+        """Maps that the operators of the set read or make."""
+        return frozenset(m for i in bits(mask) for m in (*(o.map for o in self.operands[i]), *self.results[i]))
+
     def leaving(self, mask: int) -> tuple[int, ...]:
         """Maps that the operators of the set make and that are needed outside it (or are graph outputs)."""
         return tuple(m for i in bits(mask) for m in self.results[i] if self.is_output[m] or self.readers[m] & ~mask)

@@ -21,16 +21,16 @@ from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from lfopt.fusion import connected
-from lfopt.ir import DramBytes, Loop, Node, Place, Transfer, dram_bytes
+from lfopt.ir import DramBytes, Loop, Node, Place, Transfer, dram_bytes, leaves
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
-from lfopt.planning.modes import SCHEMES, Linked, Traffic
+from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
+from lfopt.planning.modes.mode import is_single
 from lfopt.planning.resident import Life, allocate
 from lfopt.planning.stages import Rewriting, Stage
 from lfopt.planning.streaming import Layout
 
-NEVER = 1 << 62  # bytes
 MOST_CROSSING = 4  # maps, where operators are cut apart within groups that were given
 LONGEST = 12  # pieces that a stage is made of
 ROUNDS = 400  # shortest paths that are looked for
@@ -52,30 +52,30 @@ class Edge(NamedTuple):
 def link(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool] = lambda _: False) -> tuple[int, ...]:
     """The groups of a legal scheme, given in an executable order, chained where that moves fewer bytes. The costs learn of the chains.
 
-    `late`: whether the time is over, given how many stages were worked out; then the groups stay as they are.
+    `late`: whether the time is over, given how many stages were worked out; then those are joined that were.
     """
+    return _linked(costs, groups, late)
+
+
+def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
+    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere: nothing says of which stages they were."""
+    for group in groups:
+        if not is_single(group):
+            _linked(costs, (group,), lambda _: False, everywhere=True)
+
+
+def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
-    found = _Linking(costs, groups).run(late)
+    found = _Linking(costs, groups, everywhere=everywhere).run(late)
     for chain in found:
         if isinstance(chain, Linked):
             costs.learn(chain)
     return tuple(chain.mask if isinstance(chain, Linked) else chain for chain in found)
 
 
-def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
-    """Let the costs learn which of these groups are chains, whose operators may be cut apart anywhere: nothing says of which stages they were."""
-    if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
-        return
-    for group in groups:
-        if group & (group - 1):
-            for chain in _Linking(costs, (group,), everywhere=True).run(lambda _: False):
-                if isinstance(chain, Linked):
-                    costs.learn(chain)
-
-
 class _Linking:
-    def __init__(self, costs: GroupCosts, groups: Sequence[int], *, everywhere: bool = False) -> None:
+    def __init__(self, costs: GroupCosts, groups: Sequence[int], *, everywhere: bool) -> None:
         self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
         self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
@@ -128,20 +128,18 @@ class _Linking:
         if key not in self._next:
             if first not in self.edges:
                 self.edges[first] = [*self._ahead(first)]
-            edges = ((Edge(first, stop, kept, NONE), mask) for stop, mask in self.edges[first])
-            self._next[key] = [(edge._replace(leave=leave), mask) for edge, mask in edges for leave in self._leaves(edge)]
+            self._next[key] = [(Edge(first, stop, kept, leave), mask) for stop, mask in self.edges[first] for leave in self._leaves(mask, stop, kept)]
         return self._next[key]
 
-    def _leaves(self, edge: Edge) -> Iterator[Kept]:
+    def _leaves(self, mask: int, stop: int, enter: Kept) -> Iterator[Kept]:
         """What may be on chip when a stage has run: what DRAM does not have must stay as long as it is needed."""
-        mask, end = self._mask(edge), self.cuts[edge.stop]
-        here = {m for m, _ in edge.enter}
-        staying = {(m, stored) for m, stored in edge.enter if self.last[m] >= end}
+        here, end = {m for m, _ in enter}, self.cuts[stop]
+        staying = {(m, stored) for m, stored in enter if self.last[m] >= end}
         must = frozenset(pair for pair in staying if not pair[1])
         free = {*(staying - must)}
         for i in bits(mask):
             free |= {(m, False) for m in self.flow.results[i] if self.last[m] >= end and not self.stored[m]}
-            reads = (o.map for o in self.flow.operands[i] if not self._made(o.map, mask))
+            reads = (o.map for o in self.flow.operands[i] if not self.flow.makes(mask, o.map))
             free |= {(m, True) for m in reads if self.last[m] >= end and m not in here}
         choices = {
             frozenset[tuple[int, bool]](),
@@ -152,10 +150,6 @@ class _Linking:
         for choice in sorted(choices, key=sorted):
             if sum(self.bytes[m] for m, _ in must | choice) < self.beta:
                 yield must | choice
-
-    def _made(self, m: int, mask: int) -> bool:
-        maker = self.flow.producer[m]
-        return maker >= 0 and bool(mask >> maker & 1)
 
     def _mask(self, edge: Edge) -> int:
         mask = 0
@@ -239,7 +233,7 @@ class _Linking:
         """The stage that moves the fewest bytes, of all modes, each as it runs on what the maps leave of the buffer."""
         costs, mask = self.costs, self._mask(edge)
         enter, leave = frozenset(m for m, _ in edge.enter), frozenset(m for m, _ in edge.leave)
-        touched = {m for i in bits(mask) for m in (*(o.map for o in self.flow.operands[i]), *self.flow.results[i])}
+        touched = self.flow.touched(mask)
         left = self.beta - sum(self.bytes[m] for m in (enter & leave) - touched) - self.less.get(edge, 0)
         before, after = (sum(self.bytes[m] for m in maps & touched) for maps in (enter, leave))
         budgets = dict.fromkeys((left, left - min(before, after), left - max(before, after), left - before - after))
@@ -277,13 +271,12 @@ class _Linking:
 
     def _fits(self, stage: Stage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
-        over = {y: x for x, y in stage.over[:1]}
         lives: list[Life] = [lot.life for lot in stage.lots]
         for m, k in stage.held.items():
             first, last = stage.used[m]
-            if m in over.values():
+            if m in stage.over.values():
                 continue
-            start = 0 if m in enter or m in over else first
+            start = 0 if m in enter or m in stage.over else first
             lives.append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
         return allocate(lives)[1] < left
 
@@ -313,7 +306,9 @@ class _Joining:
     """Puts stages one after the other."""
 
     def __init__(self, flow: Dataflow, layout: Layout, mask: int) -> None:
-        self.flow, self.layout, self.mask = flow, layout, mask
+        self.layout, self.mask = layout, mask
+        inside = {m for i in bits(mask) for m in flow.results[i]}
+        self.inside = {flow.maps[m].name for m in inside.difference(flow.leaving(mask))}  # maps that nobody else needs
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.lives: list[Life] = []
@@ -327,14 +322,13 @@ class _Joining:
         """Append a stage, behind the loads of its parameters. `enter`, `leave`: maps that are on chip before and after it."""
         self.nodes += parameters
         base, number = len(self.nodes), dict[int, int]()
-        over = {y: x for x, y in stage.over[:1] if x in enter}
         for m, k in stage.held.items():
             first, last = (base + node for node in stage.used[m])
             if m not in enter:
                 self.here[m] = self._new(stage.places[k])
                 self.held.append(self.here[m])
-                if m in over:
-                    self.at.append((self.at[self.here[over[m]]][0], 0))
+                if m in stage.over:
+                    self.at.append((self.at[self.here[stage.over[m]]][0], 0))
                 else:
                     self.at.append((len(self.lives), 0))
                     self.lives.append(Life(stage.places[k].bytes, first, last))
@@ -367,9 +361,7 @@ class _Joining:
         if not isinstance(node, Transfer):
             places = tuple(number.get(k, -1) for k in node.places)
             return replace(node, places=places, sums=number.get(node.sums, -1))
-        m = self.flow.map_index.get(node.tensor)
-        inside = m is not None and self.flow.producer[m] >= 0 and self.mask >> self.flow.producer[m] & 1
-        spilled = inside and m is not None and node.kind in ("input", "output") and m not in self.flow.leaving(self.mask)
+        spilled = node.tensor in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
     def _from_both_ends(self, addresses: list[int], top: int, beta: int) -> tuple[list[int], int]:
@@ -404,16 +396,8 @@ class _Joining:
             return bisect_right(self.ends, highest.first), top - beta + 1
         places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
         nodes = tuple(self.nodes)
-        spilled = sorted({node.tensor for node in _leaves_of(nodes) if node.kind == "spill"})
+        spilled = sorted({node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"})
         return Linked(self.mask, places, nodes, max(place.end for place in places), dram_bytes(nodes), tuple(spilled))
-
-
-def _leaves_of(nodes: Sequence[Node]) -> Iterator[Transfer]:
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield from _leaves_of(node.body)
-        elif isinstance(node, Transfer):
-            yield node
 
 
 def _chains(path: Sequence[Edge]) -> Iterator[list[Edge]]:

@@ -259,8 +259,7 @@ class Resident:
         """External inputs and kept constants that this operator is the first to read, and what it gathers from a constant."""
         flow, layout = self.dataflow, self.layout
         for m in self._operands[op]:
-            made_inside = flow.producer[m] >= 0 and mask >> flow.producer[m] & 1
-            if lives[m].first == op and not made_inside:
+            if lives[m].first == op and not flow.makes(mask, m):
                 yield layout.load(flow.maps[m].name, whole(flow.maps[m].shape), index[m])
         for name in self._constants[op]:
             if name in lives and lives[name].first == op:

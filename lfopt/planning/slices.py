@@ -112,7 +112,7 @@ class Slices:
     def _grown(self, draft: Draft, mask: int, op: int, start: Start) -> Draft | None:
         """With an operator added whose index is above all others."""
         flow, facts = self.dataflow, self.facts[op]
-        inside = [o for o in flow.operands[op] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
+        inside = [o for o in flow.operands[op] if flow.makes(mask, o.map)]
         if facts.never or (flow.heights[op] > 1 and any(flow.maps[o.map].rows == 1 for o in inside)):
             return None
         head, segment, scratch, summing, forks = draft.head, draft.segment, draft.scratch, draft.summing, draft.forks

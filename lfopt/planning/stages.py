@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import NamedTuple
 
 from lfopt.ir import Box, Compute, DramBytes, Loop, Node, Place, Span, Transfer, box_elements, dram_bytes, leaves, row_axis, unfold, whole
-from lfopt.ops import Dataflow, Tiling, bits
+from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
 from lfopt.planning.resident import Life, allocate
@@ -35,7 +36,7 @@ class Stage(NamedTuple):
     lots: tuple[Lot, ...]  # of what is no held map
     held: dict[int, int]  # per map that is whole on chip: its place
     used: dict[int, Span]  # per such map: first and last node that reads or makes it
-    over: tuple[tuple[int, int], ...]  # (map, another of the same shape that may be written over it, row by row)
+    over: dict[int, int]  # a map made here that may be written over another of its shape, row by row, and that other; of several, the first
     dram: DramBytes  # moved, but for parameters
     macs: Fraction  # multiply-accumulates
 
@@ -46,7 +47,7 @@ class Rewriting:
     def __init__(self, layout: Layout, mask: int, made: tuple[Sequence[Place], Sequence[Node]], enter: frozenset[int], leave: frozenset[int]) -> None:
         self.layout, self.flow, self.mask = layout, layout.flow, mask
         self.old, nodes = made
-        touched = _touched(self.flow, mask)
+        touched = self.flow.touched(mask)
         self.names = {self.flow.maps[m].name: m for m in sorted((enter | leave) & touched)}
         self.enter, self.leave = enter & touched, leave & touched
         self.in_place = not layout.hardware.parameter_store_bytes  # else a flight is several passes, each of which writes its result
@@ -57,13 +58,9 @@ class Rewriting:
             self.held[m] = len(self.places)
             self.places.append(Place(name, "map", 0, tensor.rows, layout.hardware.row_bytes(tensor)))
         self.number: dict[int, int] = {}  # of the mode's places: where they are now
-        loads = (layout.load(name, whole(self.flow.maps[m].shape), self.held[m]) for name, m in self.names.items() if self._comes(m))
+        coming = [m for m in self.held if m not in self.enter and not self.flow.makes(mask, m)]  # loaded here, as a whole, to stay
+        loads = (layout.load(self.flow.maps[m].name, whole(self.flow.maps[m].shape), self.held[m]) for m in coming)
         self.nodes: tuple[Node, ...] = (*loads, *self._without(nodes))
-
-    def _comes(self, m: int) -> bool:
-        """Whether the map is loaded here, as a whole, to stay."""
-        maker = self.flow.producer[m]
-        return m not in self.enter and not (maker >= 0 and self.mask >> maker & 1)
 
     def _without(self, nodes: Sequence[Node]) -> Iterator[Node]:
         """The nodes in the places that they have now, but for transfers of what is on chip anyway."""
@@ -110,7 +107,7 @@ class Rewriting:
             tuple(lots),
             self.held,
             used,
-            tuple(self._over()),
+            dict(islice(self._over(), 1)),
             dram_bytes(self.nodes),
             _macs(self.flow, self.nodes),
         )
@@ -158,15 +155,14 @@ class Rewriting:
     # -- one map over another ------------------------------------------------------------------------------------------------------------------
 
     def _over(self) -> Iterator[tuple[int, int]]:
-        """Maps that end here, with those that may take their rows one by one."""
+        """Maps that are made here, each with one that ends here, whose rows it may take one by one."""
         flow, sizes = self.flow, self.layout.hardware
         for x in sorted(self.held.keys() - self.leave):
             for y in sorted(self.leave):
                 before, after = flow.maps[x], flow.maps[y]
-                maker = flow.producer[y]
                 alike = (before.shape, sizes.row_bytes(before)) == (after.shape, sizes.row_bytes(after))
-                if alike and maker >= 0 and self.mask >> maker & 1 and self._may_lie_over(x, y):
-                    yield x, y
+                if alike and flow.makes(self.mask, y) and self._may_lie_over(x, y):
+                    yield y, x
 
     def _may_lie_over(self, x: int, y: int) -> bool:
         """Whether no row of one map is read once that row of the other is written, but by the step that writes it, element by element."""
@@ -235,8 +231,3 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
                 share *= Fraction(node.inputs[1] - node.inputs[0], call.shape(index)[axis])
             found += flow.macs[op] * share
     return found
-
-
-def _touched(flow: Dataflow, mask: int) -> frozenset[int]:
-    """Maps that operators read or make."""
-    return frozenset(m for i in bits(mask) for m in (*(o.map for o in flow.operands[i]), *flow.results[i]))

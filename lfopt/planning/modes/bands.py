@@ -91,7 +91,7 @@ class InBands(ExecutionMode):
             part |= 1 << i
             if self.bands.floor(part) == NEVER:
                 name = f"{flow.operators[i].name} ({flow.operators[i].kind})"
-                inside = [o.map for o in flow.operands[i] if flow.producer[o.map] >= 0 and mask >> flow.producer[o.map] & 1]
+                inside = [o.map for o in flow.operands[i] if flow.makes(mask, o.map)]
                 if flow.heights[i] > 1 and any(flow.maps[m].rows == 1 for m in inside):
                     return f"{name} spreads one row that the group makes over many, which bands of rows do not allow"
                 return f"with {name}, the group cannot run in bands of rows"
