@@ -15,7 +15,8 @@ from lfopt.frontend import from_model
 from lfopt.ir import Compute, Graph, Hardware, Loop, Place, PlannedGroup, Step, Transfer, dram_bytes, fold, unfold
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning.resident import SLOTS, Life, Peak, Resident, allocate, peak_bytes
+from lfopt.planning.addresses import Life, allocate, peak_bytes
+from lfopt.planning.resident import SLOTS, Peak, Resident
 from lfopt.rewrite import simplify
 from simulator.buffer import Overrun
 from simulator.execute import Machine, Violation

@@ -23,11 +23,11 @@ from typing import NamedTuple
 from lfopt.fusion import connected
 from lfopt.ir import DramBytes, Loop, Node, Place, Transfer, dram_bytes, leaves
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.addresses import Life, allocate, from_both_ends
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.modes import NEVER, SCHEMES, Linked, Traffic
 from lfopt.planning.modes.mode import is_single
-from lfopt.planning.resident import Life, allocate
 from lfopt.planning.stages import Rewriting, Stage
 from lfopt.planning.streaming import Layout
 
@@ -364,32 +364,12 @@ class _Joining:
         spilled = node.tensor in self.inside and node.kind in ("input", "output")
         return replace(node, place=number.get(node.place, -1), kind="spill" if spilled else node.kind)
 
-    def _from_both_ends(self, addresses: list[int], top: int, beta: int) -> tuple[list[int], int]:
-        """Maps that stay by turns at the lowest and at the highest address that is free, so that what is free between them lies in one piece; or as
-        it was, if that reaches less high.
-        """
-        limit, lives = (beta - 1) // ALIGN * ALIGN, self.lives
-        staying = sorted({self.at[k][0] for k in self.held}, key=lambda k: lives[k].first)
-        others = sorted(set(range(len(lives))) - {*staying}, key=lambda k: -lives[k].bytes)
-        found: dict[int, int] = {}
-        for number, k in enumerate((*staying, *others)):
-            size = lives[k].bytes
-            near = sorted((found[j], found[j] + lives[j].bytes) for j in found if lives[j].first <= lives[k].last and lives[k].first <= lives[j].last)
-            low, gaps = 0, list[tuple[int, int]]()
-            for start, end in (*near, (limit, limit)):
-                if start - low >= size:
-                    gaps.append((low, start))
-                low = max(low, end)
-            high = bool(gaps) and k in staying and number % 2 == 1
-            found[k] = gaps[-1][1] - size if high else gaps[0][0] if gaps else low
-        end = max(found[k] + life.bytes for k, life in enumerate(lives))
-        return ([found[k] for k in range(len(lives))], end) if end < top else (addresses, top)
-
     def build(self, beta: int) -> Linked | tuple[int, int]:
         """The chain; where it does not fit: the stage that reaches highest, and by how much."""
         addresses, top = allocate(self.lives)
         if top >= beta:
-            addresses, top = self._from_both_ends(addresses, top, beta)
+            other = from_both_ends(self.lives, {self.at[k][0] for k in self.held}, (beta - 1) // ALIGN * ALIGN)
+            addresses, top = other if other[1] < top else (addresses, top)
         if top >= beta:
             ends = [address + life.bytes for address, life in zip(addresses, self.lives, strict=True)]
             highest = self.lives[max(range(len(ends)), key=lambda k: (ends[k], -self.lives[k].bytes))]

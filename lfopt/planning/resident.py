@@ -10,20 +10,20 @@ operators of the group read is loaded once and stays from the first of them to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, combinations
+from itertools import combinations
 from typing import NamedTuple
 
 from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Transfer, Use, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
+from lfopt.planning.addresses import Life, allocate, peak_bytes
 from lfopt.planning.limit import Limit
 from lfopt.planning.mates import parts
 from lfopt.planning.streaming import Layout
 
-TRIES = 32  # address maps per order that are drawn up to find one without gaps
 SLOTS = 2  # of the place that weights pass through
 MOST_SHARED = 6  # constants of one operator that others read too, for which its least weight block is worked out
 
@@ -38,14 +38,6 @@ class Peak(NamedTuple):
     def bytes(self) -> int:
         """The bound."""
         return (self.steps[0][1] if self.steps else 0) + self.slice_bytes
-
-
-class Life(NamedTuple):
-    """Something whole on chip while the operators `first` to `last` of the group run, both included."""
-
-    bytes: int
-    first: int
-    last: int
 
 
 class Resident:
@@ -350,69 +342,3 @@ def _channel_spans(flow: Dataflow, op: int, step: int) -> Iterator[Span]:
     for first in range(0, count, max(per_group, 1)):
         for low in range(first, first + per_group, step):
             yield low, min(low + step, first + per_group)
-
-
-# -- addresses -------------------------------------------------------------------------------------------------------------------------------
-
-
-def peak_bytes(lives: Iterable[Life]) -> int:
-    """The most bytes alive at once."""
-    changes: list[tuple[int, int]] = []
-    for size, first, last in lives:
-        changes += ((2 * first, size), (2 * last + 1, -size))
-    return max(accumulate(change for _, change in sorted(changes)), default=0)
-
-
-def allocate(lives: Sequence[Life]) -> tuple[list[int], int]:
-    """An address for each, so that no two that are alive together overlap; and the end of the highest.
-
-    First fit in several orders; then, as long as something reaches above the most bytes alive at once, what reaches highest comes first in the next
-    try. The lowest end wins, the earlier try on a tie. (Dynamic storage allocation is NP-hard: Garey and Johnson, problem SR2.)
-    """
-    least, everything = peak_bytes(lives), range(len(lives))
-    together = _together(lives)
-    orders = [
-        sorted(everything, key=lambda k: (-lives[k].bytes, lives[k].first)),
-        sorted(everything, key=lambda k: (lives[k].first - lives[k].last, -lives[k].bytes)),
-    ]
-    best: tuple[list[int], int] = [], 1 << 62
-    for order in orders:
-        for _ in range(TRIES):
-            ends = _first_fit(lives, together, order)
-            top = max(ends, default=0)
-            if top < best[1]:
-                best = [end - life.bytes for end, life in zip(ends, lives, strict=True)], top
-            if top <= least:
-                return best
-            highest = next(k for k in order if ends[k] == top)
-            order.remove(highest)
-            order.insert(0, highest)
-    return best
-
-
-def _together(lives: Sequence[Life]) -> list[list[int]]:
-    """Per life: the others that overlap it in time."""
-    found: list[list[int]] = [[] for _ in lives]
-    alive: list[int] = []
-    for k in sorted(range(len(lives)), key=lambda k: lives[k].first):
-        first = lives[k].first
-        alive = [j for j in alive if lives[j].last >= first]
-        for j in alive:
-            found[j].append(k)
-        found[k] += alive
-        alive.append(k)
-    return found
-
-
-def _first_fit(lives: Sequence[Life], together: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
-    """First byte after each, placed in this order at the lowest address that is free throughout its life."""
-    ends = [0] * len(lives)  # 0: not placed yet
-    for k in order:
-        size, at = lives[k].bytes, 0
-        for low, end in sorted([(ends[j] - lives[j].bytes, ends[j]) for j in together[k] if ends[j]]):
-            if low - at >= size:
-                break
-            if end > at:
-                at = end
-        ends[k] = at + size
-    return ends

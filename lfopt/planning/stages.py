@@ -16,7 +16,7 @@ from lfopt.ir import Box, Compute, DramBytes, Loop, Node, Place, Span, Transfer,
 from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.footprint import folded_axis
 from lfopt.ops.rows import same_row
-from lfopt.planning.resident import Life, allocate
+from lfopt.planning.addresses import Life, allocate
 from lfopt.planning.streaming import Layout, row_span
 
 
