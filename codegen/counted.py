@@ -277,12 +277,12 @@ class Counted:
             return pieces[name, place]
 
         def walk(nodes: Sequence[Node], depth: int) -> None:
-            for before, node in zip((None, *nodes), nodes, strict=False):
+            for node in nodes:
                 if isinstance(node, Loop):
                     with self.groups.block(f"for (int l{depth} = 0; l{depth} < {node.count}; l{depth}++)"):
                         walk(node.body, depth + 1)
                 elif isinstance(node, Transfer) and node.kind == "parameter":
-                    if before is not None and not (isinstance(before, Transfer) and before.kind == "parameter"):
+                    if id(node) in renewing:
                         self.groups("forget_parameters(m);")
                     self._load_parameters(node)
                 elif isinstance(node, Transfer):
@@ -292,7 +292,9 @@ class Counted:
 
         sizes = self._parameters(group)
         self.needy = set(sizes)
-        self.store = max([self.store, *(sum(node.bytes for node in run) for run in parameter_runs(group.steps))])
+        runs = [*parameter_runs(group.steps)]
+        self.store = max([self.store, *(sum(node.bytes for node in run) for run in runs)])
+        renewing = {id(run[0]) for run in runs[1:]}  # the store is empty at first
         with self.groups.block(f"static void group_{group.id}(const context *m)"):
             walk(group.steps, 0)
         times = Counter(name for name, _ in pieces)

@@ -27,6 +27,7 @@ from lfopt.ir import (
     box_elements,
     box_shape,
     cut,
+    parameter_runs,
     parameters_of,
     round_up,
     row_axis,
@@ -125,7 +126,7 @@ class Machine:
         self.buffer = Buffer(self.hardware, ())
         self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
         self.store: dict[str, np.ndarray] = {}  # the same, as far as they are in the store beside the buffer
-        self.loading = False  # whether the step before loaded some of them
+        self.renewing: set[int] = set()  # steps that load the first of parameters that come together, by identity
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
@@ -142,7 +143,8 @@ class Machine:
                 raise Violation(f"group {group.id}: there are no steps, and nothing is said of why")
             self._run_whole(group)
             return GroupExecution(group.id, DramBytes(), 0, 0, 0, by_formula=True)
-        self.counted, self.store, self.parameters, self.loading = {}, {}, self._parameters(group), False
+        self.counted, self.store, self.parameters = {}, {}, self._parameters(group)
+        self.renewing = {id(run[0]) for run in parameter_runs(group.steps)}
         try:
             self.buffer = Buffer(self.hardware, group.places)
         except Overrun as error:
@@ -225,13 +227,10 @@ class Machine:
                 if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
                     raise IndexError(f"there are no {what} {step.inputs[0]}:{step.inputs[1]}")
             self._compute(step)
-            self.loading = False
             return
         if step.kind == "parameter":
             self._load_parameters(step, inside)
-            self.loading = True
             return
-        self.loading = False
         if step.tensor not in self.graph.constants and step.tensor not in self.root:
             raise IndexError(f"{step.tensor!r} is no tensor of the network")
         self._check(step.tensor, step.box)
@@ -255,7 +254,7 @@ class Machine:
         if not 0 <= start <= stop <= known.size:
             raise IndexError(f"box {_text(step.box)} is not in {known.size} bytes of parameters")
         copied = known[start:stop].copy()
-        if not self.loading:  # what comes after other steps takes the place of what was there
+        if id(step) in self.renewing:  # what comes after other steps takes the place of what was there
             self.store.clear()
         self.store[step.tensor] = copied
         taken = sum(held.size for held in self.store.values())

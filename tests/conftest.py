@@ -7,10 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 MODELS = ROOT.parent / "shared" / "models"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread():
+    """Products of small arrays are no faster on many threads, and the tests take every core as it is."""
+    assert np.__version__  # loaded: only libraries that are there can be limited
+    with threadpool_limits(1):
+        yield
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-import pytest
-from threadpoolctl import threadpool_limits
 
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan, load_network
@@ -25,12 +23,6 @@ from simulator.recount import recount
 from tests.strategies import random_gate, random_graph, random_hardware
 from tests.test_one_truth import Values, computable, disagreements, in_integers, planned, random_inputs
 from tests.test_tightness import altered_steps, check_alterations, rings_with_a_row_less, stages, verdict, with_place
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 class Case(NamedTuple):

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Graph, Hardware, Plan, PlannedGroup, Transfer, computations
@@ -33,12 +32,6 @@ from tests.rtl.test_encode import disagreement as emulated
 from tests.strategies import inverted_residual, random_gate, random_hardware
 from tests.test_one_truth import Values, disagreements, in_integers, planned, random_inputs
 from tests.test_tightness import CAUGHT_BY, Stage, altered_steps, rings_with_a_row_less, stages, verdict, with_place
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 class Case(NamedTuple):

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pytest
-from threadpoolctl import threadpool_limits
 
 from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
@@ -26,12 +24,6 @@ from tests.codegen.test_counted import disagreement
 from tests.strategies import random_block, random_hardware
 from tests.test_one_truth import Values, disagreements, in_integers, planned, random_inputs
 from tests.test_tightness import altered_steps, check_alterations, rings_with_a_row_less, rows_of, stages, unread_rows, verdict, with_place
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 class Case(NamedTuple):

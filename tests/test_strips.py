@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Compute, Graph, Hardware, Plan, box_shape, computations, cut, unfold, whole
@@ -74,12 +73,6 @@ def drawn(seeds: range, *, integers: bool) -> Iterator[Case]:
         plan = planned(costs, groups)
         if any(group.mode == "strips" for group in plan.groups):
             yield Case(seed, costs, groups, replace(plan, totals=totals_of(costs.unfused(), plan.groups, costs.least_bytes)), graph, inputs)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 # -- columns ---------------------------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_limits
 
 from lfopt.ir import (
     Box,
@@ -240,12 +239,6 @@ def real_stages(model: str, scheme: Scheme) -> Iterator[tuple[Dataflow, Stage]]:
     inputs = random_inputs(graph, np.random.default_rng(2))
     for stage in stages(planned(costs, solve(costs).groups), graph, inputs):
         yield costs.dataflow, stage
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 # -- rings ---------------------------------------------------------------------------------------------------------------------------------

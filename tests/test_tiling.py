@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from threadpoolctl import threadpool_limits
 
 from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model, load
@@ -150,12 +149,6 @@ def check_random(seeds: Iterable[int], chip: Hardware, draw: Callable[[np.random
                 check(graph, tiles, mask, tile, values)
                 kinds[tile.kind] += 1
     return kinds
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with threadpool_limits(1):
-        yield
 
 
 @every_chip

@@ -22,7 +22,7 @@ from simulator.recount.groups import runs
 from simulator.recount.needs import folded
 from simulator.recount.network import Network
 from simulator.recount.progressions import times_along, times_covered
-from simulator.recount.schedule import Schedule
+from simulator.recount.schedule import Schedule, called
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def band_rows(schedule: Schedule) -> tuple[int, int]:
     found = barrier(schedule.net, schedule.members)
     if found is None:
         return 1, 1
-    places = [place for place in schedule.group.places if place.purpose == "sum" and place.name.rstrip("~") == f"sums of {found.tail}".rstrip("~")]
+    places = [place for place in schedule.group.places if place.purpose == "sum" and called(place.name, (f"sums of {found.tail}",))]
     axis, rows = row_axis(schedule.net.graph.shape(found.result)), schedule.net.tensor(found.result).rows
     if places:
         return places[0].slots, places[0].slots

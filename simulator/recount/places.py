@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import gcd
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from simulator.recount.modes import MODES
 from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
 from simulator.recount.progressions import Ints, Leaf
-from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, describe
+from simulator.recount.schedule import LARGEST, Computation, Piece, Schedule, called, describe
 from simulator.recount.traffic import moved
 
 WEIGHTS = (
@@ -140,11 +140,6 @@ def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str,
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
-
-
-def called(name: str, names: Iterable[str]) -> bool:
-    """Whether a place is called so, but for what sets it apart from a tensor or another place of that name."""
-    return any(name.startswith(found) and not name[len(found) :].strip("~") for found in names)
 
 
 def _numbered(schedule: Schedule, ring: Ring) -> Iterator[tuple[Piece, Ints]]:

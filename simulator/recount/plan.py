@@ -45,9 +45,9 @@ from simulator.recount.groups import (
 from simulator.recount.memory import memory_problems
 from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
 from simulator.recount.network import Network
-from simulator.recount.places import called, place_problems
+from simulator.recount.places import place_problems
 from simulator.recount.progressions import TooMuch, Work
-from simulator.recount.schedule import Schedule
+from simulator.recount.schedule import Schedule, called
 from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -249,6 +249,11 @@ def _beyond(leaf: Leaf, limits: Sequence[tuple[int, int]]) -> str:
     if isinstance(leaf.step, Transfer) and not 0 <= leaf.step.offset <= LARGEST:
         return f"offset {leaf.step.offset}"
     return ""
+
+
+def called(name: str, names: Iterable[str]) -> bool:
+    """Whether a place is called so, but for what sets it apart from a tensor or another place of that name."""
+    return any(name.startswith(found) and not name[len(found) :].strip("~") for found in names)
 
 
 def describe(leaf: Leaf) -> str:

@@ -9,7 +9,7 @@ from math import prod
 
 import numpy as np
 
-from lfopt.ir import DramBytes, Span, Transfer, round_up, row_axis
+from lfopt.ir import DramBytes, Span, Transfer, parameter_runs, round_up, row_axis
 from simulator.recount import gated
 from simulator.recount.groups import parameter_bytes
 from simulator.recount.modes import MODES
@@ -60,9 +60,8 @@ def moved(schedule: Schedule, step: Transfer, piece: Piece) -> tuple[int, int, s
 def parameter_problems(schedule: Schedule) -> Iterator[str]:
     """Every operator that has parameters loads them, whole and once, before anything is computed; in a chain, before it is."""
     loads: Counter[str] = Counter()
-    steps = [(leaf, isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter") for leaf in schedule.leaves]
-    others = [leaf.first for leaf, loading in steps if not loading]
-    head = others[0] if others else schedule.steps  # where something else begins
+    others = (leaf.first for leaf in schedule.leaves if not (isinstance(leaf.step, Transfer) and leaf.step.kind == "parameter"))
+    head = next(others, schedule.steps)  # where something else begins
     chains = MODES[schedule.group.mode].chains
     for step, piece in schedule.transfers:
         if step.kind == "parameter":
@@ -82,24 +81,19 @@ def parameter_problems(schedule: Schedule) -> Iterator[str]:
 
 def _stored_parameters(schedule: Schedule) -> Iterator[str]:
     """Loads of parameters that come one after the other fit their store, and take the place of those before; every operator finds its own."""
-    runs: list[tuple[int, set[str]]] = []  # where each begins, and whose they are
-    before, room = -1, schedule.hardware.parameter_store_bytes
-    for step, piece in schedule.transfers:
-        if step.kind == "parameter":
-            if before != piece.leaf.first:
-                runs.append((piece.leaf.first, set()))
-            runs[-1][1].add(step.tensor)
-            before = piece.leaf.first + piece.leaf.runs
-    for _, names in runs:
-        size = sum(parameter_bytes(schedule.raw, name, schedule.hardware) for name in names)
-        if size > room and len(names) > 1:
-            yield f"parameters of {size} B at once, their store has {room}"
-    starts = np.array([first for first, _ in runs], np.int64)
+    first = {id(leaf.step): leaf.first for leaf in schedule.leaves}
+    runs = [*parameter_runs(schedule.group.steps)]
+    names = [{step.tensor for step in run} for run in runs]
+    for together in names:
+        size = sum(parameter_bytes(schedule.raw, name, schedule.hardware) for name in together)
+        if size > schedule.hardware.parameter_store_bytes and len(together) > 1:
+            yield f"parameters of {size} B at once, their store has {schedule.hardware.parameter_store_bytes}"
+    starts = np.array([first[id(run[0])] for run in runs], np.int64)
     for computation in schedule.computations:
         for op in (computation.step.operator, *computation.step.then):
             if parameter_bytes(schedule.raw, op, schedule.hardware):
                 found = np.unique(np.searchsorted(starts, computation.leaf.times) - 1).tolist()
-                if any(k < 0 or op not in runs[k][1] for k in found):
+                if any(k < 0 or op not in names[k] for k in found):
                     yield f"{describe(computation.leaf)}: the parameters of {op!r} are not in their store"
 
 

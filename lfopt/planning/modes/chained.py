@@ -8,7 +8,7 @@ from typing import NamedTuple
 from lfopt.ir import Cost, DramBytes, Node, Place, Use
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import ExecutionMode, Made, Scheduled, Space, Terms
+from lfopt.planning.modes.mode import ExecutionMode, Made, Scheduled, Space, Terms, place_use
 
 
 class Linked(NamedTuple):
@@ -56,9 +56,7 @@ class Chained(ExecutionMode):
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Places at whose end the buffer is fullest are not told apart: all of them."""
         found = self.known.get((mask, beta))
-        for place in found.places if found else ():
-            kind = {"weight": "weights", "map": "map", "sum": "sums"}[place.purpose]
-            yield Use(place.name, kind, 0 if kind == "weights" else place.slots, 0 if kind == "weights" else place.slot_bytes, place.bytes)  # type: ignore[arg-type]
+        yield from map(place_use, found.places if found else ())
 
     def never(self, mask: int) -> str:
         """There is no other way."""

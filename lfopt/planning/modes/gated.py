@@ -13,7 +13,7 @@ from lfopt.planning.gated_schedule import Schedule
 from lfopt.planning.gates import Block, Gates
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, place_use
 from lfopt.planning.slices import Slices
 from lfopt.planning.streaming import Layout
 
@@ -113,10 +113,7 @@ class Gated(ExecutionMode):
         choice = choices.cheapest(beta) or choices.cheapest(choices.least + 1)
         assert choice is not None, "on the least buffer a group fits"
         for what, place in Schedule(choices.sizes, Layout(self.groups.dataflow, self.groups.hardware), choice).fullest():
-            if place.purpose == "weight":
-                yield Use(what, "weights", 0, 0, place.bytes)
-            else:
-                yield Use(what, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
+            yield place_use(place, what)
 
     def never(self, mask: int) -> str:
         """What the group lacks of a block, or has beside one."""

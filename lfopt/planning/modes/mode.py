@@ -140,6 +140,13 @@ def tallest(flow: Dataflow, mask: int) -> int:
     return max(flow.heights[i] for i in bits(mask))
 
 
+def place_use(place: Place, what: str = "") -> Use:
+    """What a place takes; of maps and of partial sums by rows. `what`: the place's name, unless said."""
+    if place.purpose == "weight":
+        return Use(what or place.name, "weights", 0, 0, place.bytes)
+    return Use(what or place.name, "map" if place.purpose == "map" else "sums", place.slots, place.slot_bytes, place.bytes)
+
+
 def weight_uses(groups: Groups, mask: int) -> Iterator[Use]:
     """Weights held whole, by operator; a constant that several operators read counts for the first of them."""
     before = upto = 0

@@ -9,7 +9,7 @@ from functools import cached_property
 from lfopt.ir import Cost, DramBytes, Use
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, widths
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, place_use, widths
 from lfopt.planning.segments import Segment, Segments
 from lfopt.planning.sliced import Sliced, SlicedGroups
 from lfopt.planning.sliced_schedule import Schedule
@@ -79,10 +79,7 @@ class BySlices(ExecutionMode):
         found = self.sliced.cheapest(mask, beta) or self.sliced.cheapest(mask, least + 1)
         if found is None:
             return
-        kinds = {"weight": "weights", "map": "map", "sum": "sums"}
-        for place in Schedule(self.sliced, self.sliced.segments, mask, found.way).places:
-            weights = place.purpose == "weight"
-            yield Use(place.name, kinds[place.purpose], 0 if weights else place.slots, 0 if weights else place.slot_bytes, place.bytes)  # type: ignore[arg-type]
+        yield from map(place_use, Schedule(self.sliced, self.sliced.segments, mask, found.way).places)
 
     def never(self, mask: int) -> str:
         """The first operator with which the group is no segment."""
