@@ -20,7 +20,8 @@ from lfopt.ir import Compute, Cost, Graph, Hardware, PlannedGroup, dram_bytes, r
 from lfopt.ops import OPAQUE, Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
-from lfopt.planning.contractions import Bands, Grid, Slices
+from lfopt.planning.contraction_bands import Bands
+from lfopt.planning.contractions import Grid, Slices
 from lfopt.planning.folds import Folds
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines

@@ -24,7 +24,8 @@ from math import ceil
 from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
-from lfopt.planning.contractions import Bands, Grid, Slices, powers
+from lfopt.planning.contraction_bands import Bands
+from lfopt.planning.contractions import Grid, Slices, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Layout
