@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -238,12 +239,15 @@ def test_a_cap_that_makes_no_sense_is_refused(value: float) -> None:
 # -- one truth ---------------------------------------------------------------------------------------------------------------------------------
 
 
+LARGEST = 1e15  # of values of real numbers that become integers: the ratio of two scales stays one that int32 holds
+
+
 def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     """A random network with random copies, under a random scheme: what disagrees; copies, and steps with others in flight."""
     rng = np.random.default_rng(seed)
     original = computable(random_graph(rng, int(rng.integers(4, 12))))
     inputs = random_inputs(original, rng)
-    if integers:
+    if integers and all(np.abs(value).max(initial=0) < LARGEST for value in reference(original, inputs, everything=True).values()):
         original, inputs = in_integers(original, inputs, rng)
     hardware = random_hardware(rng, original)
     chosen = {b.reduction: b.cones[int(rng.integers(len(b.cones)))] for b in barriers(original) if rng.random() < 0.8}
@@ -267,7 +271,7 @@ def run(seed: int, *, integers: bool) -> tuple[list[str], int, int]:
     return [f"seed {seed}: {line}" for line in wrong], len(copies), flying
 
 
-def run_many(seeds: range, *, integers: bool = False) -> None:
+def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
     with threadpool_limits(1):
         outcomes = [run(seed, integers=integers) for seed in seeds]
     assert not [line for wrong, _, _ in outcomes for line in wrong]
@@ -277,7 +281,7 @@ def run_many(seeds: range, *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
-    run_many(range(150), integers=integers)
+    run_many([*range(150), 2701], integers=integers)  # 2701: two tables behind a Split, which no flight could share
 
 
 @pytest.mark.slow

@@ -159,7 +159,12 @@ def least_parameters(net: Network, members: Iterable[str], hardware: Hardware) -
     for op in inside:
         for read in net.reads[op]:
             maker = net.maker.get(read.map)
-            if maker in inside and net.specs[op].elementwise and net.tensor(net.makes[op][0]).shape == net.tensor(read.map).shape:
+            if (
+                maker in inside
+                and len(net.makes[maker]) == 1
+                and net.specs[op].elementwise
+                and net.tensor(net.makes[op][0]).shape == net.tensor(read.map).shape
+            ):
                 first[root(op)] = root(maker)
     total = sum(size for op, size in sizes.items() if op not in shares)
     return total + TABLE_BYTES * len({root(op) for op in shares})
