@@ -21,7 +21,7 @@ from codegen.runtime import Inputs, array, by_name
 from codegen.source import CSource
 from lfopt.app.arrays import taken
 from lfopt.app.compiled import Target, check_options
-from lfopt.app.config import INSTALLED, MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_config, load_hardware, validate
+from lfopt.app.config import MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_hardware, load_hardware, validate
 from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
 from lfopt.app.files import path_of, write_text
 from lfopt.app.nodes import chosen
@@ -340,7 +340,7 @@ def _chip(hardware: object, buffer: Size | None, element_bytes: int | None) -> H
     elif isinstance(hardware, str) and looks_like_a_size(hardware):
         found = Hardware(_size(hardware))
     elif isinstance(hardware, str | os.PathLike):
-        found = load_hardware(find_config(str(path_of(hardware, "hardware")), "hardware", INSTALLED / "hardware"))
+        found = load_hardware(find_hardware(str(path_of(hardware, "hardware")), "hardware"))
     else:
         raise InvalidConfig(
             f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, a file, or the size of its buffer such as '256KiB'"

@@ -16,7 +16,7 @@ from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
-from lfopt.app.config import SearchConfig, load_hardware
+from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
 from lfopt.app.profiles import Profiles, group_times, this_machine, tuned
@@ -50,15 +50,15 @@ def compile_model(
 
     Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
     `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw
-    detect` writes, or the size of its buffer, such as "1MiB". `tune`: see
-    `plan_for_cpu`. `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
+    detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `tune`: see `plan_for_cpu`.
+    `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
     if not isinstance(hardware, Hardware | str | os.PathLike):
         raise InvalidConfig(f"hardware: found {type(hardware).__name__}; accepted: a lfopt.Hardware, or the name of a file")
     if isinstance(hardware, str) and looks_like_a_size(hardware):
         chip = replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
     else:
-        chip = hardware if isinstance(hardware, Hardware) else load_hardware(Path(hardware))
+        chip = hardware if isinstance(hardware, Hardware) else load_hardware(find_hardware(os.fspath(hardware), "hardware"))
     check_options(target, threads)
     if isinstance(model, Graph) and input_shapes:
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")

@@ -117,10 +117,10 @@ class Config:
 
 
 def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -> Path:
-    """A configuration file: as given, else among the installed ones in `folder`."""
+    """A configuration file: as given, else among the installed ones in `folder`, where `.yaml` may be left out."""
     given = Path(name)
-    candidates = [given] if given.parent != Path() or given.is_absolute() else [given, folder / given]
-    for path in candidates:
+    bare = given.parent == Path() and not given.is_absolute()
+    for path in (given, folder / given, folder / f"{name}.yaml") if bare else (given,):
         if path.is_file():
             return path
     listed = sorted(p.name for p in folder.glob("*.yaml"))
@@ -129,13 +129,19 @@ def find_config(name: str, option: str = "--config", folder: Path = INSTALLED) -
     raise InvalidConfig(f"{option} {name}: no such file; {hint}installed: {', '.join(listed)}")
 
 
+def find_hardware(name: str, option: str = "--hardware", beside: Path = Path()) -> Path:
+    """The file of a chip: as given, relative to a folder, else an installed one of that name."""
+    given = beside / name
+    return given if given.exists() else find_config(name, option, INSTALLED / "hardware")
+
+
 def load_config(path: Path) -> Config:
-    """Read and validate a configuration file. Paths in it are relative to its folder."""
+    """Read and validate a configuration file. Paths in it are relative to its folder; its hardware may be an installed one by name."""
     data = read_yaml(path)
     hardware = data.get("hardware")
     if isinstance(hardware, str):
         try:
-            data["hardware"] = read_yaml(path.parent / hardware)
+            data["hardware"] = read_yaml(find_hardware(hardware, "file", path.parent))
         except InvalidConfig as error:
             raise InvalidConfig(one_line(f"{path}: hardware: {error}")) from None
     model = data.get("model")

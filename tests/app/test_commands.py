@@ -243,7 +243,7 @@ CONFIGS = {
     "hardware: {buffer_bytes: 1KiB}\n": "model: missing",
     "model: [\n": "not YAML",
     "- a\n": "accepted: a mapping",
-    "model: zoo:vgg16\nhardware: nowhere.yaml\n": "nowhere.yaml: No such file",
+    "model: zoo:vgg16\nhardware: nowhere.yaml\n": "nowhere.yaml: no such file",
 }
 
 
@@ -263,6 +263,22 @@ def test_every_installed_config_is_valid(name):
 
     config = load_config(find_config(name))
     assert config.model.removeprefix("zoo:") in zoo.names()
+
+
+def test_installed_files_are_found_from_anywhere_by_their_bare_names(tmp_path, monkeypatch):
+    from lfopt.app.commands.options import chip
+    from lfopt.app.config import InvalidConfig, find_config, load_config
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text("model: zoo:vgg16\nhardware: accelerator_256k\n")
+    installed = chip("accelerator_256k", None, None)
+    assert installed == chip("accelerator_256k.yaml", None, None) == load_config(tmp_path / "c.yaml").hardware
+    assert installed.mac_rows == 16
+    assert find_config("vgg16") == find_config("vgg16.yaml")
+    (tmp_path / "accelerator_256k").write_text("buffer_bytes: 1KiB\n")  # what is here comes first
+    assert load_config(tmp_path / "c.yaml").hardware.buffer_bytes == chip("accelerator_256k", None, None).buffer_bytes == 1024
+    with pytest.raises(InvalidConfig, match=r"did you mean accelerator_256k\.yaml"):
+        chip("accelerator_256", None, None)
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path):

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from cyclopts import Parameter
 
-from lfopt.app.config import INSTALLED, find_config, validate
+from lfopt.app.config import find_hardware, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.sizes import size_option
 from lfopt.ir import Hardware, InvalidConfig
@@ -23,7 +23,7 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
     data: dict[str, object] = {"buffer_bytes": "256KiB", "name": "command line"}
     where = "--buffer"
     if hardware is not None:
-        path = find_config(hardware, "--hardware", INSTALLED / "hardware")
+        path = find_hardware(hardware)
         data = read_yaml(path)
         where = str(path)
     if buffer is not None:
