@@ -1,0 +1,83 @@
+"""What scales or shifts each channel of a map by a constant, as a depthwise convolution of one element: so int8 hardware has it.
+
+Of real numbers this is exact; what becomes int8 are then the scales, one per channel, as weights, and the shifts, as bias.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container
+from dataclasses import replace
+
+import numpy as np
+
+from lfopt.ir import Graph, Operator, Tensor
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.fold import fold_affine, fold_batch_normalization
+from lfopt.rewrite.log import Log
+
+SCALING = ("Mul", "Div", "Add", "Sub")
+
+
+def as_convolutions(graph: Graph) -> Graph:
+    """BatchNormalization of maps [n, c, h, w], and Mul, Div, Add and Sub of them by one constant per channel, as depthwise convolutions.
+
+    Several in a row become one.
+    """
+    tensors, constants = dict(graph.tensors), dict(graph.constants)
+    operators: list[Operator] = []
+    uses = Counter([*graph.outputs, *(name for operator in graph.operators for name in operator.inputs)])
+    names = {operator.name for operator in graph.operators}
+    made: set[str] = set()  # by what takes in a scale that follows
+    for operator in graph.operators:
+        if operator.kind in ("Conv", "ConvTranspose") and not operator.domain:
+            made.add(operator.outputs[0])
+        source = _map(graph, operator)
+        if source is not None:
+            if source not in made or uses[source] > 1:
+                unit = _unit(_free(f"{operator.name}.channels", names), tensors[source], tensors, constants)
+                names.add(unit.name)
+                operators.append(unit)
+                operator = replace(operator, inputs=tuple(unit.outputs[0] if name == source else name for name in operator.inputs))
+            made.add(operator.outputs[0])
+        operators.append(operator)
+    board = Board(fold_batch_normalization(replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)))
+    fold_affine(board, Log())
+    return board.finish()
+
+
+def _map(graph: Graph, operator: Operator) -> str | None:
+    """The map that an operator scales and shifts channel by channel; None if it does not do that."""
+    if operator.domain or graph.tensors[operator.outputs[0]].quantization is not None:
+        return None
+    if operator.kind == "BatchNormalization":
+        source, others = operator.inputs[0], operator.inputs[1:]
+    elif operator.kind in SCALING:
+        maps = [name for name in operator.inputs if name not in graph.constants]
+        if len(maps) != 1 or (operator.kind == "Div" and operator.inputs[1] == maps[0]):
+            return None
+        source, others = maps[0], tuple(name for name in operator.inputs if name in graph.constants)
+    else:
+        return None
+    shape = graph.shape(source)
+    if len(shape) != 4 or graph.shape(operator.outputs[0]) != shape or not graph.tensors[source].dtype.startswith("float"):
+        return None
+    known = all(name in graph.constants for name in others)
+    per_channel = operator.kind == "BatchNormalization" or all((1, *graph.shape(name))[-4:] in ((1, shape[1], 1, 1),) for name in others)
+    return source if known and per_channel and shape[1] > 1 else None
+
+
+def _unit(name: str, source: Tensor, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]) -> Operator:
+    """A depthwise convolution that changes nothing; its weights and result are added to tensors and constants."""
+    channels = source.shape[1]
+    weight, result = _free(f"{name}.weight", tensors), _free(f"{name}.result", tensors)
+    tensors[weight] = Tensor(weight, (channels, 1, 1, 1), source.dtype)
+    constants[weight] = np.ones((channels, 1, 1, 1), source.dtype)
+    tensors[result] = replace(source, name=result)
+    return Operator(name, "Conv", (source.name, weight), (result,), {"group": channels, "kernel_shape": (1, 1)})
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
