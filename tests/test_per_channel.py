@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
@@ -24,7 +24,7 @@ def made(nodes: list[tuple[str, list[str], str]], constants: dict[str, np.ndarra
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, CHANNELS, 4, 5))],
         [helper.make_tensor_value_info(nodes[-1][2], TensorProto.FLOAT, None)],
-        [helper.make_tensor(name, TensorProto.FLOAT, value.shape, value.tobytes(), raw=True) for name, value in constants.items()],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
     return simplify(from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])))
 
@@ -40,7 +40,7 @@ NETWORKS = {
     "a scale, then a shift": ([("Mul", ["x", "a"], "m"), ("Add", ["b", "m"], "y")], {"a": PER_CHANNEL, "b": PER_CHANNEL[0]}, ["Conv"]),
     "a difference": ([("Sub", ["a", "x"], "y")], {"a": PER_CHANNEL}, ["Conv"]),
     "a quotient": ([("Div", ["x", "a"], "y")], {"a": PER_CHANNEL}, ["Conv"]),
-    "by one number": ([("Mul", ["x", "a"], "y")], {"a": np.float32([2.5])}, ["Mul"]),
+    "by one number": ([("Mul", ["x", "a"], "y")], {"a": np.array([2.5], np.float32)}, ["Mul"]),
     "by pixels": ([("Mul", ["x", "a"], "y")], {"a": np.ones((4, 5), np.float32)}, ["Mul"]),
     "of a number": ([("Div", ["a", "x"], "y")], {"a": PER_CHANNEL}, ["Div"]),
 }  # fmt: skip
