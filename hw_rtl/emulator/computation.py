@@ -60,14 +60,26 @@ def _of_windows(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndar
         return window.over(_by_channel(memory, d, window, np.int32, LEAST)).max(axis=(2, 3)).astype(np.int64)
     if operation is Operation.SUM:
         return window.over(_by_channel(memory, d, window, np.int32, zero) - zero).sum(axis=(2, 3), dtype=np.int64)
-    each = window.over(_by_channel(memory, d, window, np.int64, zero))[:, :, 0, 0]
-    return each if operation is Operation.COPY else each - zero
+    if operation is Operation.COPY:
+        return _copied(memory, d, window)
+    return window.over(_by_channel(memory, d, window, np.int64, zero))[:, :, 0, 0] - zero
+
+
+def _copied(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
+    """Lanes of each block, from others of the operand's."""
+    operand = first_operand(memory, d, window, d["out_blocks"], np.int64, d["a_zero"])
+    each = window.over(operand)[:, :, 0, 0]
+    blocks = each.reshape(*each.shape[:2], d["out_blocks"], memory.lanes)
+    found, k = blocks.copy(), np.arange(d["lanes"])
+    for o, a in zip(d["o_lane"] + k * d["o_lane_step"], d["a_lane"] + k * d["a_lane_step"], strict=True):
+        found[..., o] = blocks[..., a]
+    return found.reshape(each.shape)[..., : result_channels(d, memory.lanes)]
 
 
 def _convolved(memory: Memory, d: Mapping[str, int], window: Window) -> np.ndarray:
     channels = (d["in_blocks"] - 1) * memory.lanes + d["in_tail"]
-    matrix, exact = weights(memory, d, window, channels)
-    operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., :channels]
+    matrix, exact = weights(memory, d, window, channels - d["a_lane"])
+    operand = first_operand(memory, d, window, d["in_blocks"], exact, d["a_zero"])[..., d["a_lane"] : channels]
     operand -= d["a_zero"]
     taken = window.over(operand)
     pixels, terms = taken.shape[0] * taken.shape[1], matrix.shape[0]

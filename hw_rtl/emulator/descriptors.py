@@ -56,12 +56,29 @@ def _computation_problem(d: Mapping[str, int], lanes: int) -> str:
         return f"tails are {d['in_tail']} and {d['out_tail']}; accepted: up to {lanes}"
     if operation == Operation.CONV and d["narrow"] and (d["in_blocks"] > 1 or d["in_tail"] * WINDOW > lanes):
         return f"narrow, with {d['in_blocks']} blocks, the last of {d['in_tail']} channels; accepted: 1 block of up to {lanes // WINDOW}"
+    if problem := _lanes_problem(d, lanes):
+        return problem
     if operation in ELEMENTWISE and (d["kernel_rows"], d["kernel_columns"]) != (1, 1):
         return f"{Operation(operation).name} with a window of {d['kernel_rows']} x {d['kernel_columns']}; accepted: 1 x 1"
     if operation in PAIRED and not whole:
         return f"{Operation(operation).name} with held sums"
     if d["last"] and d["scale"] == Scale.SCALAR and not 1 <= d["shift"] <= 62:
         return f"a shift of {d['shift']}; accepted: 1 to 62"
+    return ""
+
+
+def _lanes_problem(d: Mapping[str, int], lanes: int) -> str:
+    """What is wrong with the lanes that a computation reads and writes, or nothing."""
+    if d["operation"] == Operation.COPY and d["lanes"]:
+        steps = d["lanes"] - 1
+        if any(d[f"{letter}_lane"] + d[f"{letter}_lane_step"] * steps >= lanes for letter in "ao"):
+            return f"COPY of {d['lanes']} lanes, from {d['a_lane']} by {d['a_lane_step']} to {d['o_lane']} by {d['o_lane_step']}"
+    if d["operation"] == Operation.CONV:
+        if d["a_lane"] >= (d["in_tail"] if d["in_blocks"] == 1 else lanes) or (d["narrow"] and d["a_lane"]):
+            return f"the first input channel in lane {d['a_lane']}"
+        alone = d["out_blocks"] == 1 and d["first"] and d["last"] and d["o_lane"] < d["out_tail"]
+        if d["o_lane"] and not alone:
+            return f"the first output channel in lane {d['o_lane']}; accepted: of one block, whose sums are not held"
     return ""
 
 

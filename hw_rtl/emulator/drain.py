@@ -9,20 +9,32 @@ import numpy as np
 from hw_rtl.emulator.memory import Memory
 from hw_rtl.emulator.operands import b_patch
 from hw_rtl.emulator.patch import Patch, Writes
-from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Scale, Space
+from lfopt.isa.tables import FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
 
 
 def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:
     """The result of these sums, int64 [row][column][channel], row by row. Raises Fault BUFFER, Hazard."""
     count, width, channels = sums.shape
-    blocks = d["out_blocks"]
-    found = np.empty((count, width, blocks * memory.lanes), np.uint8)
-    found[..., :channels] = _result(memory, d, sums)
-    found[..., channels:] = memory.junk[d["out_tail"] :]
-    words = found.reshape(count, width, blocks, memory.lanes).transpose(0, 2, 1, 3)
+    blocks, lanes = d["out_blocks"], memory.lanes
+    made = np.zeros((count, width, blocks * lanes), np.uint8)
+    made[..., :channels] = _result(memory, d, sums)
+    words = made.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3)
     slots = (((row + y) * d["o_row_step"] + d["o_row"]) % d["o_slots"] for y in range(count))
-    patches = (Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots)
-    return list(zip(patches, words, strict=True))
+    patches = [Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots]
+    written = _written(d, lanes)[:, None]
+    return [(patch, there if written.all() else np.where(written, there, memory.before(patch))) for patch, there in zip(patches, words, strict=True)]
+
+
+def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
+    """Which lanes of each block are written: bool [block][lane]. The others stay as they are."""
+    found = np.ones((d["out_blocks"], lanes), bool)
+    if d["operation"] == Operation.COPY and d["lanes"]:
+        found[:] = False
+        found[:, d["o_lane"] + np.arange(d["lanes"]) * d["o_lane_step"]] = True
+    elif d["operation"] == Operation.CONV:
+        found[:, : d["o_lane"]] = False
+    found[-1, d["out_tail"] :] = False
+    return found
 
 
 def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray) -> Writes:

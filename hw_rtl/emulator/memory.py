@@ -40,7 +40,6 @@ class Memory:
         total = behind + TABLES * TABLE_BYTES // lanes
         self.spaces = {Space.BUFFER: range(words), Space.FACTORS: range(words, behind), Space.TABLES: range(behind, total)}  # words on chip
         self.bytes = rng.integers(0, 256, total * lanes, np.uint8)  # on chip
-        self.junk = rng.integers(0, 256, lanes, np.uint8)  # what lanes without a channel get
         self.read_region = read_region or (0, dram.size)
         self.write_region = write_region or (0, dram.size)
         self.read: Counter[Class] = Counter()  # bytes of DRAM
@@ -67,6 +66,12 @@ class Memory:
         """Read words: uint8 [block][column][lane], no copy. Raises Fault BUFFER, Hazard."""
         self.touch(patch, space, writes=False, by_block=by_block)
         return patch.words(self.bytes, self.lanes)
+
+    def before(self, patch: Patch) -> np.ndarray:
+        """What words of the buffer hold that are written in part: uint8 [block][column][lane]. Nobody reads them. Those behind its end: zeros."""
+        if patch.last >= self.spaces[Space.BUFFER].stop:
+            return np.zeros((patch.blocks, patch.columns, self.lanes), np.uint8)
+        return patch.words(self.bytes, self.lanes).copy()
 
     def put(self, patch: Patch, space: Space, values: np.ndarray) -> None:
         """Write words: uint8 [block][column][lane]. Raises Fault BUFFER, Hazard."""

@@ -13,7 +13,7 @@ from hw_rtl.emulator.windows import Window
 from lfopt.isa.tables import Operation, Space
 
 EXACT_FLOAT32 = 1 << 24  # integers up to here are exact in a float32
-KEY = "operation w_base w_block_bytes out_blocks out_tail b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
+KEY = "operation w_base w_block_bytes out_blocks out_tail o_lane b_zero b_unsigned a_unsigned a_zero".split()  # all that a matrix is made by
 
 
 def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) -> tuple[np.ndarray, type[np.generic]]:
@@ -24,7 +24,8 @@ def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) ->
     lanes = memory.lanes
     row_terms = d["kernel_columns"] * depth
     skipped, terms = window.first_kernel_row * row_terms, window.kernel_rows * row_terms
-    outputs = [lanes] * (d["out_blocks"] - 1) + [d["out_tail"]]
+    ahead = d["o_lane"] if d["operation"] == Operation.CONV else 0  # lanes of the one block that have no weights
+    outputs = [lanes] * (d["out_blocks"] - 1) + [d["out_tail"] - ahead]
     places = [(d["w_base"] + block * d["w_block_bytes"] + skipped * n, n) for block, n in enumerate(outputs)]  # (first byte, outputs)
     patches = [_patch_of_bytes(start, terms * n, lanes) for start, n in places]
     for patch in patches:
@@ -32,9 +33,9 @@ def weights(memory: Memory, d: Mapping[str, int], window: Window, depth: int) ->
 
     def made() -> tuple[np.ndarray, type[np.generic]]:
         stored = memory.bytes.view(byte_type(d["b_unsigned"]))
-        found = np.empty((terms, result_channels(d, lanes)), np.int32)
+        found = np.full((terms, result_channels(d, lanes)), d["b_zero"], np.int32)
         for block, (start, n) in enumerate(places):
-            found[:, block * lanes : block * lanes + n] = stored[start : start + terms * n].reshape(terms, n)
+            found[:, block * lanes + ahead : block * lanes + ahead + n] = stored[start : start + terms * n].reshape(terms, n)
         found -= d["b_zero"]
         if d["operation"] == Operation.DEPTHWISE:
             return found, np.int32

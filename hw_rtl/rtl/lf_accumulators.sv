@@ -72,6 +72,7 @@ module lf_accumulators
       .read_data_o    (read_data[m]),
       .write_i        (valid_q && {half_q, column_q[0]} == 2'(m)),
       .write_address_i(column_q[ColumnBits-1:1]),
+      .write_parts_i  (1'b1),
       .write_data_i   (written)
     );
   end

@@ -11,12 +11,14 @@ module lf_array
   input  logic                           clk_i,
   input  logic                           rst_ni,
   input  computation_t                   descriptor_i,  // of the column in the first stage; stays for one cycle more
+  input  logic                           start_i,  // it is new
   // First stage: the window has come from the buffer.
   input  logic                           valid_i,
   input  logic [Window-1:0][Lanes*8-1:0] window_i,
   input  logic [Window-1:0]              taps_i,
   input  logic [Window-1:0]              again_i,  // elements that the column before had, stride_columns farther on
   input  logic [6:0]                     lanes_i,
+  input  logic [5:0]                     lane_i,
   input  logic                           pass_start_i,  // it needs the next weights
   // Second stage, a cycle later: the second operand, or the held sums with which a block begins.
   input  logic                           first_i,  // pass of the block
@@ -53,6 +55,26 @@ module lf_array
 
   always_ff @(posedge clk_i) begin
     if (valid_i && (!conv || descriptor_i.narrow)) last_q <= window;
+  end
+
+  // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is high; columns come later.
+  logic [LaneBits-1:0] source_d [Lanes], source_q [Lanes];
+  logic [6:0]          from_lane, to_lane;
+  always_comb begin
+    for (int unsigned o = 0; o < Lanes; o++) source_d[o] = LaneBits'(o);
+    from_lane = 7'(descriptor_i.a_lane);
+    to_lane = 7'(descriptor_i.o_lane);
+    if (start_i) begin
+      for (int unsigned k = 0; k < Lanes; k++) begin
+        if (7'(k) < descriptor_i.lanes) source_d[LaneBits'(to_lane)] = LaneBits'(from_lane);
+        from_lane = from_lane + 7'(descriptor_i.a_lane_step);
+        to_lane = to_lane + 7'(descriptor_i.o_lane_step);
+      end
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (start_i) source_q <= source_d;
   end
 
   assign conv = descriptor_i.operation == 3'(DoConv);
@@ -95,7 +117,7 @@ module lf_array
         end
       end else begin
         for (int unsigned l = 0; l < Lanes; l++) begin
-          lane_q[l] <= taps_i[0] && 7'(l) < lanes_i ? number(window[0][l*8 +: 8], descriptor_i.a_unsigned) - 32'(descriptor_i.a_zero) : 0;
+          lane_q[l] <= taps_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i) ? number(window[0][l*8 +: 8], descriptor_i.a_unsigned) - 32'(descriptor_i.a_zero) : 0;
         end
       end
     end
@@ -138,7 +160,7 @@ module lf_array
             end
           end
           default: begin  // COPY
-            for (int unsigned o = 0; o < Lanes; o++) sum_d[o] = window_q[0][o] + 32'(descriptor_i.a_zero);
+            for (int unsigned o = 0; o < Lanes; o++) sum_d[o] = window_q[0][source_q[o]] + 32'(descriptor_i.a_zero);
           end
         endcase
       end

@@ -20,6 +20,7 @@ module lf_buffer
   input  logic [1:0][19:0]                    wr_word_i,
   input  logic [1:0][Window-1:0]              wr_mask_i,
   input  logic [1:0][Window-1:0][Lanes*8-1:0] wr_data_i,
+  input  logic [Lanes-1:0]                    wr_lanes_i,  // bytes of each word that requester 0 writes; the other writes all
   output logic [1:0]                          wr_grant_o,
   output logic [1:0]                          wr_fault_o
 );
@@ -104,7 +105,8 @@ module lf_buffer
 
     lf_memory #(
       .Width(Lanes * 8),
-      .Depth(Rows)
+      .Depth(Rows),
+      .Part (8)
     ) u_bank (
       .clk_i,
       .read_i         (bank_read[b]),
@@ -112,6 +114,7 @@ module lf_buffer
       .read_data_o    (read_data[b]),
       .write_i        (bank_write[b]),
       .write_address_i(write_row[b]),
+      .write_parts_i  (write_second[b] ? '1 : wr_lanes_i),
       .write_data_i   (write_data[b])
     );
   end

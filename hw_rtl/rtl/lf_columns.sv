@@ -48,7 +48,8 @@ module lf_columns
   output logic               issue_o,
   output logic [Window-1:0]  taps_o,  // elements of the window that are no padding
   output logic [Window-1:0]  again_o,  // those of them that the window of the column before had, stride_columns farther on
-  output logic [6:0]         lanes_o,  // CONV: input channels
+  output logic [6:0]         lanes_o,  // CONV: input channels end here
+  output logic [5:0]         lane_o,  // CONV: they begin here
   output logic               first_o,  // of the block's passes
   output logic               final_o,  // of the block's passes
   output logic               final_start_o,  // first column of that pass
@@ -92,6 +93,7 @@ module lf_columns
     logic [4:0] dilation;
     logic signed [12:0] pad_columns;
     logic [6:0] in_tail;
+    logic [5:0] a_lane;
     logic [9:0] out_blocks;
   } fields_t;
   fields_t f_q;
@@ -308,6 +310,7 @@ module lf_columns
       f_q.dilation <= descriptor_i.dilation;
       f_q.pad_columns <= descriptor_i.pad_columns;
       f_q.in_tail <= descriptor_i.in_tail;
+      f_q.a_lane <= descriptor_i.a_lane;
       f_q.out_blocks <= descriptor_i.out_blocks;
       rows_q <= count_i;
       columns_q <= columns_i;
@@ -332,6 +335,7 @@ module lf_columns
   assign {o_offset_o, o_row_step_o, o_limit_o} = {o_offset_q, o_row_step_q, o_limit_q};
   assign {b_offset_o, b_row_step_o, b_limit_o} = {b_offset_q, b_row_step_q, b_limit_q};
   assign lanes_o = f_q.narrow || walk_q.in_block == f_q.in_blocks - 10'd1 ? f_q.in_tail : 7'h7f;
+  assign lane_o = walk_q.in_block == '0 ? f_q.a_lane : '0;
   assign first_o = walk_q.first;
   assign uses_second_o = walk_q.first && needs_second_q;
   assign uses_tile_o = weighted_q;

@@ -134,6 +134,7 @@ module lf_core
   logic [1:0][19:0]                    buffer_wr_word;
   logic [1:0][Window-1:0]              buffer_wr_mask;
   logic [1:0][Window-1:0][Lanes*8-1:0] buffer_wr_data;
+  logic [Lanes-1:0]                    buffer_wr_lanes;
   logic [1:0]                          buffer_wr_grant;
   logic [1:0]                          buffer_wr_fault;
 
@@ -376,6 +377,7 @@ module lf_core
     .wr_word_o     (buffer_wr_word[0]),
     .wr_mask_o     (buffer_wr_mask[0]),
     .wr_data_o     (buffer_wr_data[0]),
+    .wr_lanes_o    (buffer_wr_lanes),
     .wr_grant_i    (buffer_wr_grant[0]),
     .fault_i       (exec_fault),
     .aux_valid_i   (aux_valid),
@@ -410,6 +412,7 @@ module lf_core
     .wr_word_i (buffer_wr_word),
     .wr_mask_i (buffer_wr_mask),
     .wr_data_i (buffer_wr_data),
+    .wr_lanes_i(buffer_wr_lanes),
     .wr_grant_o(buffer_wr_grant),
     .wr_fault_o(buffer_wr_fault)
   );

@@ -28,6 +28,7 @@ module lf_descriptors
       .read_data_o    (transfer),
       .write_i,
       .write_address_i(write_descriptor_i),
+      .write_parts_i  (1'b1),
       .write_data_i   (write_payload_i[TransferBits-1:0])
     );
 
@@ -44,6 +45,7 @@ module lf_descriptors
     .read_data_o    (computation),
     .write_i,
     .write_address_i(write_descriptor_i),
+    .write_parts_i  (1'b1),
     .write_data_i   (write_payload_i)
   );
 

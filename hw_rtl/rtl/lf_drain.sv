@@ -48,6 +48,7 @@ module lf_drain
   output logic [19:0]                    wr_word_o,
   output logic [Window-1:0]              wr_mask_o,
   output logic [Window-1:0][Lanes*8-1:0] wr_data_o,
+  output logic [Lanes-1:0]               wr_lanes_o,  // bytes of each word that are meant
   input  logic                           wr_grant_i,
   output logic [1:0]                     fault_o,  // level: bias, result behind the end of the buffer
   output logic [1:0][2:0]                fault_number_o,
@@ -58,9 +59,11 @@ module lf_drain
   input  logic [Lanes*8-1:0]             aux_data_i
 );
   localparam int unsigned LanesOfWord = Lanes / 4;  // int32 in a word
+  localparam int unsigned LaneBits = $clog2(Lanes);
 
   typedef struct {
     logic              hold;  // sums as they are
+    logic [Lanes-1:0]  lanes;  // that are written
     logic              last;  // of the command
     logic [2:0]        number;
     logic              half;
@@ -89,10 +92,34 @@ module lf_drain
   logic [1:0] valid_q, prepared_q;
   logic       put_q, get_q;  // where the next job goes; where the next to drain is
 
+  // Lanes that a finished block is written to; sums that are held take all.
+  logic [Lanes-1:0] written;
+  logic [6:0]       lane, lane_end;
+  logic             chosen;
+
+  always_comb begin
+    written = '1;
+    chosen = descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
+    lane = 7'(descriptor_i.o_lane);
+    lane_end = job_last_i ? descriptor_i.out_tail : 7'(Lanes);
+    if (descriptor_i.last) begin
+      for (int unsigned l = 0; l < Lanes; l++) begin
+        written[l] = 7'(l) < lane_end && (descriptor_i.operation != 3'(DoConv) || 7'(l) >= lane) && !chosen;
+      end
+      if (chosen) begin
+        for (int unsigned k = 0; k < Lanes; k++) begin
+          if (7'(k) < descriptor_i.lanes && lane < lane_end) written[LaneBits'(lane)] = 1'b1;
+          lane = lane + 7'(descriptor_i.o_lane_step);
+        end
+      end
+    end
+  end
+
   always_comb begin
     job_new = '{default: '0};
     if (job_valid_i) begin
       job_new.hold = !descriptor_i.last;
+      job_new.lanes = written;
       job_new.last = job_last_i;
       job_new.number = job_number_i;
       job_new.half = job_half_i;
@@ -412,6 +439,7 @@ module lf_drain
   assign wr_valid_o = word_q.valid;
   assign wr_word_o = word_q.word;
   assign wr_mask_o = word_q.hold ? '1 : Window'(1);
+  assign wr_lanes_o = job_q[word_q.place].lanes;
   assign done_o = word_q.valid && wr_grant_i && word_q.done;
   assign busy_o = valid_q != '0;
 

@@ -28,6 +28,7 @@ module lf_exec
   output logic [19:0]                         wr_word_o,
   output logic [Window-1:0]                   wr_mask_o,
   output logic [Window-1:0][Lanes*8-1:0]      wr_data_o,
+  output logic [Lanes-1:0]                    wr_lanes_o,
   input  logic                                wr_grant_i,
   input  logic                                fault_i,
   // Factors and tables, a word of Lanes bytes.
@@ -141,6 +142,7 @@ module lf_exec
   logic              second_ready, issue, first, final_pass, final_start, uses_second, second_end, uses_tile, pass_start, half;
   logic [Window-1:0] taps, again;
   logic [6:0]        lanes;
+  logic [5:0]        lane;
   logic [8:0]        column;
   logic              job_valid, job_ready, job_half, job_last;
   logic [9:0]        job_block;
@@ -187,6 +189,7 @@ module lf_exec
     .taps_o         (taps),
     .again_o        (again),
     .lanes_o        (lanes),
+    .lane_o         (lane),
     .first_o        (first),
     .final_o        (final_pass),
     .final_start_o  (final_start),
@@ -218,6 +221,8 @@ module lf_exec
   column_t           stage_q, compute_q;
   logic [Window-1:0] stage_taps_q, stage_again_q;
   logic [6:0]        stage_lanes_q;
+  logic [5:0]        stage_lane_q;
+  logic              new_q;  // the command at work
   logic              stage_start_q;  // of a pass with weights
   logic    compute_valid_q, filled_q, filled_half_q;
 
@@ -227,6 +232,8 @@ module lf_exec
       stage_taps_q <= '0;
       stage_again_q <= '0;
       stage_lanes_q <= '0;
+      stage_lane_q <= '0;
+      new_q <= 1'b0;
       stage_start_q <= 1'b0;
       stage_valid_q <= 1'b0;
       compute_q <= '0;
@@ -238,6 +245,8 @@ module lf_exec
       stage_taps_q <= taps;
       stage_again_q <= again;
       stage_lanes_q <= lanes;
+      stage_lane_q <= lane;
+      new_q <= take[0];
       stage_q.first <= first;
       stage_q.uses_second <= uses_second;
       stage_start_q <= pass_start && uses_tile;
@@ -323,11 +332,13 @@ module lf_exec
     .clk_i,
     .rst_ni,
     .descriptor_i (work),
+    .start_i      (new_q),
     .valid_i      (stage_valid_q),
     .window_i     (rd_data_i[0]),
     .taps_i       (stage_taps_q),
     .again_i      (stage_again_q),
     .lanes_i      (stage_lanes_q),
+    .lane_i       (stage_lane_q),
     .pass_start_i (stage_start_q),
     .first_i      (compute_q.first),
     .second_used_i(compute_q.uses_second),
@@ -404,6 +415,7 @@ module lf_exec
     .wr_word_o,
     .wr_mask_o,
     .wr_data_o,
+    .wr_lanes_o,
     .wr_grant_i    (wr_grant_i && !error_q),
     .fault_o       (drain_fault),
     .fault_number_o(drain_fault_number),

@@ -23,6 +23,7 @@ module lf_factors
     .read_data_o,
     .write_i,
     .write_address_i(write_word_i),
+    .write_parts_i  (1'b1),
     .write_data_i
   );
 endmodule

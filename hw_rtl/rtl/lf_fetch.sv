@@ -61,6 +61,7 @@ module lf_fetch
     .read_data_o    (word_o),
     .write_i        (beat_valid_i),
     .write_address_i(here_q[PointerWidth-1:0]),
+    .write_parts_i  (1'b1),
     .write_data_i   (beat_i)
   );
 

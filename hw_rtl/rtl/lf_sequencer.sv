@@ -58,7 +58,7 @@ module lf_sequencer
   logic [2:0]               payload_d, payload_q;  // words of payload still to come
   logic [5:0]               entry_q;
   kind_e                    entry_kind_q;
-  logic [4*WordBits-1:0]    payload_words_q;
+  logic [(PayloadWords-1)*WordBits-1:0] payload_words_q;
   logic [Descriptors-1:0]   transfers_q;     // entries of that kind
   logic [Descriptors-1:0]   computations_q;
 
@@ -330,7 +330,7 @@ module lf_sequencer
         entry_q      <= describe.descriptor;
         entry_kind_q <= kind_e'(describe.kind);
       end
-      if (ran && payload_q != '0) payload_words_q <= {word_i, payload_words_q[4*WordBits-1:WordBits]};
+      if (ran && payload_q != '0) payload_words_q <= {word_i, payload_words_q[(PayloadWords-1)*WordBits-1:WordBits]};
       if (write_o) begin
         transfers_q[entry_q]    <= entry_kind_q == KindTransfer;
         computations_q[entry_q] <= entry_kind_q == KindComputation;

@@ -58,7 +58,7 @@ module lf_setup
   logic               rings_start, a_done, b_done, o_done;
   logic [2:0]         step_q;
   logic [39:0]        factor_a;
-  logic [11:0]        factor_b;
+  logic [11:0]        factor_b, outputs;  // outputs: channels of the last block
   logic [51:0]        product;
   logic [39:0]        capped;
   logic [39:0]        kernel_row_q;  // bytes of weights of a kernel row and one output channel
@@ -81,8 +81,14 @@ module lf_setup
         if (d_q.kernel_rows != 12'd1 || d_q.kernel_columns != 12'd1) size_bad = 1'b1;
         if (d_q.operation != 3'(DoCopy) && !(d_q.first && d_q.last)) size_bad = 1'b1;
       end
+      if (d_q.operation == 3'(DoCopy)) begin
+        if (d_q.lanes != '0 && (32'(d_q.a_lane) + 32'(d_q.a_lane_step) * 32'(d_q.lanes - 7'd1) >= Lanes
+            || 32'(d_q.o_lane) + 32'(d_q.o_lane_step) * 32'(d_q.lanes - 7'd1) >= Lanes)) size_bad = 1'b1;
+      end
       if (d_q.operation == 3'(DoConv)) begin
         if (d_q.in_blocks == '0 || d_q.in_tail == '0 || 32'(d_q.in_tail) > Lanes) size_bad = 1'b1;
+        if (32'(d_q.a_lane) >= (d_q.in_blocks == 10'd1 ? 32'(d_q.in_tail) : Lanes) || (d_q.narrow && d_q.a_lane != '0)) size_bad = 1'b1;
+        if (d_q.o_lane != '0 && (d_q.out_blocks != 10'd1 || 7'(d_q.o_lane) >= d_q.out_tail || !d_q.first || !d_q.last)) size_bad = 1'b1;
         if (d_q.narrow && (d_q.in_blocks != 10'd1 || 32'(d_q.in_tail) > Lanes / Window)) size_bad = 1'b1;
       end
     end
@@ -90,6 +96,8 @@ module lf_setup
     high_moves = high_row_q >= signed'(23'(d_q.a_height)) && high_q != '0;
     rings_start = state_q == Rows && !low_moves && !high_moves;
   end
+
+  assign outputs = 12'(d_q.out_tail) - (d_q.operation == 3'(DoConv) ? 12'(d_q.o_lane) : 12'd0);
 
   // One multiplier for the bytes of weights.
   always_comb begin
@@ -112,11 +120,11 @@ module lf_setup
         end
         3'd3: begin
           factor_a = w_skip_o;
-          factor_b = 12'(d_q.out_tail);
+          factor_b = outputs;
         end
         default: begin
           factor_a = w_bytes_o;
-          factor_b = 12'(d_q.out_tail);
+          factor_b = outputs;
         end
       endcase
       product = 52'(factor_a) * 52'(factor_b);
@@ -166,7 +174,7 @@ module lf_setup
           high_q <= d_q.kernel_rows;
           channels_q <= 18'd1;
           if (d_q.operation == 3'(DoConv)) begin
-            channels_q <= 18'(d_q.in_tail) + (d_q.narrow ? 18'd0 : 18'(d_q.in_blocks - 10'd1) << $clog2(Lanes));
+            channels_q <= 18'(d_q.in_tail) - 18'(d_q.a_lane) + (d_q.narrow ? 18'd0 : 18'(d_q.in_blocks - 10'd1) << $clog2(Lanes));
           end
           columns_o <= columns[9:0];
           step_q <= '0;

@@ -70,6 +70,7 @@ module lf_tables
     .read_data_o    (word),
     .write_i,
     .write_address_i(write_word_i),
+    .write_parts_i  (1'b1),
     .write_data_i
   );
 

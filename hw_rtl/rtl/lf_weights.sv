@@ -39,6 +39,7 @@ module lf_weights
   logic        busy_q, conv_q, narrow_q, windowed_q;
   logic [9:0]  in_blocks_q;
   logic [6:0]  in_tail_q, out_tail_q;
+  logic [5:0]  a_lane_q, o_lane_q;  // of the first input channel and, in the one block that there then is, of the first output channel
   logic [11:0] kernel_rows_q, kernel_columns_q;
   logic [39:0] skip_q, bytes_q, tail_skip_q, tail_bytes_q;
   logic [23:0] block_bytes_q;
@@ -121,16 +122,18 @@ module lf_weights
   logic [LaneBits-1:0] next_at;
   logic [6:0]         n;  // bytes of a row
   logic [6:0]         inner_q, inner_last;  // input channel
+  logic [5:0]         lane;
   logic [2:0]         outer_q, outer_last;  // kernel column of the group
   logic [LaneBits:0]  end_at;
   logic               write, row_last, in_last, group_last, block_last, free;
   logic [Lanes*16-1:0] pair;
 
   always_comb begin
-    n = blocks_left_q == 10'd1 ? out_tail_q : 7'(Lanes);
+    n = (blocks_left_q == 10'd1 ? out_tail_q : 7'(Lanes)) - 7'(o_lane_q);
+    lane = in_block_q == '0 ? a_lane_q : '0;
     in_last = !conv_q || narrow_q || in_block_q == in_blocks_q - 10'd1;
     group_last = columns_left_q <= (windowed_q ? 12'(Window) : 12'd1);
-    inner_last = !conv_q ? 7'd0 : (in_last ? in_tail_q : 7'(Lanes)) - 7'd1;
+    inner_last = !conv_q ? 7'd0 : (in_last ? in_tail_q : 7'(Lanes)) - 7'(lane) - 7'd1;
     outer_last = !windowed_q ? 3'd0 : columns_left_q >= 12'(Window) ? 3'(Window - 1) : 3'(columns_left_q - 12'd1);
     row_last = inner_q == inner_last && outer_q == outer_last;
     block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
@@ -145,9 +148,9 @@ module lf_weights
   logic [Lanes*8-1:0] second_word;
   assign second_word = queue_q[get_q + 3'd1];
   assign pair = {second_word, queue_q[get_q]} >> {at_q, 3'b000};
-  assign row_data_o = pair[Lanes*8-1:0];
+  assign row_data_o = pair[Lanes*8-1:0] << {o_lane_q, 3'b000};
   assign row_valid_o = write;
-  assign row_o = LaneBits'(narrow_q ? 7'(outer_q) * 7'(NarrowLanes) + inner_q : conv_q ? inner_q : 7'(outer_q));
+  assign row_o = LaneBits'(narrow_q ? 7'(outer_q) * 7'(NarrowLanes) + inner_q : conv_q ? inner_q + 7'(lane) : 7'(outer_q));
 
   assign full_o = full_q || (write && row_last);
 
@@ -171,6 +174,8 @@ module lf_weights
       in_blocks_q <= '0;
       in_tail_q <= '0;
       out_tail_q <= '0;
+      a_lane_q <= '0;
+      o_lane_q <= '0;
       kernel_rows_q <= '0;
       kernel_columns_q <= '0;
       skip_q <= '0;
@@ -196,6 +201,8 @@ module lf_weights
       in_blocks_q <= descriptor_i.in_blocks;
       in_tail_q <= descriptor_i.in_tail;
       out_tail_q <= descriptor_i.out_tail;
+      a_lane_q <= descriptor_i.operation == 3'(DoConv) ? descriptor_i.a_lane : '0;
+      o_lane_q <= descriptor_i.operation == 3'(DoConv) ? descriptor_i.o_lane : '0;
       kernel_rows_q <= kernel_rows_i;
       kernel_columns_q <= descriptor_i.kernel_columns;
       skip_q <= skip_i;

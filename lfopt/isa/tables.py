@@ -17,6 +17,9 @@ channels. A row of a feature map lies on chip as [block of channels][column][lan
 block has only as many lanes as there are channels left (`tail`), and the row is padded to a beat. A *ring* of `slots` slots holds row r in slot
 r mod slots.
 
+Of a word of a result, those lanes are written that have a channel: up to out_tail in the last block, from o_lane on in CONV; and in COPY, if `lanes`
+is not 0, lanes o_lane + k * o_lane_step for k below `lanes`, each from the operand's lane a_lane + k * a_lane_step. All others stay as they were.
+
 **Weights** come in the order in which the MAC array takes them, without gaps: for every block of output channels, every kernel row, every kernel
 column (or group of WINDOW columns, see `narrow` and DEPTHWISE), every block of input channels: for every input channel (or kernel column) one byte
 for each output channel of the block.
@@ -33,7 +36,7 @@ from lfopt.isa.fields import Field, Layout
 
 WORD_BITS = 128
 WORD_BYTES = WORD_BITS // 8
-PAYLOAD_WORDS = 5  # of a descriptor, after the word DESCRIBE
+PAYLOAD_WORDS = 6  # of a descriptor, after the word DESCRIBE
 PAYLOAD_BITS = PAYLOAD_WORDS * WORD_BITS
 BEAT_BYTES = 16  # of the memory port
 DESCRIPTORS = 64
@@ -159,7 +162,7 @@ _RUN = (
     *_moving("factor", 8, 8, "EXEC: row of factors, counted from `factors`"),
 )  # fmt: skip
 
-DESCRIBE = Layout("describe", WORD_BITS, "Fill an entry of the descriptor table with the payload, which is the 5 words that follow.", (
+DESCRIBE = Layout("describe", WORD_BITS, "Fill an entry of the descriptor table with the payload, which is the words that follow.", (
     _OPCODE,
     Field("descriptor", 6, "entry of the descriptor table; waits until no command that names it is under way"),
     Field("kind", 2, "Kind of the payload"),
@@ -248,6 +251,11 @@ COMPUTATION = Layout("computation", PAYLOAD_BITS,
     Field("b_unsigned", 1, "second operand, or weights, of uint8, else int8"),
     Field("a_multiplier", 25, "ADD: see Operation", signed=True),
     Field("b_multiplier", 25, "ADD: see Operation", signed=True),
+    Field("a_lane", 6, "CONV: lane of the first input channel, in the first block. COPY: lane that goes to o_lane"),
+    Field("o_lane", 6, "CONV, COPY: first lane that is written; CONV: of one block of output channels, whose sums begin and end here"),
+    Field("a_lane_step", 6, "COPY: from one lane of the operand to the next"),
+    Field("o_lane_step", 6, "COPY: from one lane of the result to the next"),
+    Field("lanes", 7, "COPY: lanes of each block that are written; 0: all, from where they are"),
 ))  # fmt: skip
 
 PAYLOADS = {Kind.TRANSFER: TRANSFER, Kind.COMPUTATION: COMPUTATION}

@@ -17,11 +17,12 @@ from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
 from lfopt.app.streams import memory as image
 from lfopt.isa.program import Command, assemble, encode
-from lfopt.isa.tables import NO_WAIT, Class, Counter, Error, Kind, Opcode, Queue
+from lfopt.isa.tables import LOOP_WORDS, NO_WAIT, PAYLOAD_WORDS, Class, Counter, Error, Kind, Opcode, Queue
 from tests.rtl.networks import random_plan
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
+FITTING = (LOOP_WORDS - 1) // (1 + PAYLOAD_WORDS)  # DESCRIBE commands, in a loop that is as long as may be
 MEMORY_BYTES = 1 << 18
 WRITABLE = (1 << 17, MEMORY_BYTES - 4096)  # guards before and behind
 CHIP_WORDS = 2048  # that random programs use
@@ -274,7 +275,7 @@ FAILURES = {
     "end": (Error.LOOP, Queue.SEQUENCER, 0),
     "loop 1\nloop 1\nloop 1\nloop 1": (Error.LOOP, Queue.SEQUENCER, 3),
     "loop 2\nhalt": (Error.LOOP, Queue.SEQUENCER, 1),
-    "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (Error.LOOP, Queue.SEQUENCER, 511),
+    "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (Error.LOOP, Queue.SEQUENCER, 1 + FITTING * (1 + PAYLOAD_WORDS)),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hw_rtl.emulator import Hazard, Order, ProgramError, emulate
 from lfopt.isa.program import Command, assemble, encode
-from lfopt.isa.tables import MOVING, NO_WAIT, RUN, Class, Error, Kind, Opcode, Operation, Queue, Scale, Space
+from lfopt.isa.tables import MOVING, NO_WAIT, PAYLOAD_WORDS, RUN, Class, Error, Kind, Opcode, Operation, Queue, Scale, Space
 
 BUFFER_BYTES = 65536
 FACTOR_BYTES, TABLE_BYTES = 5, 256
@@ -452,7 +452,7 @@ CONV = (
     "stride_rows=1 stride_columns=1 dilation=1 in_blocks=1 in_tail=16 out_blocks=1 out_tail=16 o_slots=2 o_slot_words=8 o_width=8 o_step=1 "
     "o_row_step=1 w_slots=1"
 )
-ROW = PIPELINE[0]
+ROW, ENTRY = PIPELINE[0], 1 + PAYLOAD_WORDS  # and its words
 ERRORS = {
     "entry never described": (["load 9 count=1"], Error.DESCRIPTOR, Queue.LOAD, 0),
     "entry of the other kind": (
@@ -484,10 +484,10 @@ ERRORS = {
     "weights behind the buffer": ([CONV + " w_base=0x3ff01", "exec 1 count=1"], Error.BUFFER, Queue.EXEC, 0),
     "factors behind the last": ([CONV + " scale=channel factors=255", "exec 1 count=1", "exec 1 count=1 factor=1"], Error.BUFFER, Queue.EXEC, 1),
     "a base of more than 20 bits": ([CONV + " a_block_words=60000", "exec 1 count=1 from_block=20"], Error.BUFFER, Queue.EXEC, 0),
-    "a loop of no turns": ([ROW, "loop 0"], Error.LOOP, Queue.SEQUENCER, 6),
+    "a loop of no turns": ([ROW, "loop 0"], Error.LOOP, Queue.SEQUENCER, ENTRY),
     "four loops": (["loop 1", "loop 1", "loop 1", "loop 1"], Error.LOOP, Queue.SEQUENCER, 3),
-    "a long loop": ([ROW, "loop 2", *["load 0 count=1"] * 256, "end"], Error.LOOP, Queue.SEQUENCER, 6 + 1 + 2 * 255),
-    "end without loop": ([ROW, "loop 3", "load 0 count=1", "end", "end"], Error.LOOP, Queue.SEQUENCER, 6 + 1 + 3 * 3),
+    "a long loop": ([ROW, "loop 2", *["load 0 count=1"] * 256, "end"], Error.LOOP, Queue.SEQUENCER, ENTRY + 1 + 2 * 255),
+    "end without loop": ([ROW, "loop 3", "load 0 count=1", "end", "end"], Error.LOOP, Queue.SEQUENCER, ENTRY + 1 + 3 * 3),
     "halt in a loop": (["loop 2", "halt"], Error.LOOP, Queue.SEQUENCER, 1),
 }
 
@@ -509,16 +509,16 @@ def word(*parts: tuple[int, int]) -> bytes:
 HALT, HEAD = encode([Command(Opcode.HALT)]), encode(assemble([ROW]))[:16]
 WORDS = {
     "no such opcode": (HALT[:0] + word((0, 9)) + HALT, Error.OPCODE, 0),
-    "memory that nobody wrote": (encode(assemble([ROW, "load 0 count=1"])) + bytes(16), Error.OPCODE, 8),
+    "memory that nobody wrote": (encode(assemble([ROW, "load 0 count=1"])) + bytes(16), Error.OPCODE, ENTRY + 2),
     "spare bits of END": (word((0, Opcode.END), (100, 1)), Error.RESERVED, 0),
-    "spare bits of LOOP": (encode(assemble([ROW])) + word((0, Opcode.LOOP), (4, 5), (20, 1)) + HALT, Error.RESERVED, 6),
-    "spare bits of a payload": (HEAD + word((0, Kind.TRANSFER)) + bytes(48) + word((127, 1)) + HALT, Error.RESERVED, 0),
-    "no such kind": (word((0, Opcode.DESCRIBE), (10, 3)) + bytes(80) + HALT, Error.FIELD, 0),
-    "a payload of the other kind": (HEAD + word((0, Kind.COMPUTATION)) + bytes(64) + HALT, Error.FIELD, 0),
-    "half a DESCRIBE": (encode(assemble([ROW, ROW]))[:-16], Error.PROGRAM, 6),
-    "half a LOAD": (encode(assemble([ROW, "load 0 count=1"]))[:-16], Error.PROGRAM, 6),
-    "no HALT": (encode(assemble([ROW])), Error.PROGRAM, 6),
-    "no END": (encode(assemble([ROW, "loop 5", "load 0 count=1"])), Error.PROGRAM, 9),
+    "spare bits of LOOP": (encode(assemble([ROW])) + word((0, Opcode.LOOP), (4, 5), (20, 1)) + HALT, Error.RESERVED, ENTRY),
+    "spare bits of a payload": (HEAD + word((0, Kind.TRANSFER)) + bytes(16 * (PAYLOAD_WORDS - 2)) + word((127, 1)) + HALT, Error.RESERVED, 0),
+    "no such kind": (word((0, Opcode.DESCRIBE), (10, 3)) + bytes(16 * PAYLOAD_WORDS) + HALT, Error.FIELD, 0),
+    "a payload of the other kind": (HEAD + word((0, Kind.COMPUTATION)) + bytes(16 * (PAYLOAD_WORDS - 1)) + HALT, Error.FIELD, 0),
+    "half a DESCRIBE": (encode(assemble([ROW, ROW]))[:-16], Error.PROGRAM, ENTRY),
+    "half a LOAD": (encode(assemble([ROW, "load 0 count=1"]))[:-16], Error.PROGRAM, ENTRY),
+    "no HALT": (encode(assemble([ROW])), Error.PROGRAM, ENTRY),
+    "no END": (encode(assemble([ROW, "loop 5", "load 0 count=1"])), Error.PROGRAM, ENTRY + 3),
 }
 
 

@@ -15,7 +15,7 @@ from hw_rtl.build import Design, available, compiled
 from hw_rtl.emulator import ProgramError, emulate
 from lfopt.app.cache import keeper
 from lfopt.isa.program import Command, encode
-from lfopt.isa.tables import COMPUTATION, NO_WAIT, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
+from lfopt.isa.tables import COMPUTATION, NO_WAIT, PAYLOAD_BITS, WINDOW, Class, Error, Kind, Opcode, Operation, Scale, Space
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
@@ -40,7 +40,7 @@ def built(cache: Path, lanes: int, words: int) -> Path:
     """The bench for so many lanes."""
     files = [*(RTL / f"lf_{name}.sv" for name in SOURCES), BENCH / "lf_exec_bench.sv"]
     generics = {"Lanes": lanes, "BufferWords": words}
-    defines = (f"-DLANES={lanes}", f"-DBUFFER_WORDS={words}")
+    defines = (f"-DLANES={lanes}", f"-DBUFFER_WORDS={words}", f"-DDESCRIPTOR={PAYLOAD_BITS // 8}")
     return compiled(keeper(cache), Design("lf_exec_bench", files, BENCH / "exec_bench.cpp", generics, ("-Wall", "-Wno-UNUSEDPARAM"), defines, "-O2"))
 
 
@@ -87,7 +87,7 @@ def simulate(bench: Path, sequences: Sequence[Chain]) -> list[Outcome]:
         say(7, *sequence.contention, SCRATCH)
         for d, row, count, wait in sequence.commands:
             say(4, wait, row, count)
-            script.extend(COMPUTATION.pack({"kind": Kind.COMPUTATION, **d}).to_bytes(80, "little"))
+            script.extend(COMPUTATION.pack({"kind": Kind.COMPUTATION, **d}).to_bytes(PAYLOAD_BITS // 8, "little"))
         say(5, 7, 0, 0, 0, 1, SCRATCH, 6, 0, words)
     found = subprocess.run([bench], input=bytes(script), capture_output=True, check=True).stdout
     return list(_outcomes(found, len(sequences), words, lanes))
@@ -152,7 +152,7 @@ def _run(opcode: Opcode, descriptor: int, row: int, count: int) -> Command:
 
 
 def known(sequence: Chain) -> np.ndarray:
-    """Which bytes of the buffer the commands leave defined: [word][lane]."""
+    """Which bytes of the buffer the commands leave defined, all but those of sums that no channel has: [word][lane]."""
     words, lanes = sequence.buffer.shape
     found = np.ones((words, lanes), bool)
     found[words - SCRATCH :] = not sequence.contention[1]
@@ -160,12 +160,7 @@ def known(sequence: Chain) -> np.ndarray:
         for y in range(row, row + count):
             for ob in range(d["out_blocks"]):
                 n = d["out_tail"] if ob == d["out_blocks"] - 1 else lanes
-                if d["last"]:
-                    slot = (y * d["o_row_step"] + d["o_row"]) % d["o_slots"]
-                    start = d["o_base"] + slot * d["o_slot_words"] + ob * d["o_block_words"]
-                    place = start + d["o_step"] * np.arange(d["o_width"])
-                    found[place] = np.arange(lanes) < n
-                else:
+                if not d["last"]:
                     start = d["b_base"] + y % d["b_slots"] * d["b_slot_words"] + ob * d["b_block_words"]
                     place = start + np.arange(d["o_width"] * WINDOW)
                     found[place] = np.tile(np.arange(WINDOW * lanes) // 4 < n, d["o_width"]).reshape(-1, lanes)
@@ -266,6 +261,11 @@ class Maker:
         d = dict.fromkeys(COMPUTATION.by_name, 0)
         d.update(self.ring("a", min(a_height, span), a_blocks, seen, result=False))
         wide = operation in (CONV, DEPTHWISE)
+        a_lane = pick(0, (in_tail if in_blocks == 1 else lanes) - 1) if operation is CONV and not narrow and flip(0.4) else 0
+        o_lane = pick(0, out_tail - 1) if operation is CONV and out_blocks == 1 and not held and flip() else 0
+        d.update(a_lane=a_lane, o_lane=o_lane)
+        if operation is COPY:
+            d.update(self.lanes_of_a_copy())
         if wide:
             per_column = 1 if operation is DEPTHWISE else in_tail if narrow else (in_blocks - 1) * lanes + in_tail
             size = kernel_rows * kernel_columns * per_column * lanes
@@ -295,6 +295,16 @@ class Maker:
             part["a_base"] = self.operand(d["a_slots"] * d["a_slot_words"])
             part["a_zero"] = pick(-128, 255)
         return [(part, row, count) for part in parts]
+
+    def lanes_of_a_copy(self) -> dict[str, int]:
+        """All lanes, or some of them, each from any."""
+        if self.flip(0.3):
+            return {}
+        a_step, o_step = self.pick(0, 3), self.pick(1, 3)
+        most = (self.lanes - 1) // max(a_step, o_step) + 1
+        count = self.pick(1, most)
+        found = {"lanes": count, "a_lane_step": a_step, "o_lane_step": o_step}
+        return found | {"a_lane": self.pick(0, self.lanes - 1 - a_step * (count - 1)), "o_lane": self.pick(0, self.lanes - 1 - o_step * (count - 1))}
 
     def finish(self, d: dict[str, int]) -> None:
         """Random drain."""
@@ -408,6 +418,10 @@ BAD = {
     "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 257}, 2), "shift 0": ({"shift": 0}, 1),
     "shift 63": ({"shift": 63}, 1), "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1), "held ADD": ({"operation": ADD, "last": 0}, 1),
     "a_height": ({"a_height": 0}, 1), "a_width": ({"a_width": 0}, 1),
+    "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1), "o_lane of COPY": ({"operation": COPY, "lanes": 1, "o_lane": LANES}, 1),
+    "steps of lanes": ({"operation": COPY, "lanes": 3, "o_lane_step": 8}, 1), "a_lane": ({"in_tail": 4, "a_lane": 4}, 1),
+    "narrow a_lane": ({"narrow": 1, "in_tail": 3, "a_lane": 1}, 1), "o_lane": ({"out_tail": 4, "o_lane": 4}, 1),
+    "o_lane of blocks": ({"out_blocks": 2, "o_lane": 4}, 1), "o_lane of held sums": ({"last": 0, "b_slots": 1, "o_lane": 4}, 1),
 }  # fmt: skip
 
 

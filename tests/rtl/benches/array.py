@@ -35,7 +35,7 @@ class Array:
         row: dict[str, int] = {"row_valid": 0}
         if self.rows and self.unit.often(self.pressed):
             row = {"row_valid": 1, **self.rows.pop()}
-        await self.unit.cycle(**{"valid": 0, "pass_start": 0, **inputs, **row, **self.second})
+        await self.unit.cycle(**{"valid": 0, "pass_start": 0, "start": 0, **inputs, **row, **self.second})
         self.second = {}
         due = self.sums.pop(0)
         self.sums.append(None)
@@ -55,7 +55,7 @@ class Array:
         self.next = self.value(data, unsigned) - zero
         self.rows = [{"row": int(k), "row_data": packed(data[k], 8), "zero": zero & 511, "unsigned": unsigned} for k in rng.permutation(LANES)]
 
-    def wanted(self, window: np.ndarray, taps: np.ndarray, lanes: int, second: np.ndarray | None) -> np.ndarray:
+    def wanted(self, window: np.ndarray, taps: np.ndarray, lane: int, lanes: int, second: np.ndarray | None) -> np.ndarray:
         """Sums of one column."""
         d, operation = self.d, Operation(self.d["operation"])
         raw = self.value(window, d["a_unsigned"])
@@ -64,7 +64,7 @@ class Array:
             x = np.where(np.arange(NARROW) < lanes, x[:, :NARROW], 0).reshape(-1)
             found = x @ self.weights
         elif operation is Operation.CONV:
-            found = np.where(np.arange(LANES) < lanes, x[0], 0) @ self.weights
+            found = np.where((lane <= np.arange(LANES)) & (np.arange(LANES) < lanes), x[0], 0) @ self.weights
         elif operation is Operation.DEPTHWISE:
             found = (x * self.weights[:WINDOW]).sum(0)
         elif operation is Operation.SUM:
@@ -72,7 +72,9 @@ class Array:
         elif operation is Operation.MAX:
             found = np.where(taps[:, None], raw, -(1 << 31)).max(0)
         elif operation is Operation.COPY:
-            return np.where(taps[0], raw[0], d["a_zero"])
+            source, k = np.arange(LANES), np.arange(d["lanes"])
+            source[d["o_lane"] + k * d["o_lane_step"]] = d["a_lane"] + k * d["a_lane_step"]
+            return np.where(taps[0], raw[0][source], d["a_zero"])
         else:
             assert second is not None
             b = self.value(second.view(np.uint8)[:LANES], d["b_unsigned"]) - d["b_zero"]
@@ -91,6 +93,7 @@ class Array:
         taps = unit.rng.random(WINDOW) < 0.8
         taps[1:] &= operation in WINDOWS or bool(self.d["narrow"])
         lanes = unit.pick(1, NARROW if self.d["narrow"] else LANES)
+        lane = unit.pick(0, lanes - 1) if operation is Operation.CONV and not self.d["narrow"] else 0
         uses_second = operation in (Operation.ADD, Operation.MUL) or not self.d["first"]
         second = unit.rng.integers(-(1 << 20), 1 << 20, LANES).astype(np.int32)
         again, sent, stride = 0, window.copy(), self.d["stride_columns"]
@@ -105,8 +108,9 @@ class Array:
             while self.rows:
                 await self.cycle()
             self.weights = self.next
-        await self.cycle(valid=1, window=packed(sent.reshape(-1), 8), taps=packed(taps, 1), again=again, lanes=lanes, pass_start=start and weighted)
-        self.sums[1] = self.wanted(window, taps, lanes, second if uses_second and (first or operation in ALONE) else None)
+        sent_as = {"window": packed(sent.reshape(-1), 8), "taps": packed(taps, 1), "again": again}
+        await self.cycle(valid=1, lane=lane, lanes=lanes, pass_start=start and weighted, **sent_as)
+        self.sums[1] = self.wanted(window, taps, lane, lanes, second if uses_second and (first or operation in ALONE) else None)
         self.second = {"second": packed(second, 32), "first": first, "second_used": uses_second}
 
     async def run(self, d: dict[str, int], passes: int) -> None:
@@ -114,7 +118,7 @@ class Array:
         self.d = d
         for _ in range(3):  # the descriptor belongs to the last column, too
             await self.cycle()
-        await self.cycle(descriptor=COMPUTATION.pack(d))
+        await self.cycle(descriptor=COMPUTATION.pack(d), start=1)
         weighted = d["operation"] in (Operation.CONV, Operation.DEPTHWISE)
         if weighted:
             self.load()
@@ -127,13 +131,21 @@ class Array:
             await self.cycle()
 
 
+def lanes_of_a_copy(unit: Unit) -> dict[str, int]:
+    """Some lanes, each from any."""
+    a_step, o_step = unit.pick(0, 3), unit.pick(1, 3)
+    count = unit.pick(1, (LANES - 1) // max(a_step, o_step) + 1)
+    a_lane, o_lane = (unit.pick(0, LANES - 1 - step * (count - 1)) for step in (a_step, o_step))
+    return {"lanes": count, "a_lane": a_lane, "a_lane_step": a_step, "o_lane": o_lane, "o_lane_step": o_step}
+
+
 def description(unit: Unit, operation: Operation, narrow: int) -> dict[str, int]:
     unsigned, b_unsigned = unit.pick(0, 1), unit.pick(0, 1)
     return {
         "kind": 2, "operation": operation, "narrow": narrow, "first": 1 if operation in ALONE else unit.pick(0, 1), "last": 1,
         "a_zero": unit.pick(-128, 127) + 128 * unsigned, "a_unsigned": unsigned, "b_zero": unit.pick(-128, 127) + 128 * b_unsigned,
         "b_unsigned": b_unsigned, "stride_columns": unit.pick(1, 3), "a_multiplier": unit.pick(-(1 << 22), 1 << 22),
-        "b_multiplier": unit.pick(-(1 << 22), 1 << 22),
+        "b_multiplier": unit.pick(-(1 << 22), 1 << 22), **lanes_of_a_copy(unit),
     }  # fmt: skip
 
 
@@ -158,7 +170,7 @@ async def windows_without_weights_are_those_of_numpy(dut: Any, stalled: bool, pr
 async def started(dut: Any, *, stalled: bool, pressed: bool) -> Array:
     unit = Unit(dut, "array", 3)
     await unit.reset(
-        descriptor=0, valid=0, window=0, taps=0, again=0, lanes=0, pass_start=0, first=0, second_used=0, second=0, row_valid=0, row=0, row_data=0,
-        zero=0, unsigned=0,
+        descriptor=0, valid=0, window=0, taps=0, again=0, lane=0, lanes=0, start=0, pass_start=0, first=0, second_used=0, second=0, row_valid=0,
+        row=0, row_data=0, zero=0, unsigned=0,
     )  # fmt: skip
     return Array(unit, stalled=stalled, pressed=pressed)

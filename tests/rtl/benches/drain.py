@@ -7,7 +7,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from lfopt.isa.tables import COMPUTATION, FACTOR_BYTES, TABLE_BYTES, WINDOW, Scale, Space
+from lfopt.isa.tables import COMPUTATION, FACTOR_BYTES, TABLE_BYTES, WINDOW, Operation, Scale, Space
 from lfopt.ops.fixed_point import Factors, scaled
 from tests.rtl.benches.harness import BUFFER_BYTES, LANES, Unit, bytes_of, matrix, packed, word
 
@@ -64,7 +64,7 @@ class Drain:
 
     def __init__(self, unit: Unit, chip: Chip, *, stalled: bool, pressed: bool) -> None:
         self.unit, self.chip, self.stalled, self.pressed = unit, chip, stalled, pressed
-        self.expected: list[tuple[int, np.ndarray]] = []
+        self.expected: list[tuple[int, np.ndarray, int]] = []  # word, data, lanes
         self.written = self.done = 0
         self.late: dict[str, int] = {}  # inputs that answer what was granted in the cycle before
         self.half = 0
@@ -90,9 +90,10 @@ class Drain:
 
     def check(self) -> None:
         unit = self.unit
-        place, data = self.expected.pop(0)
+        place, data, lanes = self.expected.pop(0)
         rows = len(data)
         assert unit.see("wr_word") == place
+        assert unit.see("wr_lanes") == lanes
         assert unit.see("wr_mask") == (1 if rows == 1 else (1 << WINDOW) - 1)
         found = bytes_of(unit.see("wr_data"), WINDOW * LANES).reshape(WINDOW, LANES)[:rows, : data.shape[1]]
         assert found.tolist() == data.tolist(), place
@@ -116,13 +117,23 @@ class Drain:
             start = d[f"{ring}_base"] + block * d[f"{ring}_block_words"]
             for k, data in enumerate(chip.wanted(d, block, last, sums)):
                 y, x = divmod(k, d["o_width"])
-                self.expected.append((start + (offset + y * row_step) % limit + x * step, data))
+                self.expected.append((start + (offset + y * row_step) % limit + x * step, data, written(d, last)))
             await self.cycle(final_start=1, final_half=self.half)
             for _ in range(columns):
                 while not unit.often(self.stalled):
                     await self.cycle()
                 await self.cycle(filled=1, filled_half=self.half)
             self.half ^= 1
+
+
+def written(d: dict[str, int], last: bool) -> int:
+    """Lanes of a block that are meant, as bits."""
+    if not d["last"]:
+        return (1 << LANES) - 1
+    lanes = range(d["o_lane"] * (d["operation"] == Operation.CONV), LANES)
+    if d["operation"] == Operation.COPY:
+        lanes = range(d["o_lane"], LANES, d["o_lane_step"])[: d["lanes"]]
+    return sum(1 << lane for lane in lanes if not last or lane < d["out_tail"])
 
 
 def random_command(unit: Unit, chip: Chip) -> tuple[dict[str, int], int, int, int, int]:
@@ -132,7 +143,10 @@ def random_command(unit: Unit, chip: Chip) -> tuple[dict[str, int], int, int, in
     slots, row_slots = pick(rows, 6), pick(1, 2)
     slot_words = 4 * 10 * 3
     low, even = pick(-128, 100), pick(0, 1)
+    operation, o_lane_step = pick(0, 6), pick(1, 3)
+    lanes = pick(1, (LANES - 1) // o_lane_step + 1)
     d = {
+        "operation": operation, "lanes": lanes, "o_lane_step": o_lane_step, "o_lane": pick(0, LANES - 1 - o_lane_step * (lanes - 1)),
         "kind": 2, "first": 1, "last": last, "out_blocks": blocks, "out_tail": pick(1, LANES), "o_width": width, "o_step": pick(1, 3),
         "o_base": pick(0, 900), "o_block_words": 40, "b_base": pick(0, 900), "b_block_words": 40, "o_zero": pick(-128, 255), "low": low,
         "high": pick(low, 127), "has_table": pick(0, 1), "table_id": pick(0, TABLES - 1), "scale": pick(0, 2), "factors": pick(0, ROWS - blocks),

@@ -2,7 +2,7 @@
 //   1                            reset
 //   2 word count bytes...        write the buffer
 //   3 space word count bytes...  write factors or tables
-//   4 wait row count bytes...    a command (descriptor of 80 bytes); it is given once at most `wait` commands before it are unfinished
+//   4 wait row count bytes...    a command (descriptor of DESCRIPTOR bytes); it is given once at most `wait` commands before it are unfinished
 //   5                            wait until all commands are done, or one has failed; prints error, commands done, cycles of each, sums of events
 //   6 word count                 print words of the buffer
 //   7 reads writes holds seed scratch  the other requesters ask in so many of 256 cycles, and each request of lf_exec is held off in so many;
@@ -99,10 +99,10 @@ int main(int argc, char** argv) {
       }
       case 4: {
         uint32_t wait = number(), row = number(), count = number();
-        unsigned char descriptor[80];
-        if (fread(descriptor, 80, 1, stdin) != 1) return 1;
+        unsigned char descriptor[DESCRIPTOR];
+        if (fread(descriptor, DESCRIPTOR, 1, stdin) != 1) return 1;
         for (uint64_t end = cycles + Patience; given.size() > finished.size() + wait && !dut->error_o && cycles < end;) tick();
-        memcpy(&dut->descriptor_i, descriptor, 80);
+        memcpy(&dut->descriptor_i, descriptor, DESCRIPTOR);
         dut->row_i = row, dut->count_i = count, dut->valid_i = 1;
         for (uint64_t end = cycles + Patience;;) {
           dut->clk_i = 0;

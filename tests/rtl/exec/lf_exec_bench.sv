@@ -40,6 +40,7 @@ module lf_exec_bench
   logic [1:0][19:0]                    wr_word;
   logic [1:0][Window-1:0]              wr_mask;
   logic [1:0][Window-1:0][Lanes*8-1:0] wr_data;
+  logic [Lanes-1:0]                    wr_lanes;
   error_e                              error_code;
   logic [2:0]                          exec_rd_valid;
   logic                                exec_wr_valid;
@@ -69,6 +70,7 @@ module lf_exec_bench
     .wr_word_o     (wr_word[0]),
     .wr_mask_o     (wr_mask[0]),
     .wr_data_o     (wr_data[0]),
+    .wr_lanes_o    (wr_lanes),
     .wr_grant_i    (wr_grant[0] && !hold_i[3]),
     .fault_i       (rd_fault[2:0] != '0 || wr_fault[0]),
     .aux_valid_i,
@@ -113,6 +115,7 @@ module lf_exec_bench
     .wr_word_i (wr_word),
     .wr_mask_i (wr_mask),
     .wr_data_i (wr_data),
+    .wr_lanes_i(wr_lanes),
     .wr_grant_o(wr_grant),
     .wr_fault_o(wr_fault)
   );
