@@ -126,6 +126,10 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
         if cut >= 0 and place.slot_bytes >= (size := _collected(schedule, ring, tenant)):
             ring.parted, needed = cut, size
         elif place.slot_bytes < whole:
+            if needed < place.slot_bytes:  # channels are made block by block, and stored together
+                stored = [piece for step, piece in schedule.moves if step.store and schedule.group.places[step.place] is place]
+                needed = max((_row_bytes(schedule, piece.extents, tenant) for piece in stored), default=needed)
+                narrow = [axis for axis in narrow if any(piece.extents[axis] < shape[axis] for piece in stored)]
             ring.narrow_to(narrow)
         if place.name == tenant.tensor and any((number != piece.first_row).any() for piece, number in _numbered(schedule, ring)):
             yield f"place {place.name!r}: rows are not in the slots of their numbers"
