@@ -58,11 +58,14 @@ def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) 
 
 
 def _runs(flow: Dataflow, op: int) -> bool:
-    """Whether the operator folds the rows of a map, which may come one by one."""
+    """Whether the operator folds the rows of a map, which may come one by one, into what somebody reads: a window may lie in its padding alone."""
     call, reads = flow.calls[op], flow.operands[op]
     if folding(call) != "rows" or call.rows_in(0) < 2 or call.rows_out > 1 or [o.input for o in reads] != [0]:
         return False
-    return flow.maps[reads[0].map].shape == call.shape(0)
+    (made,) = flow.results[op]
+    read = (o.reads for reader in bits(flow.readers[made]) for o in flow.operands[reader] if o.map == made)
+    seen = flow.is_output[made] or any(low <= high for found in read for low, high in zip(found.first, found.last, strict=True))
+    return seen and flow.maps[reads[0].map].shape == call.shape(0)
 
 
 def _flights(flow: Dataflow, owner: Mapping[str, int] | None, fits: Fits) -> dict[int, tuple[int, ...]]:
