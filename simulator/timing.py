@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, prod
 from typing import NamedTuple
 
 from lfopt.ir import (
@@ -50,6 +50,7 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, Tiling
 from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.planning.commands import bands, contraction, sliding, vector_passes
+from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.queues import Command, Queues, Timeline
 
 WALKED = 200_000  # steps of a group that are timed one by one
@@ -177,6 +178,9 @@ class Accelerator:
             rows, columns = kept
         if inner is not None:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
+        moved = self._moved(op, step)
+        if moved is not None:
+            return Command(cycles + moved)
         passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)
         for box in step.boxes:
             size, channel = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
@@ -187,6 +191,20 @@ class Accelerator:
             else:
                 cycles += ceil(size * passes / hardware.vector_lanes)
         return Command(cycles)
+
+    def _moved(self, op: int, step: Compute) -> int | None:
+        """Cycles of what moves channels alone: a pass for every block that a copy makes; None of anything else."""
+        call, found = self.flow.calls[op], 0
+        if call.operator.kind not in MOVES:
+            return None
+        for k, box in enumerate(step.boxes):
+            stretched = stretches(call, k)
+            if stretched is None:
+                return None
+            pixels = prod(stop - start for start, stop in box[2:])
+            for copy in copies(stretched, box[1], self.hardware.vector_lanes):
+                found += copy.blocks * self._block(_pixels(pixels), pixels, 1, step)
+        return found
 
     def _block(self, busy: int, pixels: int, passes: int, step: Compute) -> int:
         """Cycles of all passes of a block of output channels, with what comes in the way."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from codegen.accel.chip import Ring
+from codegen.accel.constants import pieces_of_groups
 from codegen.accel.job import Job, Parameters, Site, Spread, refused, still
 from codegen.accel.maps import Extent, dimensions, extent
 from codegen.accel.runs import Run, Words
 from codegen.source import Unsupported
-from lfopt.ir import Compute, Tensor
+from lfopt.ir import Compute, Span, Tensor
 from lfopt.isa.tables import WINDOW, Scale
 from lfopt.ops import Call, row_of
 from lfopt.ops.arithmetic import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, arithmetic
@@ -23,13 +25,21 @@ from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms
 from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, refusal, sliding
+from lfopt.planning.lanes import copies, stretches
 
 
 def runs_of(site: Site, call: Call, step: Compute) -> list[Run]:
     """The commands of a Compute: of each of its stages, all of which put their results in its place. Raises Unsupported for what is not done."""
     if len(step.boxes) != 1:
-        raise refused(call, f"its steps make {len(step.boxes)} results; the accelerator makes 1")
-    result = call.parts[-1].result_tensors[0]
+        if (reason := refusal(call)) is not None:
+            raise refused(call, reason)
+        parts = (replace(step, boxes=(box,), places=(place,)) for box, place in zip(step.boxes, step.places, strict=True))
+        return [run for part, result in zip(parts, call.result_tensors, strict=True) for run in _made_by(site, call, part, result)]
+    return _made_by(site, call, step, call.parts[-1].result_tensors[0])
+
+
+def _made_by(site: Site, call: Call, step: Compute, result: Tensor) -> list[Run]:
+    """The commands that make one of the results."""
     box = extent(result, step.boxes[0])
     if not (box.depth and box.height and box.width):
         return []
@@ -109,19 +119,40 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
     if box.channels[0] % lanes:
         raise refused(call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}")
     window = sliding(call) if call.operator.kind == "Conv" else Window()
-    a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes, inputs=None if depthwise else step.inputs))
     second = call.tensors[1]
     assert second is not None
-    values = {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL}
     at = site.parameters.get(call.operator.name, Parameters())
-    values["factors"] = at.factors
-    if not depthwise:
-        values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
-        values["narrow"] = int(contraction(call).narrow(lanes, WINDOW))
-    weights = site.weights(call, step)
-    first, count = box.channels[0] // lanes, blocks(box.depth, lanes)[0]
-    reads = [(site.factor_words + at.factors + first, count), *_behind(site, values, stage)] if step.last else []
-    yield Job(site, call, step, box, values, a, part, seen, window, weights=weights, reads=reads)
+    needed = footprints(call, 0, step.boxes, inputs=None if depthwise else step.inputs)
+    alone = depthwise or call.attribute("group", 1) == 1
+    if not alone and not (step.first and step.last):
+        raise refused(call, "its steps fold parts of the channels of a group; accepted: all of them")
+    for made, read in [(box.channels, needed[1])] if alone else _grouped(call, box.channels, lanes):
+        a_lane, o_lane = read[0] % lanes if not alone else 0, made[0] % lanes
+        a, part, seen = site.operand(call, 0, (needed[0], (read[0] - a_lane, read[1]), *needed[2:]))
+        values = {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": at.factors}
+        if not depthwise:
+            values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
+            values["narrow"] = int(contraction(call).narrow(lanes, WINDOW) and not a_lane)
+            values |= {"a_lane": a_lane, "o_lane": o_lane}
+        weights = site.weights(call, step, made)
+        here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
+        first, count = here.channels[0] // lanes, blocks(here.depth, lanes)[0]
+        reads = [(site.factor_words + at.factors + first, count), *_behind(site, values, stage)] if step.last else []
+        yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
+
+
+def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
+    """(output channels, input channels) of the commands of a convolution in groups: whole blocks of lanes of a group together, others apart."""
+    group = call.attribute("group", 1)
+    made, read = call.result[1] // group, call.shape(0)[1] // group
+    found: list[tuple[Span, Span]] = []
+    for start, stop in pieces_of_groups(call, channels, lanes):
+        inputs = (start // made * read, (start // made + 1) * read)
+        if found and found[-1][1] == inputs and found[-1][0][0] % lanes == 0:
+            found[-1] = (found[-1][0][0], stop), inputs
+        else:
+            found.append(((start, stop), inputs))
+    return found
 
 
 def _table(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
@@ -220,29 +251,22 @@ def _extreme(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[J
 
 
 def _choice(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
-    """Concat of channels: one copy for each operand."""
+    """Concat of channels."""
     call = stage.call
     tables = iter(site.parameters.get(call.operator.name, Parameters()).tables)
-    start = 0
-    for index, tensor in enumerate(call.tensors):
-        assert tensor is not None
-        depth = dimensions(tensor)[0]
-        number = None if recoding(tensor, call.result_tensors[0]) is None else next(tables)
-        low, high = max(box.channels[0], start), min(box.channels[1], start + depth)
-        if low < high:
-            if low % site.lanes or (low - start) % site.lanes:
-                raise refused(call, f"operand {index} begins at channel {low} of the result; accepted: multiples of {site.lanes}")
-            a, part, seen = site.operand(call, index, footprints(call, index, step.boxes))
-            values = _untouched(seen)
-            reads = [] if number is None else _through(site, values, number)
-            here = Extent((low - start, high - start), box.rows, box.columns)
-            yield Job(site, call, step, here, values, a, part, seen, Window(), out_channels=(low, high), reads=reads)
-        start += depth
+    recoded = [tensor is not None and recoding(tensor, call.result_tensors[0]) is not None for tensor in call.tensors]
+    numbers = [next(tables) if needed else None for needed in recoded]
+    yield from _copied(site, call, step, box, lambda values, index: [] if (found := numbers[index]) is None else _through(site, values, found))
 
 
 def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
-    """Resize that makes every row so many rows, and every column so many columns."""
+    """Split, Slice and Gather of channels, and Resize that makes every row so many rows, and every column so many columns."""
     call = stage.call
+    if call.operator.kind != "Resize":
+        yield from _copied(
+            site, call, step, box, lambda values, _: _behind(site, values, stage) if len(call.results) == 1 else _recoded(site, values, call)
+        )
+        return
     a, part, seen = site.operand(call, 0, footprints(call, 0, step.boxes))
     (_, height, width), (_, rows, columns) = dimensions(seen), dimensions(call.result_tensors[0])
     down, right = rows // height, columns // width
@@ -254,6 +278,35 @@ def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
             reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
             yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
+
+
+def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:
+    """Send one of several results through its table, if it has one; what that reads."""
+    first, tables = call.tensors[0], iter(site.parameters.get(call.operator.name, Parameters()).tables)
+    assert first is not None
+    numbers = {result.name: next(tables) for result in call.result_tensors if recoding(first, result) is not None}
+    return _through(site, values, numbers[site.made]) if site.made in numbers else []
+
+
+def _copied(site: Site, call: Call, step: Compute, box: Extent, through: Callable[[dict[str, int], int], list[Words]]) -> Iterator[Job]:
+    """Channels of a result, each from one of an operand. `through`: sends them through the table of that operand; what that reads."""
+    lanes, result = site.lanes, next(k for k, tensor in enumerate(call.result_tensors) if tensor.name == site.made or len(call.results) == 1)
+    depth = call.results[result][1]
+    if box.channels[0] % lanes or (box.channels[1] % lanes and box.channels[1] != depth):
+        raise refused(call, f"its steps make channels {box.channels}; accepted: multiples of {lanes}")
+    found = stretches(call, result)
+    assert found is not None
+    for copy in copies(found, box.channels, lanes):
+        shape = call.shape(copy.operand)
+        read = copy.from_block * lanes, min((copy.from_block + copy.blocks) * lanes, shape[1])
+        a, part, seen = site.operand(call, copy.operand, ((0, 1), read, *step.boxes[0][2:]))
+        values = _untouched(seen)
+        if (copy.size, copy.o_step, copy.a_step) != (lanes, 1, 1):
+            values |= {"lanes": copy.size, "o_lane": copy.o_lane, "a_lane": copy.a_lane, "o_lane_step": copy.o_step, "a_lane_step": copy.a_step}
+        reads = through(values, copy.operand)
+        first, stop = copy.to_block * lanes, (copy.to_block + copy.blocks) * lanes - (lanes - copy.tail if copy.tail else 0)
+        here = Extent((first, min(stop, depth)), box.rows, box.columns)
+        yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads)
 
 
 METHODS: dict[Arithmetic, Callable[[Site, Stage, Compute, Extent], Iterator[Job]]] = {

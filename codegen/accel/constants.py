@@ -53,6 +53,9 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
         made = [weights[o : o + lanes, 0].transpose(1, 2, 0).tobytes() for o in range(0, stop - first, lanes)]
         kernel = weights.shape[2] * weights.shape[3]
         return b"".join(made), [Chunk((0, 1), 0, kernel * lanes)]
+    if call.operator.kind == "Conv" and call.attribute("group", 1) > 1:
+        blocks = [weights[o - first : end - first].transpose(2, 3, 1, 0).tobytes() for o, end in pieces_of_groups(call, (first, stop), lanes)]
+        return b"".join(blocks), [Chunk((low, high), 0, weights[0].size * lanes)]
     chunks: list[Chunk] = []
     pieces: list[bytes] = []
     inside = sorted({(max(a, low), min(b, high)) for a, b in spans if max(a, low) < min(b, high)}) or [(low, high)]
@@ -68,6 +71,13 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
             pieces.append(block.tobytes())
             offset += block.size
     return b"".join(pieces), chunks
+
+
+def pieces_of_groups(call: Call, channels: Span, lanes: int) -> list[Span]:
+    """Some output channels of a convolution in groups, cut where a group begins, and where a block of lanes does."""
+    per_group = call.result[1] // call.attribute("group", 1)
+    cuts = {*range(0, channels[1], lanes), *range(0, channels[1], per_group)}
+    return list(pairwise([channels[0], *sorted(cut for cut in cuts if channels[0] < cut), channels[1]]))
 
 
 def bias_bytes(call: Call, span: Span) -> bytes:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import gcd
 
+import numpy as np
+
 from codegen.accel.chip import Block, Chip
 from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
@@ -20,7 +22,7 @@ from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLES, Class, Kind, Opcode, Space
 from lfopt.ops import Call, Dataflow
-from lfopt.ops.arithmetic import SUMS, arithmetic
+from lfopt.ops.arithmetic import MOVE, SUMS, arithmetic
 from lfopt.ops.footprint import footprints
 from lfopt.ops.stages import calls_of, parameters
 from lfopt.planning.commands import blocks, is_depthwise, refusal
@@ -229,6 +231,9 @@ class _Encoder:
         spans = {span for call in readers for span in self.spans.get(call.operator.name, ())}
         found: dict[bytes, list[Chunk]] = {}
         for call in readers:
+            if arithmetic(call) is MOVE and refusal(call) is None:
+                found[_indices(call)] = []  # that nobody looks at: they are in the commands
+                continue
             if arithmetic(call) is not SUMS:
                 raise refused(call, f"reads constant {step.tensor!r}; the accelerator reads constants as weights and biases")
             if (reason := refusal(call)) is not None:
@@ -287,18 +292,18 @@ class _Encoder:
 
     # -- weights -----------------------------------------------------------------------------------------------------------------------------
 
-    def _weights(self, call: Call, step: Compute) -> Weights:
-        """Where the weights of a computation lie, and its bias."""
+    def _weights(self, call: Call, step: Compute, span: Span) -> Weights:
+        """Where the weights of some output channels of a computation lie, and their bias."""
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
-        (first, stop), inputs = spans_of(call, box)
-        (start, _), _ = spans_of(call, block.box)
+        (start, stop), _ = spans_of(call, block.box)
+        inputs = spans_of(call, box)[1]
         chunk = next((c for c in self.chunks[name, block.box] if c.inputs == inputs), None)
-        if chunk is None or (first - start) % lanes:
+        if chunk is None or start % lanes:
             raise refused(call, f"reads {box} of weights that were loaded as {block.box}")
         place = chip.places[block.place]
-        ahead = (first - start) // lanes * chunk.block_bytes  # bytes of the output channels before those that are computed
+        ahead = (span[0] - start) * chunk.block_bytes // lanes  # bytes of the output channels before those that are computed
         values = {
             "w_base": place.address + block.offset + chunk.offset + ahead, "w_block_bytes": chunk.block_bytes,
             "w_slots": place.slots, "w_slot_words": place.slot_bytes // lanes,
@@ -307,7 +312,7 @@ class _Encoder:
         size = -(-(chunk.offset + (stop - start) * chunk.block_bytes // lanes) // lanes) + 1
         reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
         if step.last and call.has(2):
-            values |= self._bias(call, (first, stop), block, reads)
+            values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
         return Weights(values, block.number, reads)
 
     def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:
@@ -330,6 +335,13 @@ def _folded_spans(group: PlannedGroup) -> dict[str, set[Span]]:
         if isinstance(step, Compute) and step.inputs is not None:
             found.setdefault(step.operator, set()).add(step.inputs)
     return found
+
+
+def _indices(call: Call) -> bytes:
+    """The indices of a Gather of channels, as bytes of an element each: what a plan says is loaded is loaded."""
+    values = call.values[1]
+    assert values is not None
+    return np.ascontiguousarray(values.astype(np.uint8)).tobytes()
 
 
 # -- descriptors ---------------------------------------------------------------------------------------------------------------------------

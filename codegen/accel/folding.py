@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from codegen.accel.runs import Payload, Run
 from codegen.accel.waits import QUEUES
-from lfopt.isa.tables import LOOP_DEPTH, LOOP_WORDS, NO_WAIT, RUN, WORD_BITS, Opcode
+from lfopt.isa.tables import DESCRIPTORS, LOOP_DEPTH, LOOP_WORDS, NO_WAIT, RUN, WORD_BITS, Opcode
 
 RUN_WORDS = RUN.bits // WORD_BITS
 LONGEST_BODY = (LOOP_WORDS - 2) // RUN_WORDS  # commands
@@ -84,7 +84,11 @@ def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> 
     """(commands of one turn, turns, shift of every command) of the loop that saves the most here."""
     best: tuple[int, int, list[tuple[int, ...]] | None] = (0, 1, None)
     saved = 1  # LOOP and END take as many words as one command
+    described: set[Payload] = set()  # by the commands of a turn: a loop has all of its descriptors at once
     for period in range(1, min(longest, (len(items) - at) // 2) + 1):
+        described.add(items[at + period - 1].payload)
+        if len(described) > DESCRIPTORS:
+            break
         if keys[at] != keys[at + period] or keys[at : at + period] != keys[at + period : at + 2 * period]:
             continue
         shift = _shift(items, at, at + period, period)

@@ -41,7 +41,7 @@ class Site:
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
     parameters: Mapping[str, Parameters]  # by operator
-    weights: Callable[[Call, Compute], Weights]  # where the weights of a computation lie, and its bias if it finishes the sums
+    weights: Callable[[Call, Compute, Span], Weights]  # where the weights of some output channels lie, and their bias if they finish the sums
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
     made: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile

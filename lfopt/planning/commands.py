@@ -30,6 +30,7 @@ from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps, known
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
+from lfopt.planning.lanes import stretches
 
 # -- what is done --------------------------------------------------------------------------------------------------------------------------
 
@@ -54,9 +55,6 @@ def _refused_sums(call: Call) -> str | None:
     by_matrix = len(call.shape(0)) == len(call.shape(1)) == 2 and not call.attribute("transA", 0)
     if not call.constant[1] or not (by_matrix or call.operator.kind == "Conv"):
         return SUPPORTED[SUMS].accepted
-    group = call.attribute("group", 1)
-    if group > 1 and not (is_depthwise(call) and group == call.result[1]):
-        return f"found {group} groups of {_depth(call)} channels; the accelerator does 1 group, or as many as channels in and out"
     return _refused_window(call) if call.operator.kind == "Conv" else None
 
 
@@ -104,10 +102,12 @@ def _refused_extreme(call: Call) -> str | None:
 
 
 def _refused_choice(call: Call) -> str | None:
-    return SUPPORTED[CHOICE].accepted if call.attribute("axis", 1) % len(call.result) != 1 else None
+    return SUPPORTED[CHOICE].accepted if stretches(call) is None else None
 
 
 def _refused_move(call: Call) -> str | None:
+    if call.operator.kind != "Resize":
+        return SUPPORTED[MOVE].accepted if any(stretches(call, k) is None for k in range(len(call.results))) else None
     alike = len(call.result) == 4 and call.result[:2] == call.shape(0)[:2]
     return None if alike and known(call) and _repeats(call, 2) and _repeats(call, 3) else SUPPORTED[MOVE].accepted
 
@@ -152,8 +152,9 @@ SUPPORTED: dict[Arithmetic, Support] = {
     MOVE: Support(
         Operation.COPY,
         _refused_move,
-        frozenset({"Resize"}),
-        "the accelerator moves elements by Resize to the nearest one, where it makes as many rows of each row, and columns of each column",
+        frozenset({"Resize", "Split", "Slice", "Gather"}),
+        "the accelerator moves elements by Split, Slice and Gather along channels, and by Resize to the nearest one, where it makes as many rows of "
+        "each row, and columns of each column",
     ),
 }
 
@@ -283,7 +284,7 @@ def contraction(call: Call, out: Box | None = None, inputs: Span | None = None) 
 def is_depthwise(call: Call) -> bool:
     """Whether a contraction is a convolution of every channel by itself."""
     row = row_of(call)
-    return row.family is Family.CONVOLUTION and call.attribute("group", 1) > 1 and _depth(call) == 1
+    return row.family is Family.CONVOLUTION and _depth(call) == 1 < call.attribute("group", 1) == call.result[1]
 
 
 def _depth(call: Call) -> int:

@@ -1,0 +1,121 @@
+"""Channels that an operator moves as they are, and the copies of lanes that do it: Concat, Split, Slice and Gather along channels.
+
+A word on chip has a byte for each of `lanes` channels, those of one block. What begins at a channel that no block begins with is copied from lane to
+lane; a copy has one pattern for all blocks that it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Span, whole
+from lfopt.ops import Call
+from lfopt.ops.footprint import needs
+from lfopt.ops.parameters import slice_steps
+
+MOVES = frozenset({"Concat", "Split", "Slice", "Gather"})
+MOST_STEP = 16  # between channels of a stretch
+
+
+class Stretch(NamedTuple):
+    """Channels made + k * made_step of a result are channels read + k * read_step of an operand, for k below `size`."""
+
+    operand: int
+    made: int
+    read: int
+    size: int
+    made_step: int = 1
+    read_step: int = 1
+
+
+class Copy(NamedTuple):
+    """Blocks of a result that get lanes of blocks of an operand, all the same lanes: o_lane + k * o_step from a_lane + k * a_step, k below `size`."""
+
+    operand: int
+    to_block: int
+    from_block: int
+    o_lane: int
+    a_lane: int
+    size: int
+    o_step: int
+    a_step: int
+    blocks: int = 1
+    tail: int = 0  # lanes of the last block, where that has fewer than the others; else 0
+
+    @property
+    def next_block(self) -> Copy:
+        """The same of the block behind."""
+        return self._replace(to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1)
+
+
+def stretches(call: Call, result: int = 0) -> tuple[Stretch, ...] | None:
+    """Where the channels of one of an operator's results come from; None if it does more than move channels of maps [1, c, h, w] or [1, c]."""
+    kind, made = call.operator.kind, call.results[result]
+    maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
+    if len(made) not in (2, 4) or any(len(shape) != len(made) or (shape[0], *shape[2:]) != (made[0], *made[2:]) for shape in maps) or made[0] != 1:
+        return None
+    if kind == "Concat":
+        if call.attribute("axis", 1) % len(made) != 1 or any(call.constant):
+            return None
+        starts = np.cumsum([0, *(shape[1] for shape in maps)]).tolist()
+        return tuple(Stretch(i, start, 0, shape[1]) for i, (start, shape) in enumerate(zip(starts, maps, strict=False)))
+    if kind == "Split":
+        asked = [k for k, name in enumerate(call.operator.outputs) if name]
+        first, _ = needs(call, 0, whole(made), asked[result])[1]
+        return (Stretch(0, 0, first, made[1]),) if call.attribute("axis", 0) % len(made) == 1 else None
+    if kind == "Slice":
+        steps = slice_steps(call)
+        plain = steps is not None and all(found == (0, 1) for axis, found in enumerate(steps) if axis != 1) and steps[1][1] > 0
+        return (Stretch(0, 0, steps[1][0], made[1], read_step=steps[1][1]),) if steps is not None and plain else None
+    if kind == "Gather":
+        indices = call.values[1]
+        if call.attribute("axis", 0) % len(made) != 1 or indices is None or indices.ndim != 1:
+            return None
+        return tuple(_affine(np.where(indices < 0, indices + maps[0][1], indices)))
+    return None
+
+
+def _affine(read: np.ndarray) -> Iterator[Stretch]:
+    """As few stretches as one step for all of them allows; else those that lie side by side."""
+    for step in range(1, min(MOST_STEP, len(read)) + 1):
+        parts = [read[phase::step] for phase in range(step)]
+        steps = [part[1] - part[0] if len(part) > 1 else 1 for part in parts]
+        if all(0 < by <= MOST_STEP and (np.diff(part) == by).all() for by, part in zip(steps, parts, strict=True)):
+            yield from (Stretch(0, k, int(part[0]), len(part), step, int(by)) for k, (by, part) in enumerate(zip(steps, parts, strict=True)))
+            return
+    cuts = [0, *(np.flatnonzero(np.diff(read) != 1) + 1).tolist(), len(read)]
+    for start, stop in pairwise(cuts):
+        yield Stretch(0, start, int(read[start]), stop - start)
+
+
+def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[Copy]:
+    """The copies that make some channels of a result."""
+    made: list[Copy] = []
+    for one in (copy for stretch in found for copy in _by_block(stretch, channels, lanes)):
+        grown = next((k for k, copy in enumerate(made) if copy.next_block == one), None)
+        if grown is None:
+            made.append(one)
+        else:
+            made[grown] = made[grown]._replace(blocks=made[grown].blocks + 1)
+    return made
+
+
+def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[Copy]:
+    """The copies of one stretch, each of lanes of one block of the operand to one of the result."""
+    k = np.arange(stretch.size)
+    made, read = stretch.made + k * stretch.made_step, stretch.read + k * stretch.read_step
+    inside = (channels[0] <= made) & (made < channels[1])
+    made, read = made[inside], read[inside]
+    if made.size and (stretch.made_step, stretch.read_step) == (1, 1) and made[0] % lanes == read[0] % lanes == 0:
+        yield Copy(stretch.operand, int(made[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(made) // lanes), len(made) % lanes)
+        return
+    pairs = np.stack([made // lanes, read // lanes], axis=1)
+    cuts = [0, *(np.flatnonzero((np.diff(pairs, axis=0) != 0).any(axis=1)) + 1).tolist(), len(pairs)]
+    for start, stop in pairwise(cuts):
+        if start < stop:
+            (to, source), o_lane, a_lane = pairs[start].tolist(), int(made[start] % lanes), int(read[start] % lanes)
+            yield Copy(stretch.operand, to, source, o_lane, a_lane, stop - start, stretch.made_step, stretch.read_step)
