@@ -49,8 +49,8 @@ class Chip:
     def finish(self, job: Job, writes: Writes) -> None:
         """Write the result of a computation. Raises ProgramError, Hazard."""
         with self._running(job):
-            for patch, values in writes:
-                self.memory.put(patch, Space.BUFFER, values)
+            for patch, values, lanes in writes:
+                self.memory.put(patch, Space.BUFFER, values, lanes)
 
     @contextmanager
     def _running(self, job: Job) -> Iterator[None]:

@@ -26,7 +26,7 @@ def compute(memory: Memory, d: Mapping[str, int], row: int, count: int) -> Write
     sums = _sums(memory, d, row, count)
     writes = result_writes(memory, d, row, sums) if d["last"] else held_writes(memory, d, row, sums)
     if memory.hazards is not None:
-        memory.hazards.write_result([patch for patch, _ in writes], memory.spaces[Space.BUFFER].stop)
+        memory.hazards.write_result([patch for patch, *_ in writes], memory.spaces[Space.BUFFER].stop)
     return writes
 
 

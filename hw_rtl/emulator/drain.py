@@ -22,7 +22,8 @@ def result_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarr
     slots = (((row + y) * d["o_row_step"] + d["o_row"]) % d["o_slots"] for y in range(count))
     patches = [Patch(d["o_base"] + slot * d["o_slot_words"], width, blocks, d["o_block_words"], d["o_step"]) for slot in slots]
     written = _written(d, lanes)[:, None]
-    return [(patch, there if written.all() else np.where(written, there, memory.before(patch))) for patch, there in zip(patches, words, strict=True)]
+    some = None if written.all() else written
+    return [(patch, there, some) for patch, there in zip(patches, words, strict=True)]
 
 
 def _written(d: Mapping[str, int], lanes: int) -> np.ndarray:
@@ -46,7 +47,7 @@ def held_writes(memory: Memory, d: Mapping[str, int], row: int, sums: np.ndarray
     found[..., :channels] = sums
     stored = np.ascontiguousarray(found.reshape(count, width, blocks, lanes).transpose(0, 2, 1, 3))
     words = stored.reshape(count, blocks, -1).view(np.uint8).reshape(count, blocks, width * WINDOW, lanes)
-    return [(b_patch(d, row + y, width * WINDOW), words[y]) for y in range(count)]
+    return [(b_patch(d, row + y, width * WINDOW), words[y], None) for y in range(count)]
 
 
 def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarray:

@@ -67,16 +67,10 @@ class Memory:
         self.touch(patch, space, writes=False, by_block=by_block)
         return patch.words(self.bytes, self.lanes)
 
-    def before(self, patch: Patch) -> np.ndarray:
-        """What words of the buffer hold that are written in part: uint8 [block][column][lane]. Nobody reads them. Those behind its end: zeros."""
-        if patch.last >= self.spaces[Space.BUFFER].stop:
-            return np.zeros((patch.blocks, patch.columns, self.lanes), np.uint8)
-        return patch.words(self.bytes, self.lanes).copy()
-
-    def put(self, patch: Patch, space: Space, values: np.ndarray) -> None:
-        """Write words: uint8 [block][column][lane]. Raises Fault BUFFER, Hazard."""
+    def put(self, patch: Patch, space: Space, values: np.ndarray, lanes: np.ndarray | None = None) -> None:
+        """Write words, or some of their lanes: uint8, and bool, [block][column][lane]. Raises Fault BUFFER, Hazard."""
         self.touch(patch, space, writes=True)
-        patch.words(self.bytes, self.lanes)[...] = values
+        np.copyto(patch.words(self.bytes, self.lanes), values, where=True if lanes is None else lanes)
         patch.entries(self.changed)[...] = self.clock
 
     def cached(self, key: tuple[object, ...], patches: Sequence[Patch], made: Callable[[], T]) -> T:

@@ -42,4 +42,4 @@ class Patch(NamedTuple):
         return self.start + block * self.block_words + column * self.step
 
 
-Writes = Sequence[tuple[Patch, np.ndarray]]  # words, and what they get: uint8 [block][column][lane]
+Writes = Sequence[tuple[Patch, np.ndarray, np.ndarray | None]]  # words, what they get: uint8 [block][column][lane], and which lanes; None: all

@@ -20,21 +20,24 @@ def shuffles_as_gathers(graph: Graph) -> Graph:
     makers = {operator.outputs[0]: operator for operator in graph.operators if len(operator.outputs) == 1}
     tensors, constants = dict(graph.tensors), dict(graph.constants)
     operators: list[Operator] = []
+    gone: set[str] = set()
     for operator in graph.operators:
         found = _shuffle(graph, operator, makers, uses)
         if found is not None:
-            source, order = found
+            source, order, between = found
+            gone |= between
             name = f"{operator.name}.channels"
             while name in tensors:
                 name += "_"
             tensors[name], constants[name] = Tensor(name, order.shape, "int64"), order
             operator = Operator(operator.name, "Gather", (source, name), operator.outputs, {"axis": 1})
         operators.append(operator)
-    return replace(graph, operators=tuple(operators), tensors=tensors, constants=constants).without_unused()
+    left = tuple(operator for operator in operators if operator.name not in gone)
+    return replace(graph, operators=left, tensors=tensors, constants=constants).without_unused()
 
 
-def _shuffle(graph: Graph, last: Operator, makers: dict[str, Operator], uses: Counter[str]) -> tuple[str, np.ndarray] | None:
-    """(map, its channel for each channel of the result) of a Reshape that ends a shuffle; None if it ends none."""
+def _shuffle(graph: Graph, last: Operator, makers: dict[str, Operator], uses: Counter[str]) -> tuple[str, np.ndarray, set[str]] | None:
+    """(map, its channel for each channel of the result, operators before) of a Reshape that ends a shuffle; None if it ends none."""
     turn = makers.get(last.inputs[0]) if last.kind == "Reshape" else None
     first = makers.get(turn.inputs[0]) if turn is not None and turn.kind == "Transpose" else None
     if turn is None or first is None or first.kind != "Reshape" or any(found.domain for found in (last, turn, first)):
@@ -48,4 +51,4 @@ def _shuffle(graph: Graph, last: Operator, makers: dict[str, Operator], uses: Co
     if not kept or uses[first.outputs[0]] > 1 or uses[turn.outputs[0]] > 1:
         return None
     order = np.arange(source[1], dtype=np.int64).reshape(cut[1:inner]).transpose([int(axis) - 1 for axis in axes[1:inner]])
-    return first.inputs[0], np.ascontiguousarray(order).reshape(-1)
+    return first.inputs[0], np.ascontiguousarray(order).reshape(-1), {first.name, turn.name}

@@ -59,12 +59,12 @@ class _Net:
             pads = [(reach - 1) // 2] * 4
         if min(h + pads[0] + pads[2], w + pads[1] + pads[3]) < reach:
             kernel, dilation, reach, pads = 1, 1, 1, [0] * 4
-        m = c if depthwise else self.one_of(4, 8, 16, 16, 24, 32, 40, 48)
+        group = c if depthwise else self.one_of(*(g for g in range(1, c + 1) if c % g == 0)) if self.rng.random() < 0.3 else 1
+        m = c if depthwise else group * self.one_of(1, 2, 3, 5, 12, 20) if group > 1 else self.one_of(4, 8, 16, 16, 24, 32, 40, 48)
+        m = m if m <= 96 else group
         shape = (1, m, (h + pads[0] + pads[2] - reach) // stride + 1, (w + pads[1] + pads[3] - reach) // stride + 1)
-        inputs = [x, self.weight(m, 1 if depthwise else c, kernel, kernel)] + ([self.weight(m)] if self.rng.random() < 0.8 else [])
-        return self.add(
-            "Conv", inputs, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, dilations=[dilation] * 2, group=c if depthwise else 1
-        )
+        inputs = [x, self.weight(m, c // group, kernel, kernel)] + ([self.weight(m)] if self.rng.random() < 0.8 else [])
+        return self.add("Conv", inputs, shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=pads, dilations=[dilation] * 2, group=group)
 
     def pool(self, x: str, kind: str) -> str:
         _, c, h, w = self.shapes[x]
@@ -111,9 +111,11 @@ class _Net:
         x = names[-1] if self.rng.random() < 0.7 else names[int(self.rng.integers(len(names)))]
         shape = self.shapes[x]
         alike = [name for name in names if self.shapes[name] == shape]
-        beside = [name for name in names if self.shapes[name][2:] == shape[2:] and self.shapes[name][1] % self.lanes == 0]
+        beside = [name for name in names if self.shapes[name][2:] == shape[2:]]
         pick = self.rng.random()
-        if pick < 0.3:
+        if pick < 0.06:
+            self.choose(x)
+        elif pick < 0.3:
             self.conv(x)
         elif pick < 0.45:
             self.conv(x, depthwise=True)
@@ -123,13 +125,32 @@ class _Net:
             self.act(x)
         elif pick < 0.75:
             self.pool(x, ("MaxPool", "AveragePool")[self.one_of(0, 1)])
-        elif pick < 0.85 and beside:
+        elif pick < 0.85 and shape[1] < 100:
             others = [beside[int(self.rng.integers(len(beside)))] for _ in range(self.one_of(1, 2))]
             self.add("Concat", [*others, x], (1, sum(self.shapes[n][1] for n in [*others, x]), *shape[2:]), axis=1)
         elif pick < 0.95:
             self.squeeze(x)
         else:
             self.upsample(x)
+
+    def choose(self, x: str) -> None:
+        """Some channels, or all of them in another order, or in parts."""
+        _, c, h, w = self.shapes[x]
+        how = self.one_of(0, 1, 2)
+        if how == 0 and c > 2:
+            cut = int(self.rng.integers(1, c - 1))
+            name, parts = f"Split{len(self.nodes)}", (cut, 1, c - cut - 1)
+            outputs = [f"{name}.{k}" for k in range(3)]
+            self.nodes.append(helper.make_node("Split", [x, self.ints(*parts)], outputs, name, axis=1))
+            self.read.add(x)
+            self.shapes.update((output, (1, size, h, w)) for output, size in zip(outputs, parts, strict=True))
+        elif how == 1:
+            start, step = int(self.rng.integers(0, c)), self.one_of(1, 1, 2, 3)
+            self.add("Slice", [x, self.ints(start), self.ints(c), self.ints(1), self.ints(step)], (1, -(-(c - start) // step), h, w))
+        else:
+            groups = self.one_of(*(g for g in range(1, c + 1) if c % g == 0))
+            order = self.rng.permutation(c) if self.rng.random() < 0.3 else np.arange(c).reshape(groups, -1).T.reshape(-1)
+            self.add("Gather", [x, self.ints(*order.tolist())], (1, c, h, w), axis=1)
 
     def upsample(self, x: str) -> None:
         _, c, h, w = self.shapes[x]
