@@ -24,7 +24,7 @@ from lfopt.ops.reducing import folded_elements
 from lfopt.ops.scaling import mean_factors, product_factors, recoding, sum_terms, window_counts
 from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.traits import Arithmetic
-from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, refusal, sliding
+from lfopt.planning.commands import Window, blocks, contraction, is_depthwise, phases, refusal, sliding
 from lfopt.planning.lanes import copies, stretches
 
 
@@ -118,10 +118,10 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
     lanes, depthwise = site.lanes, is_depthwise(call)
     if box.channels[0] % lanes:
         raise refused(call, f"its steps make channels from {box.channels[0]} on; accepted: multiples of {lanes}")
+    if call.operator.kind == "ConvTranspose":
+        yield from _scattered(site, stage, step, box)
+        return
     window = sliding(call) if call.operator.kind == "Conv" else Window()
-    second = call.tensors[1]
-    assert second is not None
-    at = site.parameters.get(call.operator.name, Parameters())
     needed = footprints(call, 0, step.boxes, inputs=None if depthwise else step.inputs)
     alone = depthwise or call.attribute("group", 1) == 1
     if not alone and not (step.first and step.last):
@@ -129,16 +129,52 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
     for made, read in [(box.channels, needed[1])] if alone else _grouped(call, box.channels, lanes):
         a_lane, o_lane = read[0] % lanes if not alone else 0, made[0] % lanes
         a, part, seen = site.operand(call, 0, (needed[0], (read[0] - a_lane, read[1]), *needed[2:]))
-        values = {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": at.factors}
+        values = _summed(site, call, seen)
         if not depthwise:
             values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
             values["narrow"] = int(contraction(call).narrow(lanes, WINDOW) and not a_lane)
             values |= {"a_lane": a_lane, "o_lane": o_lane}
-        weights = site.weights(call, step, made)
+        weights = site.weights(call, step, made, 0)
         here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
         first, count = here.channels[0] // lanes, blocks(here.depth, lanes)[0]
-        reads = [(site.factor_words + at.factors + first, count), *_behind(site, values, stage)] if step.last else []
+        reads = [(site.factor_words + values["factors"] + first, count), *_behind(site, values, stage)] if step.last else []
         yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
+
+
+def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
+    """Fields of what sums products of an operand with constants."""
+    second = call.tensors[1]
+    assert second is not None
+    factors = site.parameters.get(call.operator.name, Parameters()).factors
+    return {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": factors}
+
+
+def _scattered(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
+    """ConvTranspose: a convolution for each of its phases, whose results lie as far apart as its strides are long."""
+    call, lanes = stage.call, site.lanes
+    if not (step.first and step.last):
+        raise refused(call, "its steps fold parts of its input channels; accepted: all of them")
+    needed = footprints(call, 0, step.boxes)
+    if all(start < stop for start, stop in needed):
+        a, part, seen = site.operand(call, 0, needed)
+    else:  # rows between those of the operand: windows that lie in the padding
+        seen = site.tensors[call.operator.inputs[0]]
+        a, part = Ring(0, 1, 1, 1, 0, 0, 0, 1), Extent((0, dimensions(seen)[0]), (0, 0), (0, 0))
+    for number, phase in enumerate(phases(call)):
+        rows, columns = phase.inside(box.rows, box.columns)
+        here = Extent(box.channels, rows, columns)
+        if rows[0] >= rows[1] or columns[0] >= columns[1]:
+            continue
+        window = phase.window
+        if not (window.rows and window.columns):  # no element of the kernel: a window in the padding above
+            window = Window(pad_rows=rows[1])
+        values = _summed(site, call, seen)
+        values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
+        values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
+        first, count = box.channels[0] // lanes, blocks(box.depth, lanes)[0]
+        reads = [(site.factor_words + values["factors"] + first, count), *_behind(site, values, stage)]
+        spread, weights = Spread(phase.down, phase.right, phase.row, phase.column), site.weights(call, step, box.channels, number)
+        yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread)
 
 
 def _grouped(call: Call, channels: Span, lanes: int) -> list[tuple[Span, Span]]:
@@ -212,7 +248,7 @@ def _mean(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
             values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
             reads = _behind(site, values, stage)
             here = Extent(box.channels, tuple(box.rows[0] + y for y in rows), tuple(box.columns[0] + x for x in columns))  # type: ignore[arg-type]
-            yield Job(site, call, step, here, values, a, part, seen, window, out_channels=box.channels, reads=reads)
+            yield Job(site, call, step, here, values, a, part, seen, window, reads=reads)
         return
     factor = mean_factors(call, np.array(folded_elements(call)))
     values = {**_read(seen), **_made(result), **_scaled(factor.multiplier, factor.shift)}
@@ -277,7 +313,7 @@ def _move(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
             values = _untouched(seen)
             reads = _behind(site, values, stage)
             here = Extent(box.channels, (y // down, y // down + 1), (0, width))
-            yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(y, down, right, phase))
+            yield Job(site, call, step, here, values, a, part, seen, Window(), reads=reads, spread=Spread(down, right, y % down, phase))
 
 
 def _recoded(site: Site, values: dict[str, int], call: Call) -> list[Words]:

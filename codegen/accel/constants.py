@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 
 from codegen.source import Unsupported
 from lfopt.ir import Box, MissingValues, Span
-from lfopt.ops import Call
+from lfopt.ops import Call, Family, row_of
 from lfopt.ops.scaling import bias
-from lfopt.planning.commands import is_depthwise
+from lfopt.planning.commands import is_depthwise, phases
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class Chunk:
     inputs: Span
     offset: int  # bytes from the start of the block
     block_bytes: int  # of one block of output channels
+    phase: int = 0  # of a ConvTranspose: which of its convolutions
 
 
 def matrix(call: Call) -> np.ndarray:
@@ -31,6 +32,8 @@ def matrix(call: Call) -> np.ndarray:
         raise MissingValues(f"constant {call.operator.inputs[1]!r}: its values are absent from the model; give a model with weights")
     if call.operator.kind == "Conv":
         return values
+    if call.operator.kind == "ConvTranspose":
+        return values.transpose(1, 0, 2, 3)
     transposed = call.operator.kind == "Gemm" and bool(call.attribute("transB", 0))
     return (values if transposed else values.T)[:, :, None, None]
 
@@ -62,10 +65,12 @@ def arranged(call: Call, box: Box, spans: Collection[Span], lanes: int) -> tuple
     if any(a[1] > b[0] for a, b in pairwise(inside)):
         raise Unsupported(f"node {call.operator.name!r} ({call.operator.kind}): its steps fold spans of input channels that overlap: {inside}")
     offset = 0
-    for a, b in inside:
-        part = weights[:, a:b]  # [o, i, ky, kx] of the whole input axis
-        kernel = part.shape[2] * part.shape[3]
-        chunks.append(Chunk((a, b), offset, kernel * (b - a) * lanes))
+    kernels = (
+        [phase.kernel for phase in phases(call)] if call.operator.kind == "ConvTranspose" else [(range(weights.shape[2]), range(weights.shape[3]))]
+    )
+    for (a, b), (number, (rows, columns)) in product(inside, enumerate(kernels)):
+        part = weights[:, a:b][:, :, list(rows)][:, :, :, list(columns)]  # [o, i, ky, kx] of the whole input axis
+        chunks.append(Chunk((a, b), offset, len(rows) * len(columns) * (b - a) * lanes, number))
         for o in range(0, len(part), lanes):
             block = part[o : o + lanes].transpose(2, 3, 1, 0)  # [ky, kx, i, o]: narrow or not, input channels follow each other
             pieces.append(block.tobytes())
@@ -84,6 +89,6 @@ def bias_bytes(call: Call, span: Span) -> bytes:
     """The bias of some output channels, int32 in units of the sums."""
     channels = call.result[1]
     values = bias(call)
-    axis = 1 if call.operator.kind == "Conv" else -1
+    axis = 1 if row_of(call).family is Family.CONVOLUTION else -1
     flat = np.broadcast_to(values.reshape(-1) if axis == 1 and values.ndim else values, channels if axis == 1 else (*values.shape[:-1], channels))
     return flat.reshape(-1)[span[0] : span[1]].astype("<i4").tobytes()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
@@ -292,14 +292,14 @@ class _Encoder:
 
     # -- weights -----------------------------------------------------------------------------------------------------------------------------
 
-    def _weights(self, call: Call, step: Compute, span: Span) -> Weights:
-        """Where the weights of some output channels of a computation lie, and their bias."""
+    def _weights(self, call: Call, step: Compute, span: Span, phase: int) -> Weights:
+        """Where the weights of some output channels of a computation, or of one of its phases, lie, and their bias."""
         chip, lanes, name = self.chip, self.lanes, call.operator.inputs[1]
         box = footprints(call, 1, step.boxes, inputs=None if is_depthwise(call) else step.inputs)
         block = chip.constant(name, box)
         (start, stop), _ = spans_of(call, block.box)
         inputs = spans_of(call, box)[1]
-        chunk = next((c for c in self.chunks[name, block.box] if c.inputs == inputs), None)
+        chunk = next((c for c in self.chunks[name, block.box] if (c.inputs, c.phase) == (inputs, phase)), None)
         if chunk is None or start % lanes:
             raise refused(call, f"reads {box} of weights that were loaded as {block.box}")
         place = chip.places[block.place]
@@ -312,7 +312,13 @@ class _Encoder:
         size = -(-(chunk.offset + (stop - start) * chunk.block_bytes // lanes) // lanes) + 1
         reads = [(touched // lanes, min(size, place.slot_bytes // lanes or size))]
         if step.last and call.has(2):
-            values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
+            if prod(call.shape(2)) == 1:  # it comes with the command: a constant of one element is not loaded
+                found = np.unique(np.frombuffer(bias_bytes(call, span), "<i4"))
+                if len(found) > 1:
+                    raise refused(call, f"its bias of one element is {len(found)} numbers in units of its channels; accepted: one for each channel")
+                values["bias_value"] = int(found[0])
+            else:
+                values |= self._bias(call, (span[0] - span[0] % lanes, span[1]), block, reads)
         return Weights(values, block.number, reads)
 
     def _bias(self, call: Call, span: Span, weights: Block, reads: list[tuple[int, int]]) -> dict[str, int]:

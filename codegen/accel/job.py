@@ -41,7 +41,7 @@ class Site:
     tensors: Mapping[str, Tensor]  # maps and views by name
     behind: Mapping[str, str]  # the map behind a view
     parameters: Mapping[str, Parameters]  # by operator
-    weights: Callable[[Call, Compute, Span], Weights]  # where the weights of some output channels lie, and their bias if they finish the sums
+    weights: Callable[[Call, Compute, Span, int], Weights]  # where those of some output channels, of a phase, lie, with bias if sums are finished
     factor_words: int  # number of the first row of factors, as waits count words
     table_words: int  # of the first table
     made: str = ""  # the map that the step at hand makes: what is made in flight lies in its place meanwhile
@@ -69,16 +69,18 @@ def refused(call: Call, found: str) -> Unsupported:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One row of a Resize to the nearest element: every so manieth column of it, from one row of the operand."""
+    """Every so manieth row and column of a result, as what is computed side by side: of a Resize to the nearest element, of a ConvTranspose."""
 
-    row: int  # of the result
-    down: int  # rows of the result for each of the operand
-    right: int  # columns, likewise
-    phase: int  # first of the columns of the result
+    down: int  # from one row to the next
+    right: int
+    row: int  # the first
+    column: int
 
     def where(self, box: Extent) -> Extent:
-        """The row of the result; the box is that of the operand."""
-        return Extent(box.channels, (self.row, self.row + 1), (0, box.width * self.right))
+        """What of the result they lie in."""
+        (top, bottom), (left, right) = box.rows, box.columns
+        rows = top * self.down + self.row, (bottom - 1) * self.down + self.row + 1
+        return Extent(box.channels, rows, (left * self.right + self.column, (right - 1) * self.right + self.column + 1))
 
 
 @dataclass(slots=True)
@@ -96,7 +98,6 @@ class Job:
     window: Window
     b: Ring | None = None
     weights: Weights | None = None
-    out_channels: tuple[int, int] | None = None  # where the result's channels lie in the result, if elsewhere than those of the box
     reads: list[Words] = field(default_factory=list[Words])
     spread: Spread | None = None
     from_row: int = 0  # the command counts rows from here on: of a result of one row, whose operand's rows move
@@ -105,7 +106,7 @@ class Job:
         """The commands: as many rows at a time as the accumulators hold columns."""
         site, box, step = self.site, self.box, self.step
         name = site.made
-        where = Extent(self.out_channels or box.channels, box.rows, box.columns) if self.spread is None else self.spread.where(box)
+        where = box if self.spread is None else self.spread.where(box)
         made = site.chip.read(name, where) if step.last else None
         held = None if step.first and step.last else site.chip.read(name, where, sums=True)
         if self.from_row:
@@ -123,8 +124,7 @@ class Job:
             values |= {"o_step": 1, "o_row_step": 1} | _ring("o", made, to_block)
             values["o_base"] += made.column
             if self.spread is not None:
-                values |= {"o_step": self.spread.right, "o_row_step": self.spread.down, "o_row": self.spread.row % self.spread.down}
-                values["o_base"] += self.spread.phase
+                values |= {"o_step": self.spread.right, "o_row_step": self.spread.down, "o_row": self.spread.row}
         if self.weights is not None:
             values |= self.weights.values
         slot = self.weights.number if self.weights is not None else 0
@@ -136,7 +136,8 @@ class Job:
             if strip not in placed:
                 placed[strip] = payload(self._placed(values, second, strip))
             moving = numbers(row=top + self.from_row, slot=slot, from_block=from_block, to_block=to_block, factor=factor)
-            written = [into.words(row, count) for row in (range(top, bottom) if self.spread is None else range(*where.rows))]
+            rows = range(top, bottom) if self.spread is None else range(top * self.spread.down + self.spread.row, where.rows[1], self.spread.down)
+            written = [into.words(row, count) for row in rows[: bottom - top]]
             yield Run(Opcode.EXEC, placed[strip], bottom - top, moving, self._reads(top, bottom - top, count, held), written)
 
     def _placed(self, values: Mapping[str, int], second: Ring | None, columns: Span) -> dict[str, int]:

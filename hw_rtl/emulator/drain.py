@@ -57,6 +57,8 @@ def _result(memory: Memory, d: Mapping[str, int], sums: np.ndarray) -> np.ndarra
         patch = Patch(d["bias"], -(-4 * channels // memory.lanes))
         bias = np.ascontiguousarray(memory.get(patch, Space.BUFFER)).reshape(-1).view("<i4")[:channels]
         sums = wrapped(sums + bias)
+    elif d["bias_value"]:
+        sums = wrapped(sums + d["bias_value"])
     if d["scale"] == Scale.CHANNEL:
         multiplier, shift, half = _factors(memory, d["factors"], d["out_blocks"], channels)
         sums = (sums * multiplier + half >> shift) + d["o_zero"]

@@ -84,6 +84,7 @@ module lf_drain
     logic              has_table;
     logic [5:0]        table_id;
     logic              has_bias;
+    logic signed [31:0] bias_value;
     logic [20:0]       bias;  // word
     logic [2:0]        bias_words;
   } job_t;
@@ -148,6 +149,7 @@ module lf_drain
       job_new.has_table = descriptor_i.has_table;
       job_new.table_id = descriptor_i.table_id;
       job_new.has_bias = descriptor_i.has_bias;
+      job_new.bias_value = descriptor_i.bias_value;
       job_new.bias = 21'(descriptor_i.bias) + 21'({job_block_i, 2'b00});
       // Words that hold the block's n sums of 4 bytes.
       job_new.bias_words = 3'd4;
@@ -222,7 +224,7 @@ module lf_drain
       for (int unsigned l = 0; l < LanesOfWord; l++) bias_q[prepare_q][{bias_part_q, ($clog2(LanesOfWord))'(l)}] <= rd_data_i[l*32 +: 32];
     end
     if (preparing_q && !with_bias) begin
-      for (int unsigned l = 0; l < Lanes; l++) bias_q[prepare_q][l] <= 0;
+      for (int unsigned l = 0; l < Lanes; l++) bias_q[prepare_q][l] <= job_q[prepare_q].bias_value;
     end
     if (factor_coming_q) begin
       for (int unsigned k = 0; k < FactorBytes; k++) if (factor_part_q == 3'(k)) factor_row_q[k*Lanes*8 +: Lanes*8] <= factor_data;

@@ -255,6 +255,7 @@ COMPUTATION = Layout("computation", PAYLOAD_BITS,
     Field("o_lane", 6, "CONV, COPY: first lane that is written; CONV: of one block of output channels, whose sums begin and end here"),
     Field("a_lane_step", 6, "COPY: from one lane of the operand to the next"),
     Field("o_lane_step", 6, "COPY: from one lane of the result to the next"),
+    Field("bias_value", 32, "bias of all output channels, where has_bias is 0", signed=True),
     Field("lanes", 7, "COPY: lanes of each block that are written; 0: all, from where they are"),
 ))  # fmt: skip
 

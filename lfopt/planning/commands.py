@@ -32,6 +32,8 @@ from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 from lfopt.planning.lanes import stretches
 
+MOST_STRIDE = 15  # of what scatters its operand: rows and columns of the result lie so far apart
+
 # -- what is done --------------------------------------------------------------------------------------------------------------------------
 
 
@@ -53,9 +55,22 @@ def refusal(call: Call) -> str | None:
 
 def _refused_sums(call: Call) -> str | None:
     by_matrix = len(call.shape(0)) == len(call.shape(1)) == 2 and not call.attribute("transA", 0)
-    if not call.constant[1] or not (by_matrix or call.operator.kind == "Conv"):
+    if not call.constant[1] or not (by_matrix or row_of(call).family is Family.CONVOLUTION):
         return SUPPORTED[SUMS].accepted
+    if row_of(call).transposed:
+        return _refused_scatter(call)
     return _refused_window(call) if call.operator.kind == "Conv" else None
+
+
+def _refused_scatter(call: Call) -> str | None:
+    groups = call.attribute("group", 1)
+    if len(call.result) != 4 or groups > 1:
+        return f"found {groups} groups; the accelerator does 1" if len(call.result) == 4 else _refused_window(call)
+    rows, columns = windows(call)
+    if max(rows.dilation, columns.dilation) > 1 or max(rows.stride, columns.stride) > MOST_STRIDE:
+        found = f"strides {rows.stride} and {columns.stride}, dilations {rows.dilation} and {columns.dilation}"
+        return f"found {found}; the accelerator does strides up to {MOST_STRIDE}, and no dilation"
+    return None
 
 
 def _refused_window(call: Call) -> str | None:
@@ -135,8 +150,8 @@ SUPPORTED: dict[Arithmetic, Support] = {
     SUMS: Support(
         Operation.CONV,
         _refused_sums,
-        frozenset({"Conv", "Gemm", "MatMul"}),
-        "the accelerator does Conv, and Gemm and MatMul of one row by constant weights",
+        frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"}),
+        "the accelerator does Conv and ConvTranspose, and Gemm and MatMul of one row, by constant weights",
     ),
     TABLE: Support(Operation.COPY),
     TERMS: Support(Operation.ADD, _refused_terms),
@@ -213,6 +228,40 @@ def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
     if within is not None:
         rows, columns = rows.trimmed(within[0]), columns.trimmed(within[1])
     return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
+
+
+class Phase(NamedTuple):
+    """Of the result of a ConvTranspose: every so manieth row and column, which a convolution with some elements of the kernel makes."""
+
+    row: int  # the first
+    column: int
+    down: int  # from one row to the next
+    right: int
+    kernel: tuple[tuple[int, ...], tuple[int, ...]]  # rows, columns of the kernel, in the order of those of the operand
+    window: Window
+
+    def inside(self, rows: Span, columns: Span) -> tuple[Span, Span]:
+        """Which rows and columns of the phase, counted from its first, lie in a box of the result."""
+        (top, bottom), (left, right) = rows, columns
+        down = -(-(top - self.row) // self.down), -(-(bottom - self.row) // self.down)
+        return down, (-(-(left - self.column) // self.right), -(-(right - self.column) // self.right))
+
+
+def phases(call: Call) -> list[Phase]:
+    """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
+    found: list[list[tuple[int, int, tuple[int, ...], int]]] = []
+    for axis in windows(call):
+        parts: list[tuple[int, int, tuple[int, ...], int]] = []
+        for first in range(min(axis.stride, axis.size_out)):
+            remainder = (first + axis.pad) % axis.stride
+            taps = tuple(range(remainder, axis.kernel, axis.stride))[::-1]
+            parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
+        found.append(parts)
+    return [
+        Phase(row, column, down, right, (rows, columns), Window(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
+        for row, down, rows, pad_rows in found[0]
+        for column, right, columns, pad_columns in found[1]
+    ]
 
 
 def folds_pixels(call: Call) -> bool:

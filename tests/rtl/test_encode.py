@@ -181,3 +181,20 @@ def test_a_listing_can_be_assembled_again() -> None:
             except Unsupported:
                 continue
             assert to_words(assemble(listing(decode(program)))) == program
+
+
+SCATTERED = {  # kernel, strides, pads, output padding, rows and columns of the operand, channels in and out
+    "as U-Net has it": ((2, 2), (2, 2), (0, 0, 0, 0), (0, 0), (5, 7), (24, 18)),
+    "as FSRCNN has it": ((9, 9), (4, 4), (3, 3, 4, 4), (0, 0), (5, 6), (20, 1)),
+    "overlapping": ((4, 3), (2, 2), (1, 1, 1, 1), (0, 1), (6, 5), (16, 33)),
+    "with gaps": ((1, 2), (3, 4), (0, 0, 0, 0), (1, 0), (4, 4), (3, 8)),
+    "of stride one": ((3, 3), (1, 1), (1, 0, 1, 2), (0, 0), (6, 6), (4, 16)),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERED)
+def test_a_transposed_convolution_makes_every_bit(name: str) -> None:
+    kernel, strides, pads, more, size, (c, m) = SCATTERED[name]
+    made = [s * (n - 1) + o + k - a - b for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)]
+    how = {"kernel_shape": kernel, "strides": strides, "pads": pads, "output_padding": more}
+    assert not run_alone(alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *made], **how))

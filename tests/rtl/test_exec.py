@@ -311,6 +311,7 @@ class Maker:
         pick, flip = self.pick, self.flip
         d["has_bias"] = flip()
         d["bias"] = self.operand(4 * d["out_blocks"])
+        d["bias_value"] = flip(0.3) * pick(-(1 << 31), (1 << 31) - 1)
         d["scale"] = int(self.rng.integers(3))
         d["factors"] = pick(0, 250)
         d["multiplier"], d["shift"] = pick(1 << 30, (1 << 31) - 1), pick(1, 62) if flip(0.2) else pick(30, 48)

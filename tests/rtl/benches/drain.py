@@ -47,6 +47,8 @@ class Chip:
         if d["has_bias"]:
             first = d["bias"] + block * WINDOW
             found = found + self.buffer[first : first + WINDOW].reshape(-1).view("<i4").astype(np.int64)
+        else:
+            found = (found + d["bias_value"]).astype(np.int32).astype(np.int64)
         if d["scale"] == Scale.CHANNEL:
             row = d["factors"] + block
             found = scaled(found, Factors(self.factors.multiplier[row], self.factors.shift[row]))
@@ -151,7 +153,7 @@ def random_command(unit: Unit, chip: Chip) -> tuple[dict[str, int], int, int, in
         "o_base": pick(0, 900), "o_block_words": 40, "b_base": pick(0, 900), "b_block_words": 40, "o_zero": pick(-128, 255), "low": low,
         "high": pick(low, 127), "has_table": pick(0, 1), "table_id": pick(0, TABLES - 1), "scale": pick(0, 2), "factors": pick(0, ROWS - blocks),
         "multiplier": HALF if even else pick(1, (1 << 31) - 1), "shift": pick(31, 35) if even else pick(1, 62),
-        "has_bias": pick(0, 1), "bias": pick(3000, 3100),
+        "has_bias": pick(0, 1), "bias": pick(3000, 3100), "bias_value": pick(-(1 << 20), 1 << 20),
     }  # fmt: skip
     # Bias of a size that leaves the sums in int32.
     chip.buffer[d["bias"] : d["bias"] + WINDOW * blocks] = (
