@@ -25,6 +25,7 @@ from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
 from lfopt.ops.arithmetic import FLOAT, TABLE, arithmetic
 from lfopt.ops.elementwise import REAL
+from lfopt.rewrite.flattened import flattened_as_convolutions
 from lfopt.rewrite.per_channel import as_convolutions
 from lfopt.rewrite.shuffle import shuffles_as_gathers
 
@@ -70,7 +71,7 @@ def quantize(
     graph = _without_identities(load_network(model, parse_shapes(input_shape), "default"))
     note(graph)
     _refuse(graph, model)
-    graph = shuffles_as_gathers(as_convolutions(graph))
+    graph = flattened_as_convolutions(shuffles_as_gathers(as_convolutions(graph)))
     given = _random(graph, samples or SAMPLES, seed) if calibration is None else _read(calibration, graph, samples)
     made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
     save(made, out_file)
