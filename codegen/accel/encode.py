@@ -12,6 +12,7 @@ from codegen.accel.chip import Block, Chip
 from codegen.accel.computations import runs_of
 from codegen.accel.constants import Chunk, arranged, bias_bytes, spans_of
 from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.hosted import advice
 from codegen.accel.job import Parameters, Site, Weights, refused
 from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
@@ -37,8 +38,13 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
 
     Raises Unsupported for operators, shapes and chips that the accelerator is not made for; MissingValues for weights without values.
     """
-    check(plan, graph)
-    return _Encoder(plan, graph).stream()
+    try:
+        check(plan, graph)
+        return _Encoder(plan, graph).stream()
+    except Unsupported as error:
+        if not (more := advice(graph) if graph.quantized else ""):
+            raise
+        raise Unsupported(f"{error}; {more}") from None
 
 
 def check(plan: Plan, graph: Graph) -> None:

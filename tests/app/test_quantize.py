@@ -55,6 +55,13 @@ def test_a_network_of_the_zoo_becomes_int8_and_can_be_searched(lfopt, tmp_path):
     run(onnx.load(tmp_path / "plan/simplified.onnx"), {"image": np.zeros((1, 3, 48, 48), np.float32)})
 
 
+def test_a_network_may_end_earlier(lfopt, small):
+    lfopt("quantize", "small.onnx", "-o", "q.onnx", "--samples", "1", "--end", "r", "--end", "n")
+    graph = load(small / "q.onnx")
+    assert (graph.inputs, graph.outputs) == (("x",), ("r", "n"))
+    assert [op.kind for op in graph.operators] == ["Conv", "Relu"]
+
+
 def test_calibration_data_decides_the_scales(lfopt, small):
     lfopt("quantize", "small.onnx", "-o", "q.onnx", "--calibration", "data.npz")
     lfopt("quantize", "small.onnx", "-o", "one.onnx", "--calibration", "data.npz", "--samples", "1")
@@ -112,6 +119,7 @@ def test_wrong_input_is_one_line_and_exit_code_2(lfopt, small, shared_model):
         (*data, "folder"): "folder: found a folder; accepted: a file",
         ("small.onnx", "-o", "q.onnx", "--samples", "0"): "at least 1 sample",
         ("small.onnx", "-o", "q.onnx", "--seed", "-1"): "a seed of at least 0",
+        ("small.onnx", "-o", "q.onnx", "--end", "rr"): "--end rr: no operator of the network makes it; did you mean r?",
         ("small.onnx", "-o", "nowhere/q.onnx"): "nowhere/q.onnx: cannot be written",
         ("small.onnx", "-o", "folder"): "folder: cannot be written",
         ("gone.onnx", "-o", "q.onnx"): "gone.onnx: no such file",

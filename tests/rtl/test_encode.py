@@ -198,3 +198,26 @@ def test_a_transposed_convolution_makes_every_bit(name: str) -> None:
     made = [s * (n - 1) + o + k - a - b for s, n, o, k, a, b in zip(strides, size, more, kernel, pads[:2], pads[2:], strict=True)]
     how = {"kernel_shape": kernel, "strides": strides, "pads": pads, "output_padding": more}
     assert not run_alone(alone("ConvTranspose", [[1, c, *size]], [[c, m, *kernel], [m]], [1, m, *made], **how))
+
+
+def test_a_refusal_says_what_the_host_could_do() -> None:
+    """Operators behind which there are outputs alone; not those that a convolution reads."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "a"),
+        helper.make_node("Transpose", ["a"], ["b"], "b", perm=[0, 2, 3, 1]),
+        helper.make_node("Conv", ["a", "w"], ["c"], "c"),
+        helper.make_node("Conv", ["b", "v"], ["d"], "d"),
+    ]
+    rng = np.random.default_rng(0)
+    constants = [numpy_helper.from_array(rng.standard_normal((m, c, 1, 1)).astype(np.float32), name) for name, m, c in (("w", 16, 16), ("v", 4, 5))]
+    ends = {"x": [1, 16, 5, 6], "b": [1, 5, 6, 16], "c": [1, 16, 5, 6], "d": [1, 4, 6, 16]}
+    infos = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in ends.items()}
+    for asked, said in ((("b", "c"), "1 operator at the end could be the host's: lfopt quantize --end a --end c"), (("d", "c"), "")):
+        kept = nodes if "d" in asked else nodes[:3]
+        made = helper.make_graph(kept, "g", [infos["x"]], [infos[name] for name in asked], constants)
+        graph = from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)]))
+        graph, _ = in_integers(graph, random_inputs(graph, rng), rng)
+        with pytest.raises(Unsupported) as refused:
+            encode(whole_plan(graph), graph)
+        assert "Transpose" in str(refused.value)
+        assert (said in str(refused.value)) if said else "--end" not in str(refused.value)

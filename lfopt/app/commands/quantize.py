@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import tempfile
 from collections import Counter
@@ -43,6 +44,7 @@ def quantize(
     seed: int = 0,
     unsigned: bool = False,
     input_shape: InputShapes = (),
+    end: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
 ) -> None:
     """Write an int8 copy of a network in QDQ form: weights per channel, maps per tensor, scales from calibration data.
 
@@ -62,6 +64,8 @@ def quantize(
         Maps as uint8 instead of int8.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
+    end
+        Tensor at which the network ends, in place of its outputs; may be repeated. What comes after is left to the host.
     """
     if seed < 0 or (samples is not None and samples < 1) or not out_file.name:
         raise InvalidConfig(
@@ -71,6 +75,7 @@ def quantize(
     graph = _without_identities(load_network(model, parse_shapes(input_shape), "default"))
     note(graph)
     _refuse(graph, model)
+    graph = _ended(graph, end) if end else graph
     graph = flattened_as_convolutions(shuffles_as_gathers(as_convolutions(graph)))
     given = _random(graph, samples or SAMPLES, seed) if calibration is None else _read(calibration, graph, samples)
     made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
@@ -96,6 +101,23 @@ def _refuse(graph: Graph, label: str) -> None:
         raise MissingValues(f"{label}: constant {absent[0]!r} has no values, and scales come from running the network; give a model with weights")
     if any(tensor.quantization is not None for tensor in graph.tensors.values()):
         raise InvalidModel(f"{label}: is quantised already")
+
+
+def _ended(graph: Graph, names: Sequence[str]) -> Graph:
+    """The network up to some of its tensors. Raises InvalidConfig."""
+    makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
+    for name in names:
+        if name not in makers:
+            close = difflib.get_close_matches(name, makers, 1)
+            hint = f"; did you mean {one_line(close[0])}?" if close else ""
+            raise InvalidConfig(f"--end {one_line(name)}: no operator of the network makes it{hint}")
+    needed, left = set(names), list[Operator]()
+    for operator in reversed(graph.operators):
+        if needed.intersection(operator.outputs):
+            left.append(operator)
+            needed.update(operator.inputs)
+    inputs = tuple(name for name in graph.inputs if name in needed)
+    return replace(graph, operators=tuple(reversed(left)), inputs=inputs, outputs=tuple(dict.fromkeys(names))).without_unused()
 
 
 def _without_identities(graph: Graph) -> Graph:
