@@ -183,7 +183,7 @@ def test_every_group_of_efficientnet_b3_at_reduced_resolution(model: Model, sche
     assert counted(done.counters) == dram_at_port(plan.groups)
     wanted = reference(graph, inputs, everything=True)
     between = [name for group in plan.groups for name in group.outputs]
-    assert len(between) > 20
+    assert len(between) > (1 if scheme == "all" else 20)  # with chains, most maps stay on chip
     found = outputs(replace(stream, outputs=tuple(stored_maps(plan, graph, stream))), replace(graph, outputs=tuple(between)), done.memory)
     assert not [name for name in between if (found[name] != wanted[name]).any()]
 
