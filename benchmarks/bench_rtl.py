@@ -79,8 +79,9 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
     if scheme == "all":
         outcome = find_plan(Config(graph.name, hardware, scheme, search=SearchConfig(time_limit=120)), graph=graph)
         return outcome.draft.finished(), outcome.graph
-    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="lbdf" if scheme == "lbdf" else "auto")
-    found = _alone(costs) if scheme == "layer by layer" else solve(costs, SearchOptions(time_limit=60))
+    alone = scheme == "layer by layer"
+    costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto") if alone else GroupCosts.of(graph, hardware, scheme=scheme)
+    found = _alone(costs) if alone else solve(costs, SearchOptions(time_limit=60))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph
 
 

@@ -52,7 +52,7 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) else json.dumps(name)
+    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name != "by" else json.dumps(name)
 
 
 def _box(box: Box) -> str:
@@ -77,7 +77,7 @@ TRANSFER = re.compile(
 COMPUTE = re.compile(
     rf"compute (?P<name>{NAME}) (?P<boxes>{BOX}(?: {BOX})*) -> (?P<places>(?:-|{NUMBER})(?: (?:-|{NUMBER}))*)"
     rf"(?: in (?P<low>{NUMBER}):(?P<high>{NUMBER}))?(?: sums (?P<sums>-?{NUMBER}):(?P<part>only|first|more|last))?"
-    rf"(?: then (?P<then>{NAME}(?: {NAME}){{0,31}}))?{MOVES}"
+    rf"(?: then (?P<then>{NAME}(?: (?!by ){NAME}){{0,31}}))?{MOVES}"
 )
 LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
 DEEPEST = 16  # loops in loops

@@ -21,10 +21,11 @@ LONGEST = 16  # operators in a flight
 Fits = Callable[[Sequence[Call]], bool]
 
 
-def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None) -> Dataflow:
+def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None, *, running: bool = True) -> Dataflow:
     """The dataflow with its flights as operators: in the place of their last operator, they read what their operators read, in order.
 
-    `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run operators in one flight.
+    `owner`: groups of operators by name; a flight lies in one of them. `fits`: whether the chip can run operators in one flight. `running`: whether
+    reductions take the rows of their operand one by one.
     """
     flights = _flights(flow, owner, fits or (lambda _: True))
     kept = [flights[i] for i in range(len(flow)) if i in flights]
@@ -44,7 +45,7 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
         operands=tuple(_operands(flow, members, number) for members in kept),
         results=tuple(tuple(number[m] for m in flow.results[members[-1]]) for members in kept),
         weights=tuple(tuple({w.name: w for i in members for w in flow.weights[i]}.values()) for members in kept),
-        running=sum(1 << k for k, members in enumerate(kept) if _runs(flow, members[0])),
+        running=sum(1 << k for k, members in enumerate(kept) if running and _runs(flow, members[0])),
     )
 
 

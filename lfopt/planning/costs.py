@@ -16,7 +16,7 @@ from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, Invalid
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
-from lfopt.planning.groups import Groups, may_fly
+from lfopt.planning.groups import Groups, is_table, may_fly, tables_fly
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
@@ -85,10 +85,17 @@ class GroupCosts:
     ) -> GroupCosts:
         """Of a network, as the scheme sees it. `groups`: a partition of its operators, if there is one: nothing is in flight from one to another."""
         flow = Dataflow.of(graph)
+        owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
         if scheme in SCHEMES and SCHEMES[scheme].flights:
-            owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
             flow = in_flight(flow, owner, lambda calls: may_fly(calls, hardware))
+        elif traffic is not Traffic.PAPER and tables_fly(graph, hardware):
+            flow = in_flight(flow, owner, lambda calls: is_table(calls, hardware), running=False)
         return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute)
+
+    @property
+    def flies(self) -> bool:
+        """Whether operators may be in flight: what the scheme says, and on chips that have tables, what is one."""
+        return SCHEMES[self.scheme].flights or (self.traffic is not Traffic.PAPER and tables_fly(self.dataflow.graph, self.hardware))
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
@@ -97,7 +104,7 @@ class GroupCosts:
 
     def unfused(self, copies: Sequence[Copy] = ()) -> GroupCosts:
         """Of the network without these copies on the same chip with nothing in flight: what baselines are counted by."""
-        if not copies and not SCHEMES[self.scheme].flights:
+        if not copies and not self.flies:
             return self
         graph = self.dataflow.graph
         flow = Dataflow.of(without_copies(graph, copies) if copies else graph)
@@ -252,8 +259,8 @@ class GroupCosts:
     @cached_property
     def bounds(self) -> Bounds:
         """Bounds on whole schemes."""
-        counted, flights = self.dataflow.everything & ~self.excluded, SCHEMES[self.scheme].flights
-        return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue, flights=flights)
+        counted = self.dataflow.everything & ~self.excluded
+        return Bounds(self.groups, self._whole, self._anywhere, self.hardware.buffer_bytes, counted, epilogue=self.epilogue, flights=self.flies)
 
     @property
     def least_bytes(self) -> int:

@@ -12,9 +12,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Hardware
+from lfopt.ir import DramBytes, Graph, Hardware
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes
+from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages
 from lfopt.planning.epilogue import followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
@@ -27,6 +27,16 @@ def may_fly(calls: Sequence[Call], hardware: Hardware) -> bool:
         return True
     flight = replace(calls[0], then=tuple(calls[1:]))
     return one_by_one(flight) and sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels)) <= store
+
+
+def tables_fly(graph: Graph, hardware: Hardware) -> bool:
+    """Whether what is a function of one byte follows in flight in every scheme: of quantised networks, on chips with a store for tables."""
+    return bool(hardware.parameter_store_bytes) and graph.quantized
+
+
+def is_table(calls: Sequence[Call], hardware: Hardware) -> bool:
+    """Whether everything behind an operator is a function of the byte that it makes: one table, which a chip that has tables looks up at no cost."""
+    return may_fly(calls, hardware) and len(stages(replace(calls[0], then=tuple(calls[1:])))) == 1
 
 
 class _Read(NamedTuple):

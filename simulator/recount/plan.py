@@ -23,7 +23,7 @@ from lfopt.ir import (
 from lfopt.ops.table import OPAQUE
 from simulator.recount.chained import chain_problems
 from simulator.recount.copies import not_copies, without_copies
-from simulator.recount.flights import flights_of, not_flights, with_flights
+from simulator.recount.flights import flights_of, is_table, not_flights, with_flights
 from simulator.recount.groups import (
     TABLE_BYTES,
     Moved,
@@ -95,6 +95,8 @@ class _Recounting:
         self.found = [*wrong]
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
+        tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
+        self.flies = plan.scheme in IN_FLIGHT or tables  # on chips with tables, what is one follows in flight in every scheme
         self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
         self.work = Work()
@@ -185,7 +187,7 @@ class _Recounting:
             return
         net, flown, raw = self._in_flight(group, members)
         once = moved_once(raw, members, self.hardware)
-        if self.plan.scheme in IN_FLIGHT and not group.steps:  # which operators share tables, only the steps say
+        if self.flies and not group.steps:  # which operators share tables, only the steps say
             least = least_parameters(self.net, members, self.hardware)
             shared = min(max(group.dram.parameter, least), once.dram.parameter + TABLE_BYTES * len(members))
             once = replace(once, dram=replace(once.dram, parameter=shared))
@@ -224,8 +226,8 @@ class _Recounting:
         flights = {flight for flight in flights_of(group.steps) if len(flight) > 1}
         if not flights:
             return self.net, members, self.net
-        if self.plan.scheme not in IN_FLIGHT:
-            self._say(group, f"operators in flight, which are not of scheme {self.plan.scheme}")
+        if self.plan.scheme not in IN_FLIGHT and (odd := next((f for f in sorted(flights) if not (self.flies and is_table(self.net, f))), None)):
+            self._say(group, f"operators in flight from {odd[0]!r} on, which are not of scheme {self.plan.scheme}")
         if wrong := next(not_flights(self.net, members, dict.fromkeys(flights_of(group.steps))), None):
             self._say(group, wrong)
             return self.net, members, self.net
@@ -297,7 +299,7 @@ class _Recounting:
             self._say(group, f"mode {name}, but it is not one operator that traffic {plan.traffic} leaves out")
         if (mode.of == "unknown") != (single and self.net.specs[members[0]] is OPAQUE):
             self._say(group, f"mode {name}: just one operator that is unknown to lfopt is opaque")
-        unknown = plan.scheme in IN_FLIGHT and not group.steps  # what is in flight, only the steps say
+        unknown = self.flies and not group.steps  # what is in flight, only the steps say
         if mode.tiles and len(flown) > 1 and not unknown and not plan.epilogue:
             self._say(group, f"mode {name} with several operators, but epilogue is off")
         if mode.tiles and not unknown and (why := not_an_epilogue(net, flown)):
@@ -318,7 +320,7 @@ class _Recounting:
         Gives the rows of every step of every operator then.
         """
         claimed = group.band_rows
-        if group.unwritten and self.plan.scheme in IN_FLIGHT:
+        if group.unwritten and self.flies:
             return {}  # what is in flight, and what runs, only the steps say
         running = {node.operator for node in computations(group.steps) if node.sums >= 0 and node.operator in net.operators}
         if odd := [op for op in sorted(running) if self.plan.scheme not in IN_FLIGHT or not runs(net, op)]:
@@ -402,7 +404,7 @@ class _Recounting:
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
             "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
-            + (least_parameters(net, kept, hardware) if self.plan.scheme in IN_FLIGHT else sum(parameter_bytes(net, op, hardware) for op in kept))
+            + (least_parameters(net, kept, hardware) if self.flies else sum(parameter_bytes(net, op, hardware) for op in kept))
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": left_out,
         }
