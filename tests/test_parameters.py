@@ -149,9 +149,7 @@ def test_without_a_store_nothing_is_counted() -> None:
         _, costs, plan, _ = random_plan(seed)
         without = GroupCosts(costs.dataflow, replace(costs.hardware, parameter_store_bytes=0), scheme=costs.scheme)
         everything = sum(parameter_bytes(call) for call in costs.dataflow.calls)
-        compulsory = (
-            least_parameters(costs.dataflow.calls, 16, costs.dataflow.behind) if costs.scheme == "all" else everything
-        )  # tables may be shared in flight
+        compulsory = least_parameters(costs.dataflow.calls, 16, costs.dataflow.behind)  # tables may be shared in flight
         assert costs.bounds.compulsory_bytes == without.bounds.compulsory_bytes + compulsory
         assert layer_by_layer_bytes(costs) == layer_by_layer_bytes(without) + everything
         assert costs.least_bytes == without.least_bytes + everything
