@@ -36,6 +36,7 @@ CASES = {
     "Concat": ([("Concat", ["x", "x", "x"], ["y"], {"axis": 1})], {}),
     "Split": ([("Split", ["x", "s"], ["a", "b", "c"], {"axis": 1})], {"s": [7, 32, SIZE - 39]}),
     "Slice": ([("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})], {"from": [5], "to": [SIZE], "axes": [1], "by": [3]}),
+    "far apart": ([("Slice", ["x", "from", "to", "axes", "by"], ["y"], {})], {"from": [1], "to": [SIZE], "axes": [1], "by": [29]}),
     "shuffle": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": np.arange(SIZE).reshape(3, -1).T.reshape(-1).tolist()}),
     "from behind": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": list(range(-1, -SIZE - 1, -1))}),
     "any order": ([("Gather", ["x", "i"], ["y"], {"axis": 1})], {"i": ORDER}),

@@ -32,7 +32,7 @@ class Stretch(NamedTuple):
     read_step: int = 1
 
 
-class Copy(NamedTuple):
+class LaneCopy(NamedTuple):
     """Blocks of a result that get lanes of blocks of an operand, all the same lanes: o_lane + k * o_step from a_lane + k * a_step, k below `size`."""
 
     operand: int
@@ -47,7 +47,7 @@ class Copy(NamedTuple):
     tail: int = 0  # lanes of the last block, where that has fewer than the others; else 0
 
     @property
-    def next_block(self) -> Copy:
+    def next_block(self) -> LaneCopy:
         """The same of the block behind."""
         return self._replace(to_block=self.to_block + self.blocks, from_block=self.from_block + self.blocks, blocks=1)
 
@@ -75,7 +75,8 @@ def stretches(call: Call, result: int = 0) -> tuple[Stretch, ...] | None:
         indices = call.values[1]
         if call.attribute("axis", 0) % len(made) != 1 or indices is None or indices.ndim != 1:
             return None
-        return tuple(_affine(np.where(indices < 0, indices + maps[0][1], indices)))
+        found = np.where(indices < 0, indices + maps[0][1], indices)
+        return tuple(_affine(found)) if ((found >= 0) & (found < maps[0][1])).all() else None
     return None
 
 
@@ -92,9 +93,9 @@ def _affine(read: np.ndarray) -> Iterator[Stretch]:
         yield Stretch(0, start, int(read[start]), stop - start)
 
 
-def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[Copy]:
+def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[LaneCopy]:
     """The copies that make some channels of a result."""
-    made: list[Copy] = []
+    made: list[LaneCopy] = []
     for one in (copy for stretch in found for copy in _by_block(stretch, channels, lanes)):
         grown = next((k for k, copy in enumerate(made) if copy.next_block == one), None)
         if grown is None:
@@ -104,18 +105,19 @@ def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[Copy]:
     return made
 
 
-def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[Copy]:
+def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[LaneCopy]:
     """The copies of one stretch, each of lanes of one block of the operand to one of the result."""
     k = np.arange(stretch.size)
     made, read = stretch.made + k * stretch.made_step, stretch.read + k * stretch.read_step
     inside = (channels[0] <= made) & (made < channels[1])
     made, read = made[inside], read[inside]
     if made.size and (stretch.made_step, stretch.read_step) == (1, 1) and made[0] % lanes == read[0] % lanes == 0:
-        yield Copy(stretch.operand, int(made[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(made) // lanes), len(made) % lanes)
+        yield LaneCopy(stretch.operand, int(made[0]) // lanes, int(read[0]) // lanes, 0, 0, lanes, 1, 1, -(-len(made) // lanes), len(made) % lanes)
         return
     pairs = np.stack([made // lanes, read // lanes], axis=1)
     cuts = [0, *(np.flatnonzero((np.diff(pairs, axis=0) != 0).any(axis=1)) + 1).tolist(), len(pairs)]
     for start, stop in pairwise(cuts):
         if start < stop:
             (to, source), o_lane, a_lane = pairs[start].tolist(), int(made[start] % lanes), int(read[start] % lanes)
-            yield Copy(stretch.operand, to, source, o_lane, a_lane, stop - start, stretch.made_step, stretch.read_step)
+            steps = (stretch.made_step, stretch.read_step) if stop - start > 1 else (1, 1)
+            yield LaneCopy(stretch.operand, to, source, o_lane, a_lane, stop - start, *steps)
