@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.results import Sheet, add_option
 from lfopt.isa.systemverilog import generate
-from lfopt.isa.tables import ACCUMULATORS, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, LOOP_WORDS, PAYLOAD_BITS, TABLE_BYTES, TABLES, TRANSFER, WORD_BYTES
+from lfopt.isa.tables import ACCUMULATORS, COMPUTATION, DESCRIPTORS, FACTOR_BYTES, FACTOR_ROWS, LOOP_WORDS, TABLE_BYTES, TABLES, TRANSFER, WORD_BYTES
 
 RTL = Path(__file__).parents[1] / "hw_rtl" / "rtl"
 # From leaves up: (module, parameters).
@@ -114,7 +114,7 @@ def memories(lanes: int, buffer_bytes: int) -> dict[str, int]:
         "factors": FACTOR_ROWS * lanes * FACTOR_BYTES,
         "tables": TABLES * TABLE_BYTES,
         "tables in use (2, registers)": 2 * TABLE_BYTES,
-        "descriptors (EXEC whole, LOAD and STORE)": DESCRIPTORS * (PAYLOAD_BITS + 2 * TRANSFER.used_bits) // 8,
+        "descriptors (EXEC; LOAD and STORE)": DESCRIPTORS * (COMPUTATION.used_bits + 2 * TRANSFER.used_bits) // 8,
         "words of an outermost loop": LOOP_WORDS * WORD_BYTES,
         "queues (3)": 3 * QUEUE_DEPTH * ENTRY_BITS // 8,
     }

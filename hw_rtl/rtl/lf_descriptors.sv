@@ -11,9 +11,7 @@ module lf_descriptors
   output transfer_t [1:0]        transfer_o,
   output computation_t           computation_o
 );
-  localparam int unsigned TransferBits = $bits(transfer_t) - 452;  // without those that are 0
-
-  logic [PayloadBits-1:0] computation;
+  logic [ComputationBits-1:0] computation;
 
   for (genvar queue = 0; queue < 2; queue++) begin : gen_transfer
     logic [TransferBits-1:0] transfer;
@@ -36,7 +34,7 @@ module lf_descriptors
   end
 
   lf_memory #(
-    .Width(PayloadBits),
+    .Width(ComputationBits),
     .Depth(Descriptors)
   ) u_table (
     .clk_i,
@@ -46,8 +44,11 @@ module lf_descriptors
     .write_i,
     .write_address_i(write_descriptor_i),
     .write_parts_i  (1'b1),
-    .write_data_i   (write_payload_i)
+    .write_data_i   (write_payload_i[ComputationBits-1:0])
   );
 
-  assign computation_o = computation_t'(computation);
+  assign computation_o = computation_t'(PayloadBits'(computation));
+
+  logic unused;
+  assign unused = ^write_payload_i[PayloadBits-1:ComputationBits];
 endmodule

@@ -30,6 +30,8 @@ def package() -> str:
     lines = ["// The instruction set of the accelerator. Made from lfopt.isa: do not edit.", "package lf_isa_pkg;"]
     lines += [f"  parameter int unsigned {_camel(name)} = {getattr(tables, name)};" for name in CONSTANTS]
     lines += [f"  parameter logic [31:0] Identification = 32'h{tables.ID:08X};", f"  parameter int unsigned Counters = {len(tables.Counter)};"]
+    for layout in tables.PAYLOADS.values():
+        lines.append(f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not reserved")
     for name, (prefix, members, bits) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members, bits)]
     for name, layout in LAYOUTS.items():
