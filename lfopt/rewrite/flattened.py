@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from lfopt.ir import Graph, Operator, Tensor
+from lfopt.rewrite.board import Board
 
 FLATTENING = ("Flatten", "Reshape")
 
@@ -18,38 +17,32 @@ def flattened_as_convolutions(graph: Graph) -> Graph:
 
     Both sum the same products in the same order: c, h, w.
     """
-    views = {op.outputs[0]: op.inputs[0] for op in graph.operators if op.kind in FLATTENING and not op.domain}
-    tensors, constants = dict(graph.tensors), dict(graph.constants)
-    names = {operator.name for operator in graph.operators}
-    operators: list[Operator] = []
+    board = Board(graph)
     for operator in graph.operators:
-        source = views.get(operator.inputs[0], "") if operator.inputs else ""
+        view = board.maker(operator.inputs[0]) if operator.inputs else None
+        source = view.inputs[0] if view is not None and view.kind in FLATTENING and not view.domain else ""
         weights = _weights(graph, operator, source) if source else None
-        if weights is None:
-            operators.append(operator)
-            continue
-        (made,) = operator.outputs
-        dtype, channels = graph.tensors[made].dtype, weights.shape[0]
-        kernel, pixel, shape = (_free(f"{operator.name}.{part}", tensors) for part in ("kernel", "pixel", "shape"))
-        tensors |= {
-            kernel: Tensor(kernel, weights.shape, dtype),
-            pixel: Tensor(pixel, (1, channels, 1, 1), dtype),
-            shape: Tensor(shape, (2,), "int64"),
-        }
-        constants |= {kernel: weights, shape: np.array([1, channels], np.int64)}
-        bias = [name for name in operator.inputs[2:] if name]
-        if bias and graph.shape(bias[0]) != (channels,):
-            flat, value = _free(f"{operator.name}.bias", tensors), graph.constants[bias[0]]
-            assert value is not None
-            tensors[flat], constants[flat] = Tensor(flat, (channels,), dtype), np.broadcast_to(value, (1, channels)).reshape(-1)
-            bias = [flat]
-        operators.append(Operator(operator.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}))
-        view = _free(f"{operator.name}.view", names)
-        names.add(view)
-        operators.append(Operator(view, "Reshape", (pixel, shape), (made,)))
-    read = {*graph.outputs, *(name for operator in operators for name in operator.inputs)}
-    left = tuple(op for op in operators if op.outputs[0] not in views or op.outputs[0] in read)
-    return replace(graph, operators=left, tensors=tensors, constants=constants).without_unused()
+        if weights is not None:
+            _replace(board, operator, source, weights)
+    board.drop_dead()
+    return board.finish()
+
+
+def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) -> None:
+    """The convolution that a layer is, and a view of its result."""
+    (made,), channels = layer.outputs, weights.shape[0]
+    dtype, position = board.tensors[made].dtype, board.position[layer.name]
+    kernel = board.add_constant(f"{layer.name}.kernel", weights.shape, dtype, weights)
+    bias = [name for name in layer.inputs[2:] if name]
+    if bias and board.tensors[bias[0]].shape != (channels,):
+        value = board.constants[bias[0]]
+        assert value is not None
+        bias = [board.add_constant(f"{layer.name}.bias", (channels,), dtype, np.broadcast_to(value, (1, channels)).reshape(-1))]
+    shape = board.add_constant(f"{layer.name}.shape", (2,), "int64", np.array([1, channels]))
+    pixel = board.fresh(f"{layer.name}.pixel")
+    board.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
+    board.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}))
+    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,)), position)
 
 
 def _weights(graph: Graph, operator: Operator, source: str) -> np.ndarray | None:
@@ -63,9 +56,3 @@ def _weights(graph: Graph, operator: Operator, source: str) -> np.ndarray | None
     if not plain or any(graph.constants.get(name) is None for name in operator.inputs[2:] if name):
         return None
     return np.ascontiguousarray(value if more.get("transB", 0) else value.T).reshape(-1, *shape[1:])
-
-
-def _free(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

@@ -5,13 +5,11 @@ Of real numbers this is exact; what becomes int8 are then the scales, one per ch
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container
 from dataclasses import replace
 
 import numpy as np
 
-from lfopt.ir import Graph, Operator, Tensor
+from lfopt.ir import Graph, Operator
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.fold import fold_affine, fold_batch_normalization
 from lfopt.rewrite.log import Log
@@ -24,24 +22,17 @@ def as_convolutions(graph: Graph) -> Graph:
 
     Several in a row become one.
     """
-    tensors, constants = dict(graph.tensors), dict(graph.constants)
-    operators: list[Operator] = []
-    uses = Counter([*graph.outputs, *(name for operator in graph.operators for name in operator.inputs)])
-    names = {operator.name for operator in graph.operators}
-    made: set[str] = set()  # by what takes in a scale that follows
+    board, made = Board(graph), set[str]()  # made: by what takes in a scale that follows
     for operator in graph.operators:
         if operator.kind in ("Conv", "ConvTranspose") and not operator.domain:
             made.add(operator.outputs[0])
         source = _map(graph, operator)
         if source is not None:
-            if source not in made or uses[source] > 1:
-                unit = _unit(_free(f"{operator.name}.channels", names), tensors[source], tensors, constants)
-                names.add(unit.name)
-                operators.append(unit)
-                operator = replace(operator, inputs=tuple(unit.outputs[0] if name == source else name for name in operator.inputs))
+            if source not in made or board.only_reader(source) is not operator:
+                unit = _unit(board, operator, source)
+                board.change(replace(operator, inputs=tuple(unit if name == source else name for name in operator.inputs)))
             made.add(operator.outputs[0])
-        operators.append(operator)
-    board = Board(fold_batch_normalization(replace(graph, operators=tuple(operators), tensors=tensors, constants=constants)))
+    board = Board(fold_batch_normalization(board.finish()))
     fold_affine(board, Log())
     return board.finish()
 
@@ -63,21 +54,16 @@ def _map(graph: Graph, operator: Operator) -> str | None:
     if len(shape) != 4 or graph.shape(operator.outputs[0]) != shape or not graph.tensors[source].dtype.startswith("float"):
         return None
     known = all(name in graph.constants for name in others)
-    per_channel = operator.kind == "BatchNormalization" or all((1, *graph.shape(name))[-4:] in ((1, shape[1], 1, 1),) for name in others)
+    per_channel = operator.kind == "BatchNormalization" or all((1, *graph.shape(name))[-4:] == (1, shape[1], 1, 1) for name in others)
     return source if known and per_channel and shape[1] > 1 else None
 
 
-def _unit(name: str, source: Tensor, tensors: dict[str, Tensor], constants: dict[str, np.ndarray | None]) -> Operator:
-    """A depthwise convolution that changes nothing; its weights and result are added to tensors and constants."""
-    channels = source.shape[1]
-    weight, result = _free(f"{name}.weight", tensors), _free(f"{name}.result", tensors)
-    tensors[weight] = Tensor(weight, (channels, 1, 1, 1), source.dtype)
-    constants[weight] = np.ones((channels, 1, 1, 1), source.dtype)
-    tensors[result] = replace(source, name=result)
-    return Operator(name, "Conv", (source.name, weight), (result,), {"group": channels, "kernel_shape": (1, 1)})
-
-
-def _free(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+def _unit(board: Board, operator: Operator, source: str) -> str:
+    """The result of a new depthwise convolution before an operator, which changes nothing."""
+    name, tensor = board.fresh(f"{operator.name}.channels"), board.tensors[source]
+    channels = tensor.shape[1]
+    weight = board.add_constant(f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1)))
+    result = board.fresh(f"{name}.result")
+    board.tensors[result] = replace(tensor, name=result)
+    board.add(Operator(name, "Conv", (source, weight), (result,), {"group": channels, "kernel_shape": (1, 1)}), board.position[operator.name])
+    return result

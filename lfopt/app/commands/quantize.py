@@ -26,6 +26,7 @@ from lfopt.ir.names import one_line
 from lfopt.ops import Call, spec
 from lfopt.ops.arithmetic import FLOAT, TABLE, arithmetic
 from lfopt.ops.elementwise import REAL
+from lfopt.rewrite.board import Board
 from lfopt.rewrite.flattened import flattened_as_convolutions
 from lfopt.rewrite.per_channel import as_convolutions
 from lfopt.rewrite.shuffle import shuffles_as_gathers
@@ -111,13 +112,10 @@ def _ended(graph: Graph, names: Sequence[str]) -> Graph:
             close = difflib.get_close_matches(name, makers, 1)
             hint = f"; did you mean {one_line(close[0])}?" if close else ""
             raise InvalidConfig(f"--end {one_line(name)}: no operator of the network makes it{hint}")
-    needed, left = set(names), list[Operator]()
-    for operator in reversed(graph.operators):
-        if needed.intersection(operator.outputs):
-            left.append(operator)
-            needed.update(operator.inputs)
-    inputs = tuple(name for name in graph.inputs if name in needed)
-    return replace(graph, operators=tuple(reversed(left)), inputs=inputs, outputs=tuple(dict.fromkeys(names))).without_unused()
+    board = Board(replace(graph, outputs=tuple(dict.fromkeys(names))))
+    board.drop_dead()
+    inputs = tuple(name for name in graph.inputs if board.readers.get(name))
+    return replace(board.finish(), inputs=inputs).without_unused()
 
 
 def _without_identities(graph: Graph) -> Graph:
