@@ -18,7 +18,7 @@ from lfopt.ops.rows import same_row
 from lfopt.ops.table import OPAQUE
 
 LONGEST = 16  # operators in a flight
-Fits = Callable[[Sequence[Call]], bool]
+Fits = Callable[[Call], bool]  # of an operator with others in flight
 
 
 def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None, *, running: bool = True) -> Dataflow:
@@ -33,7 +33,7 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
     maps = [m for m in range(len(flow.maps)) if m not in hidden]
     number = {m: k for k, m in enumerate(maps)}
     maker = {m: k for k, members in enumerate(kept) for m in flow.results[members[-1]]}
-    calls = tuple(replace(flow.calls[members[0]], then=tuple(flow.calls[i] for i in members[1:])) for members in kept)
+    calls = tuple(_flight(flow, members) for members in kept)
     return Dataflow(
         graph=flow.graph,
         operators=tuple(flow.operators[members[0]] for members in kept),
@@ -47,6 +47,10 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
         weights=tuple(tuple({w.name: w for i in members for w in flow.weights[i]}.values()) for members in kept),
         running=sum(1 << k for k, members in enumerate(kept) if running and _runs(flow, members[0])),
     )
+
+
+def _flight(flow: Dataflow, members: Sequence[int]) -> Call:
+    return replace(flow.calls[members[0]], then=tuple(flow.calls[i] for i in members[1:]))
 
 
 def _operands(flow: Dataflow, members: tuple[int, ...], number: dict[int, int]) -> tuple[MapRead, ...]:
@@ -93,7 +97,7 @@ class _Flights:
             return
         while (more := self._following(head)) is not None:
             members = tuple(sorted((*self.of[head], *(i for first in more for i in self.of[first]))))
-            if not self.fits(tuple(flow.calls[i] for i in members)):
+            if not self.fits(_flight(flow, members)):
                 return
             for first in more:
                 del self.of[first]

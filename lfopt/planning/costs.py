@@ -16,7 +16,7 @@ from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, Invalid
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.planning.bounds import Bounds
-from lfopt.planning.groups import Groups, is_table, may_fly, tables_fly
+from lfopt.planning.groups import Groups, is_table, may_fly
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
@@ -87,15 +87,15 @@ class GroupCosts:
         flow = Dataflow.of(graph)
         owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
         if scheme in SCHEMES and SCHEMES[scheme].flights:
-            flow = in_flight(flow, owner, lambda calls: may_fly(calls, hardware))
-        elif traffic is not Traffic.PAPER and tables_fly(graph, hardware):
-            flow = in_flight(flow, owner, lambda calls: is_table(calls, hardware), running=False)
+            flow = in_flight(flow, owner, lambda flight: may_fly(flight, hardware))
+        elif _tables_fly(graph, hardware, traffic):
+            flow = in_flight(flow, owner, lambda flight: is_table(flight, hardware), running=False)
         return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute)
 
     @property
     def flies(self) -> bool:
         """Whether operators may be in flight: what the scheme says, and on chips that have tables, what is one."""
-        return SCHEMES[self.scheme].flights or (self.traffic is not Traffic.PAPER and tables_fly(self.dataflow.graph, self.hardware))
+        return SCHEMES[self.scheme].flights or _tables_fly(self.dataflow.graph, self.hardware, self.traffic)
 
     def _mode(self, name: str) -> ExecutionMode:
         if name not in self._known:
@@ -275,3 +275,8 @@ class GroupCosts:
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""
         return self.bounds.rest_bytes(executed, before, group)
+
+
+def _tables_fly(graph: Graph, hardware: Hardware, traffic: Traffic) -> bool:
+    """Whether what is a function of one byte follows in flight in every scheme: of quantised networks, on chips with a store for tables."""
+    return bool(hardware.parameter_store_bytes) and graph.quantized and traffic is not Traffic.PAPER

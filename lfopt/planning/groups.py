@@ -7,12 +7,11 @@ F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; oth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import DramBytes, Graph, Hardware
+from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages
 from lfopt.planning.epilogue import followed, is_epilogue_group
@@ -21,22 +20,16 @@ from lfopt.planning.lines import Lines
 from lfopt.planning.repeats import settled
 
 
-def may_fly(calls: Sequence[Call], hardware: Hardware) -> bool:
+def may_fly(flight: Call, hardware: Hardware) -> bool:
     """Whether the chip runs operators in one flight. With a store for parameters it holds those of all, and of bytes one value at a time."""
-    if not (store := hardware.parameter_store_bytes) or calls[0].result_tensors[0].quantization is None:
+    if not (store := hardware.parameter_store_bytes) or flight.result_tensors[0].quantization is None:
         return True
-    flight = replace(calls[0], then=tuple(calls[1:]))
     return one_by_one(flight) and sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels)) <= store
 
 
-def tables_fly(graph: Graph, hardware: Hardware) -> bool:
-    """Whether what is a function of one byte follows in flight in every scheme: of quantised networks, on chips with a store for tables."""
-    return bool(hardware.parameter_store_bytes) and graph.quantized
-
-
-def is_table(calls: Sequence[Call], hardware: Hardware) -> bool:
+def is_table(flight: Call, hardware: Hardware) -> bool:
     """Whether everything behind an operator is a function of the byte that it makes: one table, which a chip that has tables looks up at no cost."""
-    return may_fly(calls, hardware) and len(stages(replace(calls[0], then=tuple(calls[1:])))) == 1
+    return may_fly(flight, hardware) and len(stages(flight)) == 1
 
 
 class _Read(NamedTuple):

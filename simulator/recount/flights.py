@@ -10,6 +10,7 @@ import numpy as np
 
 from lfopt.ir import Node, computations
 from lfopt.ops.table import OPAQUE
+from simulator.recount.groups import in_bytes
 from simulator.recount.network import Network
 
 LONGEST = 64  # operators in a flight
@@ -66,9 +67,11 @@ def _not_a_flight(net: Network, flight: tuple[str, ...]) -> Iterator[str]:
 def is_table(net: Network, flight: tuple[str, ...]) -> bool:
     """Whether what follows in flight is a function of the byte that the first operator makes."""
     made = {name for op in flight for name in net.makes[op]}
-    tensors = [net.tensor(name) for name in made]
-    bytes_ = all(tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in ("int8", "uint8") for tensor in tensors)
-    return bytes_ and all(read.map in made for op in flight[1:] for read in net.reads[op]) and not any(net.constants[op] for op in flight[1:])
+    return (
+        all(in_bytes(net.tensor(name)) for name in made)
+        and all(read.map in made for op in flight[1:] for read in net.reads[op])
+        and not any(net.constants[op] for op in flight[1:])
+    )
 
 
 def _size(dtype: str) -> int:

@@ -118,7 +118,7 @@ def shared_tables(net: Network, flight: Sequence[str], hardware: Hardware) -> di
     seen, holder, closed = set[str](), "", True  # maps that are functions of the byte at hand; whose its table is; whether nothing shares it
     for op in flight:
         call, (name,), own = net.calls[op], net.makes[op], parameter_bytes(net, op, hardware)
-        if not _in_bytes(net.tensor(name)):
+        if not in_bytes(net.tensor(name)):
             seen, holder, closed = set(), "", True
             continue
         how = arithmetic(call)
@@ -139,7 +139,7 @@ def shared_tables(net: Network, flight: Sequence[str], hardware: Hardware) -> di
 def may_share(net: Network, op: str) -> bool:
     """Whether an operator may have a table that it has not alone, or none where alone it has one."""
     made = net.makes[op]
-    return len(made) == 1 and _in_bytes(net.tensor(made[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
+    return len(made) == 1 and in_bytes(net.tensor(made[0])) and arithmetic(net.calls[op]) is not Arithmetic.SUMS
 
 
 def least_parameters(net: Network, members: Iterable[str], hardware: Hardware) -> int:
@@ -170,7 +170,8 @@ def least_parameters(net: Network, members: Iterable[str], hardware: Hardware) -
     return total + TABLE_BYTES * len({root(op) for op in shares})
 
 
-def _in_bytes(tensor: Tensor) -> bool:
+def in_bytes(tensor: Tensor) -> bool:
+    """Whether a tensor is of 8 bits, with one scale."""
     return tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in ("int8", "uint8")
 
 
