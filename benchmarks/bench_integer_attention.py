@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.results import Sheet, add_option
 from lfopt.app.pipeline import load_network
+from lfopt.app.random_values import random_inputs
 from lfopt.ir import Graph, Operator
 from lfopt.ops.reference import reference
 
@@ -114,7 +115,7 @@ def main() -> None:
         table.add_column(head, justify="left" if head in ("network", "operator") else "right")
     for model in options.models:
         graph, rng = load_network(model, {}, "all"), np.random.default_rng(0)
-        inputs = {name: _drawn(graph, name, rng) for name in graph.inputs}
+        inputs = random_inputs(graph, rng)
         values = {**{name: value for name, value in graph.constants.items() if value is not None}, **inputs}
         values |= reference(graph, inputs, everything=True)
         for kind in NAMES:
@@ -125,12 +126,6 @@ def main() -> None:
                 table.add_row(Path(model).stem.removeprefix("zoo:"), kind, *cells)
     sheet.show(table)
     sheet.write()
-
-
-def _drawn(graph: Graph, name: str, rng: np.random.Generator) -> np.ndarray:
-    tensor = graph.tensors[name]
-    drawn = rng.standard_normal(tensor.shape) if tensor.dtype.startswith("float") else rng.integers(0, 2, tensor.shape)
-    return drawn.astype(tensor.dtype)
 
 
 if __name__ == "__main__":

@@ -136,8 +136,7 @@ def _sums(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]
             values |= {"a_lane": a_lane, "o_lane": o_lane}
         weights = site.weights(call, step, made, 0)
         here = Extent((made[0] - o_lane, made[1]), box.rows, box.columns)
-        first, count = here.channels[0] // lanes, blocks(here.depth, lanes)[0]
-        reads = [(site.factor_words + values["factors"] + first, count), *_behind(site, values, stage)] if step.last else []
+        reads = [_factor_rows(site, values, here), *_behind(site, values, stage)] if step.last else []
         yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads)
 
 
@@ -147,6 +146,11 @@ def _summed(site: Site, call: Call, seen: Tensor) -> dict[str, int]:
     assert second is not None
     factors = site.parameters.get(call.operator.name, Parameters()).factors
     return {**_read(seen), **_read(second, "b"), **_made(call.result_tensors[0]), "scale": Scale.CHANNEL, "factors": factors}
+
+
+def _factor_rows(site: Site, values: dict[str, int], made: Extent) -> Words:
+    """The factors of the channels that are made."""
+    return site.factor_words + values["factors"] + made.channels[0] // site.lanes, blocks(made.depth, site.lanes)[0]
 
 
 def _scattered(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator[Job]:
@@ -171,8 +175,7 @@ def _scattered(site: Site, stage: Stage, step: Compute, box: Extent) -> Iterator
         values = _summed(site, call, seen)
         values["in_blocks"], values["in_tail"] = blocks(part.depth, lanes)
         values["narrow"] = int(window.columns > 1 and part.depth * WINDOW <= lanes)
-        first, count = box.channels[0] // lanes, blocks(box.depth, lanes)[0]
-        reads = [(site.factor_words + values["factors"] + first, count), *_behind(site, values, stage)]
+        reads = [_factor_rows(site, values, here), *_behind(site, values, stage)]
         spread, weights = Spread(phase.down, phase.right, phase.row, phase.column), site.weights(call, step, box.channels, number)
         yield Job(site, call, step, here, values, a, part, seen, window, weights=weights, reads=reads, spread=spread)
 

@@ -23,16 +23,17 @@ from typing import NamedTuple
 import numpy as np
 
 from lfopt.ir import Box, Span, box_shape, whole
-from lfopt.isa.tables import Operation
+from lfopt.isa.tables import COMPUTATION, Operation
 from lfopt.ops import Call, Family, row_of
 from lfopt.ops.arithmetic import CHOICE, EXTREME, MEAN, MOVE, PRODUCT, SUMS, TABLE, TERMS, arithmetic
+from lfopt.ops.call import once_per_call
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.resizing import axis_taps, known
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
 from lfopt.planning.lanes import stretches
 
-MOST_STRIDE = 15  # of what scatters its operand: rows and columns of the result lie so far apart
+MOST_STRIDE = COMPUTATION.by_name["o_step"].most  # of what scatters its operand: rows and columns of the result lie so far apart
 
 # -- what is done --------------------------------------------------------------------------------------------------------------------------
 
@@ -247,7 +248,8 @@ class Phase(NamedTuple):
         return down, (-(-(left - self.column) // self.right), -(-(right - self.column) // self.right))
 
 
-def phases(call: Call) -> list[Phase]:
+@once_per_call
+def phases(call: Call) -> tuple[Phase, ...]:
     """The convolutions of a ConvTranspose: result row s * y + o reads operand row y + d - j by kernel row r + s * j, with r = (o + pad) mod s."""
     found: list[list[tuple[int, int, tuple[int, ...], int]]] = []
     for axis in windows(call):
@@ -257,11 +259,11 @@ def phases(call: Call) -> list[Phase]:
             taps = tuple(range(remainder, axis.kernel, axis.stride))[::-1]
             parts.append((first, axis.stride, taps, len(taps) - 1 - (first + axis.pad - remainder) // axis.stride))
         found.append(parts)
-    return [
+    return tuple(
         Phase(row, column, down, right, (rows, columns), Window(len(rows), len(columns), pad_rows=pad_rows, pad_columns=pad_columns))
         for row, down, rows, pad_rows in found[0]
         for column, right, columns, pad_columns in found[1]
-    ]
+    )
 
 
 def folds_pixels(call: Call) -> bool:

@@ -6,7 +6,8 @@ lane; a copy has one pattern for all blocks that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from lfopt.ir import Span, whole
 from lfopt.ops import Call
+from lfopt.ops.call import once_per_call
 from lfopt.ops.footprint import needs
 from lfopt.ops.parameters import slice_steps
 
@@ -54,6 +56,15 @@ class LaneCopy(NamedTuple):
 
 def stretches(call: Call, result: int = 0) -> tuple[Stretch, ...] | None:
     """Where the channels of one of an operator's results come from; None if it does more than move channels of maps [1, c, h, w] or [1, c]."""
+    return _stretches(call)[result]
+
+
+@once_per_call
+def _stretches(call: Call) -> tuple[tuple[Stretch, ...] | None, ...]:
+    return tuple(_of_result(call, k) for k in range(len(call.results)))
+
+
+def _of_result(call: Call, result: int) -> tuple[Stretch, ...] | None:
     kind, made = call.operator.kind, call.results[result]
     maps = [shape for i, shape in enumerate(call.shapes) if shape is not None and not call.constant[i]]
     if len(made) not in (2, 4) or any(len(shape) != len(made) or (shape[0], *shape[2:]) != (made[0], *made[2:]) for shape in maps) or made[0] != 1:
@@ -93,8 +104,9 @@ def _affine(read: np.ndarray) -> Iterator[Stretch]:
         yield Stretch(0, start, int(read[start]), stop - start)
 
 
-def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[LaneCopy]:
-    """The copies that make some channels of a result."""
+@lru_cache(maxsize=256)
+def copies(found: tuple[Stretch, ...], channels: Span, lanes: int) -> tuple[LaneCopy, ...]:
+    """The copies that make some channels of a result. Remembered: schedules compute a row at a time."""
     made: list[LaneCopy] = []
     for one in (copy for stretch in found for copy in _by_block(stretch, channels, lanes)):
         grown = next((k for k, copy in enumerate(made) if copy.next_block == one), None)
@@ -102,7 +114,7 @@ def copies(found: Sequence[Stretch], channels: Span, lanes: int) -> list[LaneCop
             made.append(one)
         else:
             made[grown] = made[grown]._replace(blocks=made[grown].blocks + 1)
-    return made
+    return tuple(made)
 
 
 def _by_block(stretch: Stretch, channels: Span, lanes: int) -> Iterator[LaneCopy]:

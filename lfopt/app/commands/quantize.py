@@ -18,6 +18,7 @@ from cyclopts import Parameter
 from lfopt.app.arrays import read_arrays
 from lfopt.app.commands.options import InputShapes
 from lfopt.app.pipeline import load_network
+from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import mib, note, out, shown, table
 from lfopt.app.sizes import parse_shapes
 from lfopt.frontend import load, save, to_model
@@ -78,7 +79,8 @@ def quantize(
     _refuse(graph, model)
     graph = _ended(graph, end) if end else graph
     graph = flattened_as_convolutions(shuffles_as_gathers(as_convolutions(graph)))
-    given = _random(graph, samples or SAMPLES, seed) if calibration is None else _read(calibration, graph, samples)
+    rng = np.random.default_rng(seed)
+    given = [random_inputs(graph, rng) for _ in range(samples or SAMPLES)] if calibration is None else _read(calibration, graph, samples)
     made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
     save(made, out_file)
     _report(made, out_file, weight_bytes=_weight_bytes(graph))
@@ -129,18 +131,6 @@ def _without_identities(graph: Graph) -> Graph:
         else:
             operators.append(operator)
     return replace(graph, operators=tuple(operators), tensors={name: t for name, t in graph.tensors.items() if name not in same})
-
-
-def _random(graph: Graph, count: int, seed: int) -> Samples:
-    """Normal random numbers; 0 or 1 where an input is of integers."""
-    rng = np.random.default_rng(seed)
-
-    def one(name: str) -> np.ndarray:
-        tensor = graph.tensors[name]
-        drawn = rng.standard_normal(tensor.shape) if tensor.dtype.startswith("float") else rng.integers(0, 2, tensor.shape)
-        return drawn.astype(tensor.dtype)
-
-    return [{name: one(name) for name in graph.inputs} for _ in range(count)]
 
 
 def _read(path: Path, graph: Graph, count: int | None) -> Samples:
