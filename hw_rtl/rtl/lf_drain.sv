@@ -1,6 +1,7 @@
 // Takes finished sums, one column a cycle, through bias, factor, zero point, bounds and table, and writes them; or writes sums as they are, to be held.
 //
-// A job is a block of output channels of a command. There is room for two: while one is drained, the bias, factors and table of the next are fetched.
+// A job is a block of output channels of a command; blocks come in order. There is room for two: while one is drained, the bias, factors and table of
+// the next are fetched. Nothing stands still between the sums and the words: a sum is read once there is room for its word at the end.
 module lf_drain
   import lf_isa_pkg::*;
 #(
@@ -30,7 +31,7 @@ module lf_drain
   // Halves of the accumulators.
   input  logic                           final_start_i,  // the first column of a block's last pass is sent to this half
   input  logic                           final_half_i,
-  input  logic                           filled_i,  // a finished sum, in the order of columns, will be in place in the next cycle
+  input  logic [2:0]                     filled_i,  // finished sums, in the order of columns, that will be in place in the next cycle: 0 to 4
   input  logic                           filled_half_i,
   output logic [1:0]                     half_busy_o,  // from then until all columns are read
   output logic                           sum_read_o,
@@ -59,7 +60,7 @@ module lf_drain
   input  logic [Lanes*8-1:0]             aux_data_i
 );
   localparam int unsigned LanesOfWord = Lanes / 4;  // int32 in a word
-  localparam int unsigned LaneBits = $clog2(Lanes);
+  localparam int unsigned Depth = 16;  // words on their way; 9 are when each is taken at once
 
   typedef struct {
     logic              hold;  // sums as they are
@@ -74,18 +75,20 @@ module lf_drain
     logic [31:0]       offset;  // words, of the first row
     logic [31:0]       row_step;
     logic [31:0]       limit;
-    logic [1:0]        scale;
+    logic              by_channel;
     logic [7:0]        factors;  // row
     logic [30:0]       multiplier;
     logic [5:0]        shift;
-    logic signed [8:0] zero;
-    logic signed [8:0] low;
-    logic signed [8:0] high;
+    logic [7:0]        zero;  // what is added, as a byte
+    logic [7:0]        low;  // bounds of the result
+    logic [7:0]        high;
+    logic signed [11:0] below;  // twice the scaled sum, rounded down: the result is `low` if less,
+    logic signed [11:0] above;  // `high` from here on
     logic              has_table;
     logic [5:0]        table_id;
     logic              has_bias;
     logic signed [31:0] bias_value;
-    logic [20:0]       bias;  // word
+    logic [20:0]       bias;  // word, the first
     logic [2:0]        bias_words;
   } job_t;
   job_t       job_q [2];
@@ -94,30 +97,40 @@ module lf_drain
   logic       put_q, get_q;  // where the next job goes; where the next to drain is
 
   // Lanes that a finished block is written to; sums that are held take all.
-  logic [Lanes-1:0] written;
-  logic [6:0]       lane, lane_end;
+  logic [Lanes-1:0] written, steps;  // steps: every o_lane_step-th lane
+  logic [6:0]       lane_end;
+  logic [7:0]       chosen_end;  // behind the last lane of COPY
   logic             chosen;
 
   always_comb begin
     written = '1;
+    steps = Lanes'(1);
     chosen = descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
-    lane = 7'(descriptor_i.o_lane);
     lane_end = job_last_i ? descriptor_i.out_tail : 7'(Lanes);
+    chosen_end = 8'(descriptor_i.o_lane) + (descriptor_i.o_lane_step == '0 ? 8'd1 : 8'(descriptor_i.lanes) * 8'(descriptor_i.o_lane_step));
+    for (int unsigned s = 1; s < Lanes; s++) begin
+      for (int unsigned l = s; l < Lanes; l += s) if (32'(descriptor_i.o_lane_step) == s) steps[l] = 1'b1;
+    end
+    steps = steps << descriptor_i.o_lane;
     if (descriptor_i.last) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
-        written[l] = 7'(l) < lane_end && (descriptor_i.operation != 3'(DoConv) || 7'(l) >= lane) && !chosen;
-      end
-      if (chosen) begin
-        for (int unsigned k = 0; k < Lanes; k++) begin
-          if (7'(k) < descriptor_i.lanes && lane < lane_end) written[LaneBits'(lane)] = 1'b1;
-          lane = lane + 7'(descriptor_i.o_lane_step);
-        end
+        written[l] = 7'(l) < lane_end && (descriptor_i.operation != 3'(DoConv) || 7'(l) >= 7'(descriptor_i.o_lane))
+            && (!chosen || (steps[l] && 8'(l) < chosen_end));
       end
     end
   end
 
+  logic              scales;
+  logic signed [8:0] zero, low;
+  logic [35:0]       block_q, base;  // words: where the block before began, where this one does
+
   always_comb begin
     job_new = '{default: '0};
+    scales = descriptor_i.last && descriptor_i.scale != 2'(ScaleNone);
+    zero = scales ? descriptor_i.o_zero : '0;
+    low = descriptor_i.low < descriptor_i.high ? descriptor_i.low : descriptor_i.high;
+    base = descriptor_i.last ? 36'(descriptor_i.o_base) : 36'(descriptor_i.b_base);
+    if (job_block_i != '0) base = block_q + (descriptor_i.last ? 36'(descriptor_i.o_block_words) : 36'(descriptor_i.b_block_words));
     if (job_valid_i) begin
       job_new.hold = !descriptor_i.last;
       job_new.lanes = written;
@@ -126,30 +139,32 @@ module lf_drain
       job_new.half = job_half_i;
       job_new.columns = columns_i;
       job_new.width = descriptor_i.o_width;
+      job_new.base = base;
       if (descriptor_i.last) begin
         job_new.step = 5'(descriptor_i.o_step);
-        job_new.base = 36'(descriptor_i.o_base) + 36'(job_block_i) * 36'(descriptor_i.o_block_words);
         job_new.offset = o_offset_i;
         job_new.row_step = o_row_step_i;
         job_new.limit = o_limit_i;
       end else begin
         job_new.step = 5'(Window);
-        job_new.base = 36'(descriptor_i.b_base) + 36'(job_block_i) * 36'(descriptor_i.b_block_words);
         job_new.offset = b_offset_i;
         job_new.row_step = b_row_step_i;
         job_new.limit = b_limit_i;
       end
-      job_new.scale = descriptor_i.scale;
+      job_new.by_channel = descriptor_i.last && descriptor_i.scale == 2'(ScaleChannel);
       job_new.factors = descriptor_i.factors + 8'(job_block_i);
-      job_new.multiplier = descriptor_i.multiplier;
-      job_new.shift = descriptor_i.shift;
-      job_new.zero = descriptor_i.scale == 2'(ScaleNone) ? '0 : descriptor_i.o_zero;
-      job_new.low = descriptor_i.low;
-      job_new.high = descriptor_i.high;
-      job_new.has_table = descriptor_i.has_table;
+      // What is not scaled is multiplied by 1.
+      job_new.multiplier = scales ? descriptor_i.multiplier : 31'd1;
+      job_new.shift = scales ? descriptor_i.shift : '0;
+      job_new.zero = zero[7:0];
+      job_new.low = low[7:0];
+      job_new.high = descriptor_i.high[7:0];
+      job_new.below = {11'(low) - 11'(zero), 1'b0} - 12'd1;
+      job_new.above = {11'(descriptor_i.high) - 11'(zero), 1'b1};
+      job_new.has_table = descriptor_i.last && descriptor_i.has_table;
       job_new.table_id = descriptor_i.table_id;
-      job_new.has_bias = descriptor_i.has_bias;
-      job_new.bias_value = descriptor_i.bias_value;
+      job_new.has_bias = descriptor_i.last && descriptor_i.has_bias;
+      job_new.bias_value = descriptor_i.last ? descriptor_i.bias_value : '0;
       job_new.bias = 21'(descriptor_i.bias) + 21'({job_block_i, 2'b00});
       // Words that hold the block's n sums of 4 bytes.
       job_new.bias_words = 3'd4;
@@ -162,27 +177,28 @@ module lf_drain
   // Preparing: bias, factors and table of the job at prepare_q.
   logic                prepare_q, preparing_q;
   logic [2:0]          bias_asked_q, bias_come_q, factor_asked_q;
+  logic [20:0]         bias_word_q;
   logic                bias_coming_q, factor_coming_q;
   logic [1:0]          bias_part_q;
   logic [2:0]          factor_part_q;
   logic [Lanes*8-1:0]  factor_data;
   logic [Lanes*40-1:0] factor_row_q;
   logic                table_ready, bias_done, factor_done, prepare_done;
-  logic                by_channel, with_bias;
+  logic                by_channel, with_bias, bias_asks;
   int                  bias_q [2][Lanes];
   logic [30:0]         multiplier_q [2][Lanes];
   logic [5:0]          shift_q [2][Lanes];
 
   always_comb begin
-    with_bias = !job_q[prepare_q].hold && job_q[prepare_q].has_bias;
-    by_channel = !job_q[prepare_q].hold && job_q[prepare_q].scale == 2'(ScaleChannel);
+    with_bias = job_q[prepare_q].has_bias;
+    by_channel = job_q[prepare_q].by_channel;
     bias_done = !with_bias || bias_come_q == job_q[prepare_q].bias_words;
     factor_done = !by_channel || (factor_asked_q == 3'(FactorBytes) && !factor_coming_q);
-    prepare_done = preparing_q && bias_done && factor_done && (table_ready || job_q[prepare_q].hold || !job_q[prepare_q].has_table);
-    fault_o[0] = preparing_q && with_bias && bias_asked_q != job_q[prepare_q].bias_words
-        && 32'(job_q[prepare_q].bias) + 32'(bias_asked_q) >= BufferWords;
-    rd_valid_o = preparing_q && with_bias && bias_asked_q != job_q[prepare_q].bias_words && !fault_o[0];
-    rd_word_o = job_q[prepare_q].bias[19:0] + 20'(bias_asked_q);
+    prepare_done = preparing_q && bias_done && factor_done && (table_ready || !job_q[prepare_q].has_table);
+    bias_asks = preparing_q && with_bias && bias_asked_q != job_q[prepare_q].bias_words;
+    fault_o[0] = bias_asks && bias_word_q >= 21'(BufferWords);
+    rd_valid_o = bias_asks && bias_word_q < 21'(BufferWords);
+    rd_word_o = bias_word_q[19:0];
     fault_number_o[0] = job_q[prepare_q].number;
     job_ready_o = job_valid_i && !valid_q[put_q] && !preparing_q;
   end
@@ -191,6 +207,8 @@ module lf_drain
     if (!rst_ni) begin
       prepare_q <= 1'b0;
       preparing_q <= 1'b0;
+      block_q <= '0;
+      bias_word_q <= '0;
       bias_asked_q <= '0;
       bias_come_q <= '0;
       bias_coming_q <= 1'b0;
@@ -203,7 +221,10 @@ module lf_drain
       bias_part_q <= bias_asked_q[1:0];
       factor_coming_q <= preparing_q && by_channel && factor_asked_q != 3'(FactorBytes);
       factor_part_q <= factor_asked_q;
+      if (rd_valid_o && rd_grant_i) bias_word_q <= bias_word_q + 1'b1;
       if (job_ready_o) begin
+        block_q <= base;
+        bias_word_q <= job_new.bias;
         prepare_q <= put_q;
         preparing_q <= 1'b1;
         bias_asked_q <= '0;
@@ -220,20 +241,22 @@ module lf_drain
 
   always_ff @(posedge clk_i) begin
     if (job_ready_o) job_q[put_q] <= job_new;
-    if (bias_coming_q) begin
-      for (int unsigned l = 0; l < LanesOfWord; l++) bias_q[prepare_q][{bias_part_q, ($clog2(LanesOfWord))'(l)}] <= rd_data_i[l*32 +: 32];
-    end
-    if (preparing_q && !with_bias) begin
-      for (int unsigned l = 0; l < Lanes; l++) bias_q[prepare_q][l] <= job_q[prepare_q].bias_value;
+    for (int unsigned p = 0; p < 2; p++) begin
+      if (prepare_q == 1'(p)) begin
+        for (int unsigned l = 0; l < Lanes; l++) begin
+          if (bias_coming_q && 32'(bias_part_q) == l / LanesOfWord) bias_q[p][l] <= rd_data_i[(l % LanesOfWord)*32 +: 32];
+          if (preparing_q && !with_bias) bias_q[p][l] <= job_q[p].bias_value;
+        end
+        if (prepare_done) begin
+          for (int unsigned l = 0; l < Lanes; l++) begin
+            multiplier_q[p][l] <= by_channel ? factor_row_q[l*40 +: 31] : job_q[p].multiplier;
+            shift_q[p][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : job_q[p].shift;
+          end
+        end
+      end
     end
     if (factor_coming_q) begin
       for (int unsigned k = 0; k < FactorBytes; k++) if (factor_part_q == 3'(k)) factor_row_q[k*Lanes*8 +: Lanes*8] <= factor_data;
-    end
-    if (prepare_done) begin
-      for (int unsigned l = 0; l < Lanes; l++) begin
-        multiplier_q[prepare_q][l] <= by_channel ? factor_row_q[l*40 +: 31] : job_q[prepare_q].multiplier;
-        shift_q[prepare_q][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : job_q[prepare_q].shift;
-      end
     end
   end
 
@@ -250,51 +273,48 @@ module lf_drain
     .read_data_o (factor_data)
   );
 
-  // Reading sums, in the order of rows and columns, with the place that each result goes to.
-  logic               reading_q;
-  logic [9:0]         filled_q [2];  // finished sums in place
-  logic [9:0]         column_q;
-  logic [11:0]        x_q;
-  logic [35:0]        address;  // words
-  logic [15:0]        x_place_q;
-  logic [32:0]        next_offset;
-  logic [31:0]        offset_q;
-  logic               advance, read, column_last, over;
-  job_t               job;
-
-  always_comb begin
-    job = job_q[get_q];
-    address = job.base + 36'(offset_q) + 36'(x_place_q);
-    over = address + (job.hold ? 36'd3 : 36'd0) >= 36'(BufferWords);
-    column_last = column_q == job.columns - 10'd1;
-    fault_o[1] = reading_q && over;
-    fault_number_o[1] = job.number;
-    next_offset = 33'(offset_q) + 33'(job.row_step);
-    if (next_offset >= 33'(job.limit)) next_offset = next_offset - 33'(job.limit);
-  end
-  assign sum_read_o = reading_q && advance && !over && column_q < filled_q[job.half];
-  assign read = sum_read_o && sum_grant_i;
-  assign sum_half_o = job.half;
-  assign sum_column_o = column_q[8:0];
-
-  // The pipeline: sum, v (with bias), product, byte, word. All stages move together.
+  // A sum on its way to a word.
   typedef struct packed {
     logic        valid;
     logic        place;  // of the job
     logic        hold;
     logic        last;  // column of the job
     logic        done;  // of the command
+    logic        over;  // behind the end of the buffer
     logic [19:0] word;
   } stage_t;
-  stage_t              sum_q, v_stage_q, product_q, byte_q, word_q;
-  int                  v_q [Lanes];
-  longint              p_q [Lanes];
-  logic [Lanes*8-1:0]  bytes_q, looked;
-  logic [Lanes*32-1:0] held_q, sum_data;
-  logic                start;
+  stage_t head;  // the oldest word that waits to be written
+  logic   leaves;  // it is written
 
-  assign advance = !word_q.valid || wr_grant_i;
-  assign start = valid_q[get_q] && prepared_q[get_q] && !reading_q;
+  // Reading sums, in the order of rows and columns, with the place that each result goes to.
+  logic        reading_q, half_q;
+  logic [9:0]  pending_q [2];  // finished sums in place, not read yet
+  logic [9:0]  column_q, column_last_q;
+  logic [11:0] x_q, x_last_q;
+  logic [31:0] offset_q;  // words, of the row in its ring
+  logic [35:0] address_q, row_q;  // words: of the column, of its row's first
+  logic [31:0] row_step_q;
+  logic signed [33:0] wrap_q;  // the same to the row after, where the ring begins anew
+  logic signed [33:0] wrapped;
+  logic [31:0] next_offset;
+  logic [35:0] next_row;
+  logic [$clog2(Depth)-1:0] on_way_q;  // sums that are read, whose words are not written: below Depth
+  logic        start, read, row_end, column_last;
+  job_t        job;
+
+  always_comb begin
+    job = job_q[get_q];
+    start = valid_q[get_q] && prepared_q[get_q] && !reading_q;
+    column_last = column_q == column_last_q;
+    row_end = x_q == x_last_q;
+    wrapped = signed'({2'b00, offset_q}) + wrap_q;
+    next_offset = wrapped < 0 ? offset_q + row_step_q : wrapped[31:0];
+    next_row = wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q);
+  end
+  assign sum_read_o = reading_q && on_way_q != '1 && pending_q[half_q] != '0;
+  assign read = sum_read_o && sum_grant_i;
+  assign sum_half_o = half_q;
+  assign sum_column_o = column_q[8:0];
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -303,11 +323,18 @@ module lf_drain
       put_q <= 1'b0;
       get_q <= 1'b0;
       reading_q <= 1'b0;
-      filled_q <= '{default: '0};
+      half_q <= 1'b0;
+      pending_q <= '{default: '0};
       column_q <= '0;
+      column_last_q <= '0;
       x_q <= '0;
-      x_place_q <= '0;
+      x_last_q <= '0;
       offset_q <= '0;
+      address_q <= '0;
+      row_q <= '0;
+      row_step_q <= '0;
+      wrap_q <= '0;
+      on_way_q <= '0;
       half_busy_o <= '0;
     end else begin
       if (job_ready_o) begin
@@ -316,107 +343,145 @@ module lf_drain
         put_q <= !put_q;
       end
       if (prepare_done) prepared_q[prepare_q] <= 1'b1;
-      if (word_q.valid && wr_grant_i && word_q.last) valid_q[word_q.place] <= 1'b0;
+      if (leaves && head.last) valid_q[head.place] <= 1'b0;
+      on_way_q <= on_way_q + ($clog2(Depth))'(read) - ($clog2(Depth))'(leaves);
 
-      if (filled_i) filled_q[filled_half_i] <= filled_q[filled_half_i] + 1'b1;
+      for (int unsigned h = 0; h < 2; h++) begin
+        pending_q[h] <= pending_q[h] + (filled_half_i == 1'(h) ? 10'(filled_i) : 10'd0) - 10'(read && half_q == 1'(h));
+      end
       if (start) begin
         prepared_q[get_q] <= 1'b0;
         reading_q <= 1'b1;
+        half_q <= job.half;
         column_q <= '0;
+        column_last_q <= job.columns - 10'd1;
         x_q <= '0;
-        x_place_q <= '0;
+        x_last_q <= job.width - 12'd1;
         offset_q <= job.offset;
+        address_q <= job.base + 36'(job.offset);
+        row_q <= job.base + 36'(job.offset);
+        row_step_q <= job.row_step;
+        wrap_q <= signed'({2'b00, job.row_step}) - signed'({2'b00, job.limit});
       end
       if (read) begin
         column_q <= column_q + 1'b1;
         x_q <= x_q + 1'b1;
-        x_place_q <= x_place_q + 16'(job.step);
-        if (x_q == job.width - 12'd1) begin
+        address_q <= address_q + 36'(job.step);
+        if (row_end) begin
           x_q <= '0;
-          x_place_q <= '0;
-          offset_q <= next_offset[31:0];
+          offset_q <= next_offset;
+          address_q <= next_row;
+          row_q <= next_row;
         end
         if (column_last) begin
           reading_q <= 1'b0;
           get_q <= !get_q;
-          half_busy_o[job.half] <= 1'b0;
-          filled_q[job.half] <= '0;
+          half_busy_o[half_q] <= 1'b0;
         end
       end
       if (final_start_i) half_busy_o[final_half_i] <= 1'b1;
     end
   end
 
+  // The pipeline: sum, v (with bias), parts of the product, product, shifted by 16s, shifted, byte. Sums that are held go with it.
+  stage_t sum_q, v_stage_q, part_q, product_q, coarse_stage_q, fine_stage_q, byte_q;
+
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       sum_q <= '0;
       v_stage_q <= '0;
+      part_q <= '0;
       product_q <= '0;
+      coarse_stage_q <= '0;
+      fine_stage_q <= '0;
       byte_q <= '0;
-      word_q <= '0;
-    end else if (advance) begin
+    end else begin
       sum_q.valid <= read;
       sum_q.place <= get_q;
       sum_q.hold <= job.hold;
       sum_q.last <= column_last;
       sum_q.done <= column_last && job.last;
-      sum_q.word <= address[19:0];
+      sum_q.over <= address_q >= (job.hold ? 36'(BufferWords - 3) : 36'(BufferWords));
+      sum_q.word <= address_q[19:0];
       v_stage_q <= sum_q;
-      product_q <= v_stage_q;
-      byte_q <= product_q;
-      word_q <= byte_q;
+      part_q <= v_stage_q;
+      product_q <= part_q;
+      coarse_stage_q <= product_q;
+      fine_stage_q <= coarse_stage_q;
+      byte_q <= fine_stage_q;
     end
   end
 
-  // One lane's byte from the product with its factor; `product` is the plain sum where nothing scales.
-  function automatic logic [7:0] scaled(longint product, logic scales, logic [5:0] shift, logic signed [8:0] zero, logic signed [8:0] low,
-                                        logic signed [8:0] high);
+  int                 v_q [Lanes];
+  int unsigned        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
+  int                 high_low_q [Lanes], high_high_q [Lanes];
+  longint             product_d [Lanes], product_of_q [Lanes];
+  int                 coarse_q [Lanes];  // 27 bits, or a held sum
+  int                 fine_q [Lanes];  // 12 bits, or a held sum
+  int                 held_q [Lanes];
+  logic [Lanes*8-1:0] bytes_q, looked;
+
+  always_comb begin
+    for (int unsigned l = 0; l < Lanes; l++) product_d[l] = '0;
+    if (part_q.valid) begin
+      for (int unsigned l = 0; l < Lanes; l++) begin
+        product_d[l] = 64'({1'b0, low_low_q[l]}) + 64'({1'b0, low_high_q[l], 15'd0})
+            + (64'(high_low_q[l]) <<< 16) + (64'(high_high_q[l]) <<< 31);
+      end
+    end
+  end
+
+  // Twice the product, less 16, 32 or 48 bits; what 27 bits do not hold is as good as the most that they do.
+  function automatic int coarse(longint product, logic [1:0] sixteens);
     longint found;
-    found = product;
-    if (scales) found = (product + signed'((64'd1 << shift) >> 1)) >>> shift;
-    found = found + 64'(zero);
-    if (found < 64'(low)) found = 64'(low);
-    if (found > 64'(high)) found = 64'(high);
-    return found[7:0];
+    found = (product <<< 1) >>> {sixteens, 4'd0};
+    return (found >>> 26) == (found >>> 63) ? 32'(found) : 32'((found >>> 63) ^ 64'sh3FF_FFFF);
   endfunction
 
-  // Sums are kept where the pipeline stands still.
-  logic                kept_q;
-  logic [Lanes*32-1:0] kept_data_q;
-  assign sum_data = kept_q ? kept_data_q : sum_data_i;
+  // The same for the other bits of the shift, and 12 bits.
+  function automatic int fine(logic signed [26:0] twice, logic [3:0] shift);
+    int found;
+    found = 32'(twice) >>> shift;
+    return (found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF;
+  endfunction
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) kept_q <= 1'b0;
-    else kept_q <= sum_q.valid && !advance;
-  end
+  // Half of what is left, rounded, is the scaled sum: bounds are met before it is halved.
+  function automatic logic [7:0] bounded(logic signed [11:0] twice, logic [7:0] zero_byte, logic [7:0] low_byte, logic [7:0] high_byte,
+                                         logic signed [11:0] below, logic signed [11:0] above);
+    return twice >= above ? high_byte : twice < below ? low_byte : twice[8:1] + zero_byte + 8'(twice[0]);
+  endfunction
 
   always_ff @(posedge clk_i) begin
-    if (sum_q.valid && !advance && !kept_q) kept_data_q <= sum_data_i;
-  end
-
-  always_ff @(posedge clk_i) begin
-    if (advance && sum_q.valid) begin
-      for (int unsigned l = 0; l < Lanes; l++) v_q[l] <= sum_q.hold ? sum_data[l*32 +: 32] : sum_data[l*32 +: 32] + bias_q[sum_q.place][l];
-    end
-    if (advance && v_stage_q.valid) begin
+    if (sum_q.valid) for (int unsigned l = 0; l < Lanes; l++) v_q[l] <= sum_data_i[l*32 +: 32] + bias_q[sum_q.place][l];
+    if (v_stage_q.valid) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
-        p_q[l] <= v_stage_q.hold || job_q[v_stage_q.place].scale == 2'(ScaleNone)
-            ? 64'(v_q[l]) : 64'(v_q[l]) * signed'({33'd0, multiplier_q[v_stage_q.place][l]});
+        low_low_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][14:0]);
+        low_high_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][30:15]);
+        high_low_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][14:0]}));
+        high_high_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][30:15]}));
       end
     end
-    if (advance && product_q.valid) begin
+    if (part_q.valid) product_of_q <= product_d;
+    if (product_q.valid) begin
       if (product_q.hold) begin
-        for (int unsigned l = 0; l < Lanes; l++) held_q[l*32 +: 32] <= p_q[l][31:0];
+        for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= product_of_q[l][31:0];
+      end else begin
+        for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= coarse(product_of_q[l], shift_q[product_q.place][l][5:4]);
+      end
+    end
+    if (coarse_stage_q.valid) begin
+      if (coarse_stage_q.hold) fine_q <= coarse_q;
+      else for (int unsigned l = 0; l < Lanes; l++) fine_q[l] <= fine(coarse_q[l][26:0], shift_q[coarse_stage_q.place][l][3:0]);
+    end
+    if (fine_stage_q.valid) begin
+      if (fine_stage_q.hold) begin
+        held_q <= fine_q;
       end else begin
         for (int unsigned l = 0; l < Lanes; l++) begin
-          bytes_q[l*8 +: 8] <= scaled(p_q[l], job_q[product_q.place].scale != 2'(ScaleNone), shift_q[product_q.place][l],
-              job_q[product_q.place].zero, job_q[product_q.place].low, job_q[product_q.place].high);
+          bytes_q[l*8 +: 8] <= bounded(fine_q[l][11:0], job_q[fine_stage_q.place].zero, job_q[fine_stage_q.place].low,
+              job_q[fine_stage_q.place].high, job_q[fine_stage_q.place].below, job_q[fine_stage_q.place].above);
         end
       end
-    end
-    if (advance && byte_q.valid) begin
-      if (byte_q.hold) wr_data_o <= held_q;
-      else wr_data_o[0] <= looked;
     end
   end
 
@@ -428,7 +493,7 @@ module lf_drain
     .write_i     (aux_valid_i && aux_space_i == SpaceTables),
     .write_word_i(aux_word_i[$clog2(WordsOfAllTables)-1:0]),
     .write_data_i(aux_data_i),
-    .prepare_i   (preparing_q && !job_q[prepare_q].hold && job_q[prepare_q].has_table),
+    .prepare_i   (preparing_q && job_q[prepare_q].has_table),
     .place_i     (prepare_q),
     .table_i     (job_q[prepare_q].table_id),
     .ready_o     (table_ready),
@@ -438,13 +503,49 @@ module lf_drain
     .bytes_o     (looked)
   );
 
-  assign wr_valid_o = word_q.valid;
-  assign wr_word_o = word_q.word;
-  assign wr_mask_o = word_q.hold ? '1 : Window'(1);
-  assign wr_lanes_o = job_q[word_q.place].lanes;
-  assign done_o = word_q.valid && wr_grant_i && word_q.done;
+  // Words that wait to be written.
+  logic [Window-1:0][Lanes*8-1:0] word_d;
+  logic [Window-1:0][Lanes*8-1:0] words_q [Depth];
+  stage_t                         heads_q [Depth];
+  logic [$clog2(Depth)-1:0]       first_q, next_q;
+
+  always_comb begin
+    word_d = '0;
+    if (byte_q.valid) begin
+      if (byte_q.hold) for (int unsigned l = 0; l < Lanes; l++) word_d[l / LanesOfWord][(l % LanesOfWord)*32 +: 32] = held_q[l];
+      else word_d[0] = looked;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (byte_q.valid) begin
+      words_q[next_q] <= word_d;
+      heads_q[next_q] <= byte_q;
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      first_q <= '0;
+      next_q <= '0;
+    end else begin
+      if (byte_q.valid) next_q <= next_q + 1'b1;
+      if (leaves) first_q <= first_q + 1'b1;
+    end
+  end
+
+  assign head = heads_q[first_q];
+  assign wr_valid_o = first_q != next_q && !head.over;
+  assign wr_word_o = head.word;
+  assign wr_mask_o = head.hold ? '1 : Window'(1);
+  assign wr_data_o = words_q[first_q];
+  assign wr_lanes_o = job_q[head.place].lanes;
+  assign leaves = wr_valid_o && wr_grant_i;
+  assign done_o = leaves && head.done;
+  assign fault_o[1] = first_q != next_q && head.over;
+  assign fault_number_o[1] = job_q[head.place].number;
   assign busy_o = valid_q != '0;
 
   logic unused;
-  assign unused = ^{descriptor_i, next_offset[32], address[35:20], aux_word_i};
+  assign unused = ^{descriptor_i, wrapped[32], head.valid, aux_word_i};
 endmodule

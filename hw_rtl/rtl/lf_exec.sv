@@ -399,7 +399,7 @@ module lf_exec
     .done_o,
     .final_start_i (issue && final_start),
     .final_half_i  (half),
-    .filled_i      (filled_q),
+    .filled_i      (3'(filled_q)),
     .filled_half_i (filled_half_q),
     .half_busy_o   (half_busy),
     .sum_read_o    (sum_read),

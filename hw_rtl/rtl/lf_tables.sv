@@ -1,11 +1,14 @@
 // Tables of 256 bytes: a memory of all, and two that are in use, which every lane may look into at once. `prepare` brings a table into one of the two
 // places; that takes 256 / Lanes + 1 cycles, or none if it is there already.
+//
+// Each lane has small memories of its own, one for each byte of a word: what is brought in goes to those of all lanes, a word a cycle.
 module lf_tables
   import lf_isa_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   localparam int unsigned Words = TableBytes / Lanes,
   localparam int unsigned PartBits = $clog2(Words),
+  localparam int unsigned LaneBits = $clog2(Lanes),
   localparam int unsigned WordBitsOfAll = $clog2(Tables * Words)
 ) (
   input  logic                     clk_i,
@@ -24,7 +27,6 @@ module lf_tables
   input  logic [Lanes*8-1:0]       look_bytes_i,
   output logic [Lanes*8-1:0]       bytes_o
 );
-  logic [7:0]          entry_q [2][TableBytes];
   logic [1:0]          valid_q;
   logic [5:0]          table_q [2];
   logic                reading_q, copying_q, place_q;
@@ -74,16 +76,17 @@ module lf_tables
     .write_data_i
   );
 
-  always_ff @(posedge clk_i) begin
-    if (copying_q) begin
-      for (int unsigned k = 0; k < Lanes; k++) entry_q[place_q][{copied_q, ($clog2(Lanes))'(k)}] <= word[k*8 +: 8];
-    end
-  end
+  for (genvar l = 0; l < Lanes; l++) begin : gen_lane
+    logic [7:0] found [Lanes];
 
-  always_comb begin
-    bytes_o = look_bytes_i;
-    if (look_i) begin
-      for (int unsigned l = 0; l < Lanes; l++) bytes_o[l*8 +: 8] = entry_q[look_place_i][look_bytes_i[l*8 +: 8]];
+    for (genvar k = 0; k < Lanes; k++) begin : gen_byte
+      logic [7:0] entries_q [2 * Words];
+
+      always_ff @(posedge clk_i) begin
+        if (copying_q) entries_q[{place_q, copied_q}] <= word[k*8 +: 8];
+      end
+      assign found[k] = entries_q[{look_place_i, look_bytes_i[l*8 + LaneBits +: PartBits]}];
     end
+    assign bytes_o[l*8 +: 8] = look_i ? found[look_bytes_i[l*8 +: LaneBits]] : look_bytes_i[l*8 +: 8];
   end
 endmodule

@@ -121,10 +121,13 @@ class Drain:
                 y, x = divmod(k, d["o_width"])
                 self.expected.append((start + (offset + y * row_step) % limit + x * step, data, written(d, last)))
             await self.cycle(final_start=1, final_half=self.half)
-            for _ in range(columns):
+            most, left = unit.pick(1, 4), columns
+            while left:
                 while not unit.often(self.stalled):
                     await self.cycle()
-                await self.cycle(filled=1, filled_half=self.half)
+                filled = min(unit.pick(1, most), left)  # sums that are finished in one cycle
+                await self.cycle(filled=filled, filled_half=self.half)
+                left -= filled
             self.half ^= 1
 
 

@@ -125,7 +125,7 @@ module lf_bench
   output logic                           drain_done,
   input  logic                           drain_final_start,
   input  logic                           drain_final_half,
-  input  logic                           drain_filled,
+  input  logic [2:0]                     drain_filled,
   input  logic                           drain_filled_half,
   output logic [1:0]                     drain_half_busy,
   output logic                           drain_sum_read,
