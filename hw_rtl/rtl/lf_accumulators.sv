@@ -1,5 +1,5 @@
 // Sums of Accumulators columns, twice: while one half grows, the other is drained; the drain may also follow the last pass in the same half. Each half
-// is two memories of one read and one write port, for even and odd columns.
+// is Window memories of one read and one write port, column c in memory c mod Window: so many neighbouring columns grow at once.
 // A column's sum is read as its pass is computed, and is back in the second cycle after: a column may be touched again two cycles later.
 module lf_accumulators
   import lf_isa_pkg::*;
@@ -9,13 +9,14 @@ module lf_accumulators
 ) (
   input  logic                  clk_i,
   input  logic                  rst_ni,
-  // A column whose pass is being computed; its sums come in the next cycle.
+  // Neighbouring columns whose pass is being computed; their sums come in the next cycle.
   input  logic                  valid_i,
   input  logic                  first_i,  // pass of the block
   input  logic                  max_i,  // the largest, not the sum
   input  logic                  half_i,
   input  logic [ColumnBits-1:0] column_i,
-  input  int                    sum_i [Lanes],
+  input  logic [2:0]            count_i,  // 1 to Window
+  input  int                    sum_i [Window][Lanes],
   // Finished sums: there in the cycle after they are granted, and only then.
   input  logic                  read_i,
   input  logic                  read_half_i,
@@ -23,12 +24,25 @@ module lf_accumulators
   output logic                  read_grant_o,
   output logic [Lanes*32-1:0]   read_data_o
 );
+  localparam int unsigned BankBits = $clog2(Window);
+
   logic                  valid_q, first_q, max_q, half_q;
   logic [ColumnBits-1:0] column_q;
-  logic [Lanes*32-1:0]   old, written;
-  logic [Lanes*32-1:0]   read_data [4];  // even and odd columns of the first half, of the second
-  logic [3:0]            grows;
-  logic [1:0]            drained_q;  // memory
+  logic [2:0]            count_q;
+  logic [Lanes*32-1:0]   read_data [2][Window];  // half, memory
+  logic [Lanes*32-1:0]   written [Window];
+  logic [1:0][Window-1:0] grows;
+  logic                  drained_half_q;
+  logic [BankBits-1:0]   drained_q;
+
+  // Whether one of `count` columns is in a memory, the first being in memory `first`, and in which of its rows.
+  function automatic logic meets(logic [BankBits-1:0] bank, logic [BankBits-1:0] first, logic [2:0] count);
+    return 3'(BankBits'(bank - first)) < count;
+  endfunction
+
+  function automatic logic [ColumnBits-BankBits-1:0] row_of(logic [BankBits-1:0] bank, logic [ColumnBits-1:0] column);
+    return column[ColumnBits-1:BankBits] + (ColumnBits-BankBits)'(bank < column[BankBits-1:0]);
+  endfunction
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
@@ -37,6 +51,7 @@ module lf_accumulators
       max_q <= 1'b0;
       half_q <= 1'b0;
       column_q <= '0;
+      count_q <= '0;
     end else begin
       valid_q <= valid_i;
       if (valid_i) begin
@@ -44,51 +59,67 @@ module lf_accumulators
         max_q <= max_i;
         half_q <= half_i;
         column_q <= column_i;
+        count_q <= count_i;
       end
     end
   end
 
   always_comb begin
-    old = read_data[{half_q, column_q[0]}];
-    written = '0;
-    if (valid_q) begin
-      for (int unsigned l = 0; l < Lanes; l++) begin
-        if (first_q || (max_q && signed'(old[l*32 +: 32]) < sum_i[l])) written[l*32 +: 32] = sum_i[l];
-        else written[l*32 +: 32] = max_q ? old[l*32 +: 32] : old[l*32 +: 32] + sum_i[l];
+    for (int unsigned b = 0; b < Window; b++) begin
+      written[b] = '0;
+      if (valid_q && meets(BankBits'(b), column_q[BankBits-1:0], count_q)) begin
+        for (int unsigned l = 0; l < Lanes; l++) begin
+          written[b][l*32 +: 32] = sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];
+          if (!first_q && !max_q) written[b][l*32 +: 32] = read_data[half_q][b][l*32 +: 32] + sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];
+          if (!first_q && max_q && signed'(read_data[half_q][b][l*32 +: 32]) > sum_i[BankBits'(b) - column_q[BankBits-1:0]][l]) begin
+            written[b][l*32 +: 32] = read_data[half_q][b][l*32 +: 32];
+          end
+        end
       end
     end
   end
 
-  for (genvar m = 0; m < 4; m++) begin : gen_memory
-    assign grows[m] = valid_i && !first_i && {half_i, column_i[0]} == 2'(m);
+  for (genvar h = 0; h < 2; h++) begin : gen_half
+    for (genvar b = 0; b < Window; b++) begin : gen_memory
+      assign grows[h][b] = valid_i && !first_i && half_i == 1'(h) && meets(BankBits'(b), column_i[BankBits-1:0], count_i);
 
-    lf_memory #(
-      .Width(Lanes * 32),
-      .Depth(Accumulators / 2)
-    ) u_memory (
-      .clk_i,
-      .read_i         (grows[m] || (read_i && {read_half_i, read_column_i[0]} == 2'(m))),
-      .read_address_i (grows[m] ? column_i[ColumnBits-1:1] : read_column_i[ColumnBits-1:1]),
-      .read_data_o    (read_data[m]),
-      .write_i        (valid_q && {half_q, column_q[0]} == 2'(m)),
-      .write_address_i(column_q[ColumnBits-1:1]),
-      .write_parts_i  (1'b1),
-      .write_data_i   (written)
-    );
+      lf_memory #(
+        .Width(Lanes * 32),
+        .Depth(Accumulators / Window)
+      ) u_memory (
+        .clk_i,
+        .read_i         (grows[h][b] || (read_i && read_half_i == 1'(h) && read_column_i[BankBits-1:0] == BankBits'(b))),
+        .read_address_i (grows[h][b] ? row_of(BankBits'(b), column_i) : read_column_i[ColumnBits-1:BankBits]),
+        .read_data_o    (read_data[h][b]),
+        .write_i        (valid_q && half_q == 1'(h) && meets(BankBits'(b), column_q[BankBits-1:0], count_q)),
+        .write_address_i(row_of(BankBits'(b), column_q)),
+        .write_parts_i  (1'b1),
+        .write_data_i   (written[b])
+      );
+    end
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) drained_q <= '0;
-    else drained_q <= {read_half_i, read_column_i[0]};
+    if (!rst_ni) begin
+      drained_half_q <= 1'b0;
+      drained_q <= '0;
+    end else begin
+      drained_half_q <= read_half_i;
+      drained_q <= read_column_i[BankBits-1:0];
+    end
   end
 
-  assign read_grant_o = read_i && !grows[{read_half_i, read_column_i[0]}];
-  assign read_data_o = read_data[drained_q];
+  assign read_grant_o = read_i && !grows[read_half_i][read_column_i[BankBits-1:0]];
+  assign read_data_o = read_data[drained_half_q][drained_q];
 
 `ifndef SYNTHESIS
   // A column is not touched before its sum is back, nor drained.
-  assert property (@(posedge clk_i) !(valid_i && !first_i && valid_q) || half_i != half_q || column_i != column_q);
-  assert property (@(posedge clk_i) !(read_grant_o && valid_q) || read_half_i != half_q || read_column_i != column_q);
-  assert property (@(posedge clk_i) !(read_grant_o && valid_i) || read_half_i != half_i || read_column_i != column_i);
+  function automatic logic apart(logic [ColumnBits-1:0] column, logic [2:0] count, logic [ColumnBits-1:0] other, logic [2:0] others);
+    return 10'(column) + 10'(count) <= 10'(other) || 10'(other) + 10'(others) <= 10'(column);
+  endfunction
+
+  assert property (@(posedge clk_i) !(valid_i && !first_i && valid_q) || half_i != half_q || apart(column_i, count_i, column_q, count_q));
+  assert property (@(posedge clk_i) !(read_grant_o && valid_q) || read_half_i != half_q || apart(read_column_i, 3'd1, column_q, count_q));
+  assert property (@(posedge clk_i) !(read_grant_o && valid_i) || read_half_i != half_i || apart(read_column_i, 3'd1, column_i, count_i));
 `endif
 endmodule

@@ -1,60 +1,116 @@
-// The arithmetic of a column: Lanes x Lanes products of CONV, 4 x Lanes of DEPTHWISE (which are the first rows of the same multipliers, fed with the
-// elements of a window), and what the other operations do with a window. Two stages: operands, less their zero points; then sums of one pass.
+// The arithmetic of a step: Lanes x Lanes products, of which every operation uses some. Three stages: operands, less their zero points; products; sums.
 //
-// Operands are kept as int: bits 31 to 10 are copies of the sign, which synthesis merges, and the simulator's loops become vector instructions.
+//   CONV         each row of the multipliers has an element of one input channel, or of one input channel and kernel column
+//   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
+//                3 columns, the fifth kernel column is in rows 12 to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
+//   the others   rows 0 to 3, with other factors than weights: the second operand, a multiplier, 1
 module lf_array
   import lf_isa_pkg::*;
+  import lf_reach_pkg::Reach;
 #(
   parameter int unsigned Lanes = 16,
   localparam int unsigned LaneBits = $clog2(Lanes)
 ) (
   input  logic                           clk_i,
   input  logic                           rst_ni,
-  input  computation_t                   descriptor_i,  // of the column in the first stage; stays for one cycle more
+  input  computation_t                   descriptor_i,  // of the step in the first stage
+  input  logic [2:0]                     together_i,  // columns of the result that a step makes
   input  logic                           start_i,  // it is new
   // First stage: the window has come from the buffer.
   input  logic                           valid_i,
+  input  logic                           fetch_i,  // it is kept for the next step, and is no column itself
   input  logic [Window-1:0][Lanes*8-1:0] window_i,
-  input  logic [Window-1:0]              taps_i,
-  input  logic [Window-1:0]              again_i,  // elements that the column before had, stride_columns farther on
+  input  logic [Reach-1:0]               present_i,  // words that are no padding
+  input  logic [2:0]                     from_i,  // word of the window that the first one of window_i is; those before were in the window before,
+  input  logic [2:0]                     shift_i,  // so many words farther on
+  input  logic [2:0]                     taps_i,
   input  logic [6:0]                     lanes_i,
   input  logic [5:0]                     lane_i,
   input  logic                           pass_start_i,  // it needs the next weights
-  // Second stage, a cycle later: the second operand, or the held sums with which a block begins.
   input  logic                           first_i,  // pass of the block
   input  logic                           second_used_i,
-  input  logic [Window-1:0][Lanes*8-1:0] second_i,
-  // Sums of the pass, another cycle later.
-  output int                             sum_o [Lanes],
+  input  logic [Window-1:0][Lanes*8-1:0] second_i,  // the second operand, or the held sums with which a block begins
+  // Sums of the pass, of neighbouring columns, three cycles later.
+  output int                             sum_o [Window][Lanes],
   // Rows of the weights of the next pass.
   input  logic                           row_valid_i,
-  input  logic [LaneBits-1:0]            row_i,
-  input  logic [Lanes*8-1:0]             row_data_i,
+  input  logic                           row_depthwise_i,
+  input  logic [2:0]                     row_together_i,
+  input  logic [LaneBits-1:0]            row_i,  // input lane or, depthwise, kernel column; the first
+  input  logic [2:0]                     row_count_i,  // of so many; depthwise: 1
+  input  logic [Window-1:0][Lanes*8-1:0] row_data_i,
   input  logic signed [8:0]              zero_i,
   input  logic                           unsigned_i
 );
   localparam int unsigned NarrowLanes = Lanes / Window;
+  localparam int unsigned Spread = Window * Window;  // rows of a depthwise convolution
 
-  int                weight_q [Lanes][Lanes], next_q [Lanes][Lanes];  // [input lane, or kernel column][output lane]
-  int                lane_q [Lanes];  // CONV: one element of each input channel
-  int                window_q [Window][Lanes];  // else: elements of a window
-  logic [Window-1:0] taps_q;
-  logic              valid_q;
-  logic              conv, depthwise;
-  logic [Window-1:0][Lanes*8-1:0] window, last_q;
+  // Operands need 10 bits, products 20. The simulator's loops become vector instructions where they have 32; an assertion says what they hold.
+`ifdef SYNTHESIS
+  typedef logic signed [9:0] operand_t;
+  typedef logic signed [25:0] factor_t;
+  typedef logic signed [19:0] product_t;
+`else
+  typedef int operand_t;
+  typedef int factor_t;
+  typedef int product_t;
+`endif
+
+  logic conv, depthwise, plain;
+  assign conv = descriptor_i.operation == 3'(DoConv);
+  assign depthwise = descriptor_i.operation == 3'(DoDepthwise);
+  assign plain = conv && !descriptor_i.narrow;
 
   // An element as a number.
-  function automatic int number(logic [7:0] value, logic is_unsigned);
-    return signed'({{24{value[7] && !is_unsigned}}, value});
+  function automatic operand_t number(logic [7:0] value, logic is_unsigned);
+    return operand_t'(signed'({value[7] && !is_unsigned, value}));
   endfunction
 
+  // -- Weights: those of the pass at work, and those that come for the next ---------------------------------------------------------------
+
+  operand_t           weight_q [Lanes][Lanes], next_q [Lanes][Lanes];  // [row][output lane]
+  operand_t           row_number [Window][Lanes];
+  logic [Lanes-1:0]   row_goes;
+
   always_comb begin
-    window = window_i;
-    if (again_i != '0) for (int unsigned t = 0; t < Window; t++) if (again_i[t]) window[t] = last_q[2'(t) + descriptor_i.stride_columns[1:0]];
+    for (int unsigned k = 0; k < Window; k++) for (int unsigned o = 0; o < Lanes; o++) row_number[k][o] = '0;
+    row_goes = '0;
+    if (row_valid_i) begin
+      for (int unsigned k = 0; k < Window; k++) begin
+        if (3'(k) < row_count_i) for (int unsigned o = 0; o < Lanes; o++) row_number[k][o] = number(row_data_i[k][o*8 +: 8], unsigned_i) - operand_t'(zero_i);
+      end
+      for (int unsigned r = 0; r < Lanes; r++) begin
+        if (!row_depthwise_i) row_goes[r] = LaneBits'(LaneBits'(r) - row_i) < LaneBits'(row_count_i);
+        else if (r >= Spread) row_goes[r] = 1'b0;
+        else if (row_together_i == 3'd2) row_goes[r] = LaneBits'(r % Reach) == row_i;
+        else if (row_together_i == 3'd3 && r >= 3 * Window) row_goes[r] = row_i == LaneBits'(Window);
+        else row_goes[r] = LaneBits'(r % Window) == row_i;
+      end
+    end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_i && (!conv || descriptor_i.narrow)) last_q <= window;
+    for (int unsigned r = 0; r < Lanes; r++) begin
+      if (row_goes[r]) next_q[r] <= row_number[row_depthwise_i ? 2'd0 : 2'(LaneBits'(r) - row_i)];
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (valid_i && pass_start_i) weight_q <= next_q;
+  end
+
+  // -- First stage: operands --------------------------------------------------------------------------------------------------------------
+
+  logic [Reach-1:0][Lanes*8-1:0] window, last_q;
+  always_comb begin
+    window = '0;
+    if (valid_i && !plain) begin
+      for (int unsigned j = 0; j < Reach; j++) window[j] = 3'(j) < from_i && !fetch_i ? last_q[3'(j) + shift_i] : window_i[2'(3'(j) - from_i)];
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (valid_i && !plain) last_q <= window;
   end
 
   // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is high; columns come later.
@@ -77,112 +133,195 @@ module lf_array
     if (start_i) source_q <= source_d;
   end
 
-  assign conv = descriptor_i.operation == 3'(DoConv);
-  assign depthwise = descriptor_i.operation == 3'(DoDepthwise);
+  operand_t a_zero;
+  operand_t element [Reach][Lanes];  // of the window, less the zero point
+  operand_t lane [Lanes];  // CONV: an element for each row
+  operand_t second [Lanes];
+  operand_t x_d [Lanes][Lanes], x_q [Lanes][Lanes];
+  factor_t  y_d [Window][Lanes], y_q [Window][Lanes];  // factors that are no weights
+  logic     other_q, most_q, conv_q, valid_q, held_q;  // other: factors are no weights; most: the largest element
+  logic [2:0] together_q;
+  logic [Window-1:0]   present_q;
+  logic [Lanes*32-1:0] second_q;
+  assign a_zero = operand_t'(descriptor_i.a_zero);
 
-  always_ff @(posedge clk_i) begin
-    if (valid_i && pass_start_i) weight_q <= next_q;
+  always_comb begin
+    for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = '0;
+    for (int unsigned l = 0; l < Lanes; l++) lane[l] = '0;
+    if (valid_i && !fetch_i) begin
+      if (plain) begin
+        for (int unsigned l = 0; l < Lanes; l++) begin
+          if (present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i)) lane[l] = number(window_i[0][l*8 +: 8], descriptor_i.a_unsigned) - a_zero;
+        end
+      end else begin
+        for (int unsigned j = 0; j < Reach; j++) begin
+          if (present_i[j]) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = number(window[j][o*8 +: 8], descriptor_i.a_unsigned) - a_zero;
+        end
+        for (int unsigned t = 0; t < Window; t++) begin
+          for (int unsigned c = 0; c < NarrowLanes; c++) if (7'(c) < lanes_i) lane[t*NarrowLanes + c] = element[t][c];
+        end
+      end
+    end
   end
 
-  always_ff @(posedge clk_i) begin
-    if (row_valid_i) begin
-      for (int unsigned o = 0; o < Lanes; o++) next_q[row_i][o] <= number(row_data_i[o*8 +: 8], unsigned_i) - 32'(zero_i);
+  always_comb begin
+    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
+    for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) y_d[t][o] = '0;
+    for (int unsigned o = 0; o < Lanes; o++) second[o] = '0;
+    if (valid_i && !fetch_i) begin
+      if (conv) begin
+        for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = lane[r];
+      end else if (depthwise) begin
+        for (int unsigned r = 0; r < Spread; r++) begin
+          if (together_i == 3'd2) begin
+            if (3'(r % Reach) < taps_i) x_d[r] = element[3'(r % Reach + 2 * (r / Reach))];
+          end else if (together_i == 3'd3 && r >= 3 * Window) begin
+            if (3'(Window) < taps_i) x_d[r] = element[3'(Window + r % Window)];
+          end else if (3'(r % Window) < taps_i) begin
+            x_d[r] = element[3'(r % Window + r / Window)];
+          end
+        end
+      end else begin
+        for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) y_d[t][o] = factor_t'(1);
+        for (int unsigned o = 0; o < Lanes; o++) second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - operand_t'(descriptor_i.b_zero);
+        unique case (descriptor_i.operation)
+          3'(DoSum): for (int unsigned t = 0; t < Window; t++) x_d[t] = element[t];
+          3'(DoMax): for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) x_d[t][o] = element[t][o] + a_zero;
+          3'(DoAdd): begin
+            x_d[0] = element[0];
+            x_d[1] = second;
+            for (int unsigned o = 0; o < Lanes; o++) begin
+              y_d[0][o] = factor_t'(descriptor_i.a_multiplier);
+              y_d[1][o] = factor_t'(descriptor_i.b_multiplier);
+            end
+          end
+          3'(DoMul): begin
+            x_d[0] = element[0];
+            for (int unsigned o = 0; o < Lanes; o++) y_d[0][o] = factor_t'(second[o]);
+          end
+          default: for (int unsigned o = 0; o < Lanes; o++) x_d[0][o] = element[0][source_q[o]] + a_zero;  // COPY
+        endcase
+      end
     end
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       valid_q <= 1'b0;
-      taps_q <= '0;
+      conv_q <= 1'b0;
+      other_q <= 1'b0;
+      most_q <= 1'b0;
+      held_q <= 1'b0;
+      together_q <= '0;
+      present_q <= '0;
     end else begin
-      valid_q <= valid_i;
-      taps_q <= taps_i;
+      valid_q <= valid_i && !fetch_i;
+      conv_q <= conv;
+      other_q <= !conv && !depthwise;
+      most_q <= descriptor_i.operation == 3'(DoMax);
+      held_q <= second_used_i && first_i && !descriptor_i.first;
+      together_q <= together_i;
+      present_q <= present_i[Window-1:0];
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) begin
-      if (!conv) begin
-        for (int unsigned t = 0; t < Window; t++) begin
-          for (int unsigned l = 0; l < Lanes; l++) begin
-            window_q[t][l] <= taps_i[t] ? number(window[t][l*8 +: 8], descriptor_i.a_unsigned) - 32'(descriptor_i.a_zero) : 0;
-          end
-        end
-      end else if (descriptor_i.narrow) begin
-        for (int unsigned t = 0; t < Window; t++) begin
-          for (int unsigned c = 0; c < NarrowLanes; c++) begin
-            lane_q[t*NarrowLanes + c] <= taps_i[t] && 7'(c) < lanes_i
-                ? number(window[t][c*8 +: 8], descriptor_i.a_unsigned) - 32'(descriptor_i.a_zero) : 0;
-          end
-        end
-      end else begin
-        for (int unsigned l = 0; l < Lanes; l++) begin
-          lane_q[l] <= taps_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i) ? number(window[0][l*8 +: 8], descriptor_i.a_unsigned) - 32'(descriptor_i.a_zero) : 0;
-        end
-      end
+    if (valid_i && !fetch_i) begin
+      x_q <= x_d;
+      if (!conv) y_q <= y_d;
+      if (second_used_i) second_q <= second_i;
     end
   end
 
-  int sum_d [Lanes];
+  // -- Second stage: products -------------------------------------------------------------------------------------------------------------
+
+  int                  low_d [2][Lanes], low_q [2][Lanes];  // of the first two rows, whose factors may have 25 bits; or the largest element
+  product_t            m_d [Lanes][Lanes], m_q [Lanes][Lanes];  // of the others
+  logic                sums_valid_q, sums_conv_q, sums_most_q, sums_held_q;
+  logic [2:0]          sums_together_q;
+  logic [Lanes*32-1:0] held_sums_q;
+
   always_comb begin
-    for (int unsigned o = 0; o < Lanes; o++) sum_d[o] = 0;
-    if (valid_q) begin
-      if (conv) begin
-        for (int unsigned l = 0; l < Lanes; l++) begin
-          for (int unsigned o = 0; o < Lanes; o++) sum_d[o] += lane_q[l] * weight_q[l][o];
-        end
-      end else if (depthwise) begin
-        for (int unsigned t = 0; t < Window; t++) begin
-          for (int unsigned o = 0; o < Lanes; o++) sum_d[o] += window_q[t][o] * weight_q[t][o];
-        end
-      end else begin
-        unique case (descriptor_i.operation)
-          3'(DoSum): begin
-            for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) sum_d[o] += window_q[t][o];
-          end
-          3'(DoMax): begin
-            for (int unsigned o = 0; o < Lanes; o++) sum_d[o] = signed'(32'h8000_0000);
-            for (int unsigned t = 0; t < Window; t++) begin
-              for (int unsigned o = 0; o < Lanes; o++) begin
-                if (taps_q[t] && window_q[t][o] + 32'(descriptor_i.a_zero) > sum_d[o]) sum_d[o] = window_q[t][o] + 32'(descriptor_i.a_zero);
-              end
-            end
-          end
-          3'(DoAdd): begin
-            for (int unsigned o = 0; o < Lanes; o++) begin
-              sum_d[o] = 32'(descriptor_i.a_multiplier) * window_q[0][o]
-                  + 32'(descriptor_i.b_multiplier) * (number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - 32'(descriptor_i.b_zero));
-            end
-          end
-          3'(DoMul): begin
-            for (int unsigned o = 0; o < Lanes; o++) begin
-              sum_d[o] = window_q[0][o] * (number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - 32'(descriptor_i.b_zero));
-            end
-          end
-          default: begin  // COPY
-            for (int unsigned o = 0; o < Lanes; o++) sum_d[o] = window_q[0][source_q[o]] + 32'(descriptor_i.a_zero);
-          end
-        endcase
+    for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = '0;
+    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = '0;
+    if (valid_q && most_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) low_d[0][o] = signed'(32'h8000_0000);
+      for (int unsigned t = 0; t < Window; t++) begin
+        if (present_q[t]) for (int unsigned o = 0; o < Lanes; o++) if (32'(x_q[t][o]) > low_d[0][o]) low_d[0][o] = 32'(x_q[t][o]);
       end
-      // Held sums: int32, side by side.
-      if (second_used_i && first_i && !descriptor_i.first) begin
-        for (int unsigned o = 0; o < Lanes; o++) begin
-          if (descriptor_i.operation == 3'(DoMax)) begin
-            if (signed'(second_i[o / NarrowLanes][(o % NarrowLanes)*32 +: 32]) > sum_d[o]) begin
-              sum_d[o] = signed'(second_i[o / NarrowLanes][(o % NarrowLanes)*32 +: 32]);
-            end
-          end else begin
-            sum_d[o] += signed'(second_i[o / NarrowLanes][(o % NarrowLanes)*32 +: 32]);
-          end
-        end
+    end else if (valid_q) begin
+      for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = x_q[r][o] * (other_q ? y_q[r][o] : factor_t'(weight_q[r][o]));
+      if (other_q) for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = product_t'(x_q[r][o]);
+      else for (int unsigned r = 2; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = x_q[r][o] * weight_q[r][o];
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      sums_valid_q <= 1'b0;
+      sums_conv_q <= 1'b0;
+      sums_most_q <= 1'b0;
+      sums_held_q <= 1'b0;
+      sums_together_q <= '0;
+    end else begin
+      sums_valid_q <= valid_q;
+      sums_conv_q <= conv_q;
+      sums_most_q <= most_q;
+      sums_held_q <= held_q;
+      sums_together_q <= together_q;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (valid_q) low_q <= low_d;
+    if (valid_q) m_q <= m_d;
+    if (held_q) held_sums_q <= second_q;
+  end
+
+  // -- Third stage: sums ------------------------------------------------------------------------------------------------------------------
+
+  int quarter [Window][Lanes], rest [Lanes], sum_d [Window][Lanes];
+
+  always_comb begin
+    for (int unsigned o = 0; o < Lanes; o++) rest[o] = '0;
+    for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) quarter[p][o] = '0;
+    for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = '0;
+    if (sums_valid_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) quarter[0][o] = low_q[0][o] + low_q[1][o];
+      for (int unsigned r = 2; r < Spread; r++) for (int unsigned o = 0; o < Lanes; o++) quarter[r / Window][o] += 32'(m_q[r][o]);
+      for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest[o] += 32'(m_q[r][o]);
+      if (sums_conv_q) begin
+        for (int unsigned o = 0; o < Lanes; o++) sum_d[0][o] = quarter[0][o] + quarter[1][o] + quarter[2][o] + quarter[3][o] + rest[o];
+      end else if (sums_together_q == 3'd2) begin
+        for (int unsigned p = 0; p < 2; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = quarter[2*p][o] + quarter[2*p + 1][o];
+      end else if (sums_together_q == 3'd3) begin
+        for (int unsigned p = 0; p < 3; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = quarter[p][o] + 32'(m_q[3*Window + p][o]);
+      end else begin
+        sum_d = quarter;
+      end
+    end
+    // Held sums: int32, side by side.
+    if (sums_valid_q && sums_held_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) begin
+        if (!sums_most_q) sum_d[0][o] += signed'(held_sums_q[o*32 +: 32]);
+        else if (signed'(held_sums_q[o*32 +: 32]) > sum_d[0][o]) sum_d[0][o] = signed'(held_sums_q[o*32 +: 32]);
       end
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_q) sum_o <= sum_d;
+    if (sums_valid_q) sum_o <= sum_d;
   end
 
   logic unused;
   assign unused = ^descriptor_i;
+
+`ifndef SYNTHESIS
+  // Operands are what 10 bits hold, and so are factors but for those of the first two rows.
+  for (genvar r = 0; r < Lanes; r++) begin : gen_operands
+    for (genvar o = 0; o < Lanes; o++) begin : gen_lane
+      assert property (@(posedge clk_i) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));
+    end
+  end
+`endif
 endmodule

@@ -1,6 +1,6 @@
 // The on-chip buffer: 4 banks, word w in bank w mod 4. A request names `Window` words from `word` on, of which `mask` says which are meant;
-// it is granted as a whole or not at all, in the same cycle. Lower requesters come first. Words that are read appear in the next cycle, in the order
-// of the window. Of the read requesters 2 and 3, and the write requester 1, only the first word of the window is looked at.
+// it is granted as a whole or not at all, in the same cycle. Lower requesters come first, but that 2 may be put before all. Words that are read appear
+// in the next cycle, in the order of the window. Of the read requester 3, and the write requester 1, only the first word of the window is looked at.
 // A request with a word behind the end is granted, but nothing is read or written; `fault` says so in the same cycle.
 module lf_buffer
   import lf_isa_pkg::*;
@@ -13,6 +13,7 @@ module lf_buffer
   input  logic [3:0]                          rd_valid_i,
   input  logic [3:0][19:0]                    rd_word_i,
   input  logic [3:0][Window-1:0]              rd_mask_i,
+  input  logic                                rd_first_i,  // requester 2 comes first
   output logic [3:0]                          rd_grant_o,
   output logic [3:0]                          rd_fault_o,
   output logic [3:0][Window-1:0][Lanes*8-1:0] rd_data_o,
@@ -68,10 +69,15 @@ module lf_buffer
 
   always_comb begin
     answer_t found;
+    logic [1:0] i;
+    i = '0;
+    rd_grant_o = '0;
+    rd_fault_o = '0;
     bank_read = '0;
     read_row = '0;
-    for (int unsigned i = 0; i < 4; i++) begin
-      found = answer(rd_valid_i[i], rd_word_i[i], i < 2 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]), bank_read);
+    for (int unsigned k = 0; k < 4; k++) begin
+      i = !rd_first_i || k == 3 ? 2'(k) : k == 0 ? 2'd2 : 2'(k - 1);
+      found = answer(rd_valid_i[i], rd_word_i[i], i != 2'd3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]), bank_read);
       rd_grant_o[i] = found.grant;
       rd_fault_o[i] = found.fault;
       bank_read |= found.banks;
@@ -134,11 +140,11 @@ module lf_buffer
     for (int unsigned t = 0; t < Window; t++) begin
       rd_data_o[0][t] = read_data[turn_q[0] + 2'(t)];
       rd_data_o[1][t] = read_data[turn_q[1] + 2'(t)];
+      rd_data_o[2][t] = read_data[turn_q[2] + 2'(t)];
     end
-    rd_data_o[2][0] = read_data[turn_q[2]];
     rd_data_o[3][0] = read_data[turn_q[3]];
   end
 
   logic unused;
-  assign unused = ^{rd_mask_i[2][Window-1:1], rd_mask_i[3][Window-1:1], wr_mask_i[1][Window-1:1], wr_data_i[1][Window-1:1]};
+  assign unused = ^{rd_mask_i[3][Window-1:1], wr_mask_i[1][Window-1:1], wr_data_i[1][Window-1:1]};
 endmodule

@@ -127,6 +127,7 @@ module lf_core
   logic [3:0]                          buffer_rd_valid;
   logic [3:0][19:0]                    buffer_rd_word;
   logic [3:0][Window-1:0]              buffer_rd_mask;
+  logic                                buffer_rd_first;
   logic [3:0]                          buffer_rd_grant;
   logic [3:0]                          buffer_rd_fault;
   logic [3:0][Window-1:0][Lanes*8-1:0] buffer_rd_data;
@@ -359,7 +360,8 @@ module lf_core
   ) u_exec (
     .clk_i,
     .rst_ni        (unit_rst_n),
-    .valid_i       (exec_valid),
+    .valid_i       (prepared_valid && !stop),
+    .may_start_i   (exec_valid),
     .ready_o       (exec_ready),
     .descriptor_i  (prepared),
     .row_i         (head[2].row),
@@ -371,6 +373,7 @@ module lf_core
     .rd_valid_o    (buffer_rd_valid[2:0]),
     .rd_word_o     (buffer_rd_word[2:0]),
     .rd_mask_o     (buffer_rd_mask[2:0]),
+    .rd_first_o    (buffer_rd_first),
     .rd_grant_i    (buffer_rd_grant[2:0]),
     .rd_data_i     (buffer_rd_data[2:0]),
     .wr_valid_o    (buffer_wr_valid[0]),
@@ -405,6 +408,7 @@ module lf_core
     .rd_valid_i(buffer_rd_valid),
     .rd_word_i (buffer_rd_word),
     .rd_mask_i (buffer_rd_mask),
+    .rd_first_i(buffer_rd_first),
     .rd_grant_o(buffer_rd_grant),
     .rd_fault_o(buffer_rd_fault),
     .rd_data_o (buffer_rd_data),

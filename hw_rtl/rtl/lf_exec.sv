@@ -1,15 +1,17 @@
-// Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to three commands are inside at once (one set up, one whose
-// columns go, one that is drained); they finish in order.
+// Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to four commands are inside at once (one set up, one whose
+// windows are found, one whose columns go, one that is drained); they finish in order.
 module lf_exec
   import lf_isa_pkg::*;
+  import lf_reach_pkg::Reach;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferWords = 16384
 ) (
   input  logic                                clk_i,
   input  logic                                rst_ni,
-  // One command: accepted when valid and ready are both high.
+  // One command, which is set up as soon as it is there. It is accepted when it may start and ready is high.
   input  logic                                valid_i,
+  input  logic                                may_start_i,
   output logic                                ready_o,
   input  computation_t                        descriptor_i,
   input  logic [15:0]                         row_i,
@@ -18,10 +20,11 @@ module lf_exec
   output logic                                idle_o,
   output logic                                error_o,  // level; every command before the one at fault is done
   output error_e                              error_code_o,
-  // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias (one word).
+  // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias; which may go first.
   output logic [2:0]                          rd_valid_o,
   output logic [2:0][19:0]                    rd_word_o,
   output logic [2:0][Window-1:0]              rd_mask_o,
+  output logic                                rd_first_o,
   input  logic [2:0]                          rd_grant_i,
   input  logic [2:0][Window-1:0][Lanes*8-1:0] rd_data_i,
   output logic                                wr_valid_o,
@@ -50,7 +53,7 @@ module lf_exec
   error_e error_code_q;
 
   // Set-up. The columns, the second operand and the weights take a command each when they are ready for it.
-  logic               set_valid, set_free, set_bad, set_ready, set_busy, set_moved;
+  logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
   error_e             set_bad_code;
   computation_t       set;
   logic [11:0]        set_count, set_kernel_rows;
@@ -65,16 +68,16 @@ module lf_exec
   ) u_setup (
     .clk_i,
     .rst_ni,
-    .valid_i        (valid_i && !error_q),
+    .valid_i        (valid_i && !known_q && !error_q),
     .ready_o        (set_ready),
     .descriptor_i,
     .row_i,
     .count_i,
-    .valid_o        (set_valid),
+    .valid_o        (set_up),
     .free_i         (set_free),
-    .bad_o          (set_bad),
+    .bad_o          (set_up_bad),
     .bad_code_o     (set_bad_code),
-    .busy_o         (set_busy),
+    .busy_o         (setting_up),
     .moved_o        (set_moved),
     .descriptor_o   (set),
     .count_o        (set_count),
@@ -97,15 +100,35 @@ module lf_exec
     .w_tail_bytes_o (set_w_tail_bytes)
   );
 
+  // The command at the door is known when its set-up has begun; what is set up goes on once it is accepted.
+  logic known_q, accepted_q;
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      known_q <= 1'b0;
+      accepted_q <= 1'b0;
+    end else begin
+      known_q <= !accept && (known_q || begins);
+      accepted_q <= accept || (accepted_q && !set_free);
+    end
+  end
+
+  assign begins = valid_i && set_ready && !known_q && !error_q;
+  assign ready_o = (known_q || begins) && !error_q;
+  assign accept = ready_o && may_start_i;
+  assign set_valid = set_up && accepted_q;
+  assign set_bad = set_up_bad && accepted_q;
+  assign set_busy = setting_up && accepted_q;
+
   // Who still has to take the command that is set up.
   logic [2:0] taken_q, take;  // columns, second operand, weights
-  logic       columns_busy, second_busy, weights_busy, needs_second, needs_weights, stage_valid_q;
-  logic [2:0] set_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
+  logic       columns_free, columns_busy, columns_new, second_busy, weights_busy, needs_second, needs_weights;
+  logic [2:0] set_number_q, walk_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
 
   always_comb begin
     needs_second = !set.first || set.operation == 3'(DoAdd) || set.operation == 3'(DoMul);
     needs_weights = (set.operation == 3'(DoConv) || set.operation == 3'(DoDepthwise)) && set_kernel_rows != '0;
-    take[0] = set_valid && !taken_q[0] && !columns_busy && !stage_valid_q;
+    take[0] = set_valid && !taken_q[0] && columns_free;
     take[1] = set_valid && !taken_q[1] && (!needs_second || !second_busy);
     take[2] = set_valid && !taken_q[2] && (!needs_weights || !weights_busy);
     set_free = set_valid && (taken_q | take) == '1;
@@ -115,6 +138,7 @@ module lf_exec
     if (!rst_ni) begin
       taken_q <= '0;
       set_number_q <= '0;
+      walk_number_q <= '0;
       columns_number_q <= '0;
       second_number_q <= '0;
       weights_number_q <= '0;
@@ -122,7 +146,8 @@ module lf_exec
     end else begin
       taken_q <= set_free ? '0 : taken_q | take;
       if (set_free) set_number_q <= set_number_q + 1'b1;
-      if (take[0]) columns_number_q <= set_number_q;
+      if (take[0]) walk_number_q <= set_number_q;
+      if (columns_new) columns_number_q <= walk_number_q;
       if (take[1] && needs_second) second_number_q <= set_number_q;
       if (take[2] && needs_weights) weights_number_q <= set_number_q;
       if (done_o) done_number_q <= done_number_q + 1'b1;
@@ -139,8 +164,9 @@ module lf_exec
   logic [19:0]       w_word, c_word;
   logic              tile_full;
   logic [1:0]        half_busy;
-  logic              second_ready, issue, first, final_pass, final_start, uses_second, second_end, uses_tile, pass_start, half;
-  logic [Window-1:0] taps, again;
+  logic              second_ready, issue, fetch, first, final_pass, final_start, uses_second, second_end, uses_tile, pass_start, half;
+  logic [Reach-1:0]  present;
+  logic [2:0]        together, from, shift, taps, count;
   logic [6:0]        lanes;
   logic [5:0]        lane;
   logic [8:0]        column;
@@ -153,6 +179,7 @@ module lf_exec
     .clk_i,
     .rst_ni,
     .start_i        (take[0]),
+    .free_o         (columns_free),
     .descriptor_i   (set),
     .count_i        (set_count),
     .columns_i      (set_columns),
@@ -169,6 +196,7 @@ module lf_exec
     .b_row_step_i   (set_b_row_step),
     .b_limit_i      (set_b_limit),
     .busy_o         (columns_busy),
+    .new_o          (columns_new),
     .descriptor_o   (work),
     .columns_o      (work_columns),
     .o_offset_o     (work_o_offset),
@@ -177,6 +205,7 @@ module lf_exec
     .b_offset_o     (work_b_offset),
     .b_row_step_o   (work_b_row_step),
     .b_limit_o      (work_b_limit),
+    .together_o     (together),
     .rd_valid_o     (a_valid),
     .rd_word_o      (rd_word_o[0]),
     .rd_mask_o      (rd_mask_o[0]),
@@ -186,8 +215,11 @@ module lf_exec
     .second_i       (second_ready),
     .half_busy_i    (half_busy),
     .issue_o        (issue),
+    .fetch_o        (fetch),
+    .present_o       (present),
+    .from_o         (from),
+    .shift_o        (shift),
     .taps_o         (taps),
-    .again_o        (again),
     .lanes_o        (lanes),
     .lane_o         (lane),
     .first_o        (first),
@@ -199,6 +231,7 @@ module lf_exec
     .pass_start_o   (pass_start),
     .half_o         (half),
     .column_o       (column),
+    .count_o        (count),
     .job_valid_o    (job_valid),
     .job_ready_i    (job_ready),
     .job_block_o    (job_block),
@@ -209,55 +242,67 @@ module lf_exec
     .wait_drain_o   (drain_stall_o)
   );
 
-  // A column on its way: issued, its window here, its sum computed, its sum in the accumulator.
+  // A step on its way: issued; its window here, its products found, its sums computed; its sums in the accumulators.
   typedef struct packed {
-    logic              first;
-    logic              uses_second;
-    logic              final_pass;
-    logic              second_end;
-    logic              half;
-    logic [8:0]        column;
+    logic       valid;  // it makes columns
+    logic       first;
+    logic       final_pass;
+    logic       half;
+    logic       most;
+    logic [8:0] column;
+    logic [2:0] count;
   } column_t;
-  column_t           stage_q, compute_q;
-  logic [Window-1:0] stage_taps_q, stage_again_q;
-  logic [6:0]        stage_lanes_q;
-  logic [5:0]        stage_lane_q;
-  logic              new_q;  // the command at work
-  logic              stage_start_q;  // of a pass with weights
-  logic    compute_valid_q, filled_q, filled_half_q;
+  column_t          window_q, products_q, sums_q;
+  logic             arrived_q, fetched_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
+  logic [Reach-1:0] present_q;
+  logic [2:0]       from_q, taps_q, filled_q;
+  logic [6:0]       lanes_q;
+  logic [5:0]       lane_q;
+  logic             filled_half_q;
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      stage_q <= '0;
-      stage_taps_q <= '0;
-      stage_again_q <= '0;
-      stage_lanes_q <= '0;
-      stage_lane_q <= '0;
+      window_q <= '0;
+      products_q <= '0;
+      sums_q <= '0;
+      arrived_q <= 1'b0;
+      fetched_q <= 1'b0;
+      uses_second_q <= 1'b0;
+      second_end_q <= 1'b0;
+      start_q <= 1'b0;
       new_q <= 1'b0;
-      stage_start_q <= 1'b0;
-      stage_valid_q <= 1'b0;
-      compute_q <= '0;
-      compute_valid_q <= 1'b0;
-      filled_q <= 1'b0;
+      present_q <= '0;
+      from_q <= '0;
+      taps_q <= '0;
+      lanes_q <= '0;
+      lane_q <= '0;
+      filled_q <= '0;
       filled_half_q <= 1'b0;
     end else begin
-      stage_valid_q <= issue;
-      stage_taps_q <= taps;
-      stage_again_q <= again;
-      stage_lanes_q <= lanes;
-      stage_lane_q <= lane;
-      new_q <= take[0];
-      stage_q.first <= first;
-      stage_q.uses_second <= uses_second;
-      stage_start_q <= pass_start && uses_tile;
-      stage_q.final_pass <= final_pass;
-      stage_q.second_end <= second_end;
-      stage_q.half <= half;
-      stage_q.column <= column;
-      compute_valid_q <= stage_valid_q;
-      compute_q <= stage_q;
-      filled_q <= compute_valid_q && compute_q.final_pass;
-      filled_half_q <= compute_q.half;
+      new_q <= columns_new;
+      arrived_q <= issue;
+      fetched_q <= fetch;
+      uses_second_q <= uses_second;
+      second_end_q <= second_end;
+      start_q <= issue && pass_start && uses_tile;
+      present_q <= present;
+      from_q <= from;
+      taps_q <= taps;
+      lanes_q <= lanes;
+      lane_q <= lane;
+      window_q <= '{
+        valid: issue && !fetch,
+        first: first,
+        final_pass: final_pass,
+        half: half,
+        most: work.operation == 3'(DoMax),
+        column: column,
+        count: count
+      };
+      products_q <= window_q;
+      sums_q <= products_q;
+      filled_q <= sums_q.valid && sums_q.final_pass ? sums_q.count : '0;
+      filled_half_q <= sums_q.half;
     end
   end
 
@@ -285,14 +330,18 @@ module lf_exec
     .fault_o     (second_fault),
     .ready_o     (second_ready),
     .use_i       (issue && uses_second && second_end),
-    .pop_i       (compute_valid_q && compute_q.uses_second && compute_q.second_end),
+    .pop_i       (arrived_q && uses_second_q && second_end_q),
     .data_o      (second_data)
   );
 
   // Weights; they share a read port with the drain's bias, which goes first.
-  logic                row_valid, weights_unsigned;
+  logic                row_valid, row_depthwise, weights_unsigned;
+  logic [2:0]          row_together;
   logic [LaneBits-1:0] row;
-  logic [Lanes*8-1:0]  row_data;
+  logic [Window-1:0][Lanes*8-1:0] row_data;
+  logic [Window-1:0]   w_mask;
+  logic [2:0]          row_count;
+  logic                w_first;
   logic signed [8:0]   weights_zero;
 
   lf_weights #(
@@ -303,6 +352,7 @@ module lf_exec
     .rst_ni,
     .start_i       (take[2] && needs_weights),
     .descriptor_i  (set),
+    .columns_i     (set_columns),
     .kernel_rows_i (set_kernel_rows),
     .skip_i        (set_w_skip << LaneBits),
     .bytes_i       (set_w_bytes << LaneBits),
@@ -311,44 +361,56 @@ module lf_exec
     .busy_o        (weights_busy),
     .rd_valid_o    (w_valid),
     .rd_word_o     (w_word),
+    .rd_mask_o     (w_mask),
+    .rd_first_o    (w_first),
     .rd_grant_i    (rd_grant_i[2] && !c_valid && !error_q),
-    .rd_data_i     (rd_data_i[2][0]),
+    .rd_data_i     (rd_data_i[2]),
     .fault_o       (weights_fault),
     .row_valid_o   (row_valid),
     .row_o         (row),
+    .row_count_o   (row_count),
+    .row_depthwise_o(row_depthwise),
+    .row_together_o(row_together),
     .row_data_o    (row_data),
     .zero_o        (weights_zero),
     .unsigned_o    (weights_unsigned),
     .full_o        (tile_full),
     .take_i        (issue && pass_start && uses_tile),
-    .release_i     (stage_valid_q && stage_start_q)
+    .release_i     (start_q)
   );
 
-  int sum [Lanes];
+  int sum [Window][Lanes];
 
   lf_array #(
     .Lanes(Lanes)
   ) u_array (
     .clk_i,
     .rst_ni,
-    .descriptor_i (work),
-    .start_i      (new_q),
-    .valid_i      (stage_valid_q),
-    .window_i     (rd_data_i[0]),
-    .taps_i       (stage_taps_q),
-    .again_i      (stage_again_q),
-    .lanes_i      (stage_lanes_q),
-    .lane_i       (stage_lane_q),
-    .pass_start_i (stage_start_q),
-    .first_i      (compute_q.first),
-    .second_used_i(compute_q.uses_second),
-    .second_i     (second_data),
-    .sum_o        (sum),
-    .row_valid_i  (row_valid),
-    .row_i        (row),
-    .row_data_i   (row_data),
-    .zero_i       (weights_zero),
-    .unsigned_i   (weights_unsigned)
+    .descriptor_i   (work),
+    .together_i     (together),
+    .start_i        (new_q),
+    .valid_i        (arrived_q),
+    .fetch_i        (fetched_q),
+    .window_i       (rd_data_i[0]),
+    .present_i       (present_q),
+    .from_i         (from_q),
+    .shift_i        (shift),
+    .taps_i         (taps_q),
+    .lanes_i        (lanes_q),
+    .lane_i         (lane_q),
+    .pass_start_i   (start_q),
+    .first_i        (window_q.first),
+    .second_used_i  (uses_second_q),
+    .second_i       (second_data),
+    .sum_o          (sum),
+    .row_valid_i    (row_valid),
+    .row_depthwise_i(row_depthwise),
+    .row_together_i (row_together),
+    .row_i          (row),
+    .row_count_i    (row_count),
+    .row_data_i     (row_data),
+    .zero_i         (weights_zero),
+    .unsigned_i     (weights_unsigned)
   );
 
   logic                sum_read, sum_half, sum_grant;
@@ -360,11 +422,12 @@ module lf_exec
   ) u_accumulators (
     .clk_i,
     .rst_ni,
-    .valid_i      (compute_valid_q),
-    .first_i      (compute_q.first),
-    .max_i        (work.operation == 3'(DoMax)),
-    .half_i       (compute_q.half),
-    .column_i     (compute_q.column),
+    .valid_i      (sums_q.valid),
+    .first_i      (sums_q.first),
+    .max_i        (sums_q.most),
+    .half_i       (sums_q.half),
+    .column_i     (sums_q.column),
+    .count_i      (sums_q.count),
     .sum_i        (sum),
     .read_i       (sum_read),
     .read_half_i  (sum_half),
@@ -399,7 +462,7 @@ module lf_exec
     .done_o,
     .final_start_i (issue && final_start),
     .final_half_i  (half),
-    .filled_i      (3'(filled_q)),
+    .filled_i      (filled_q),
     .filled_half_i (filled_half_q),
     .half_busy_o   (half_busy),
     .sum_read_o    (sum_read),
@@ -427,7 +490,8 @@ module lf_exec
 
   assign rd_valid_o = error_q ? '0 : {w_valid || c_valid, b_valid, a_valid};
   assign rd_word_o[2] = c_valid ? c_word : w_word;
-  assign rd_mask_o[2] = Window'(1);
+  assign rd_mask_o[2] = c_valid ? Window'(1) : w_mask;
+  assign rd_first_o = w_first;
   assign wr_valid_o = drain_wr_valid && !error_q;
 
   // An engine at fault stands still; the error is raised once every command before its own is done.
@@ -459,12 +523,11 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign ready_o = set_ready && !error_q;
-  assign busy_o = !error_q && (set_busy || columns_busy || stage_valid_q || compute_valid_q || drain_busy);
+  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || sums_q.valid || drain_busy);
   assign idle_o = !busy_o;
   assign moved_o = set_moved || issue;
   assign array_active_o = issue && uses_tile;
 
   logic unused;
-  assign unused = ^{rd_data_i[2][Window-1:1], work_columns};
+  assign unused = ^work_columns;
 endmodule

@@ -93,8 +93,12 @@ module lf_bench
   input  logic [PayloadBits-1:0]         array_descriptor,
   input  logic                           array_valid,
   input  logic [Window-1:0][Lanes*8-1:0] array_window,
-  input  logic [Window-1:0]              array_taps,
-  input  logic [Window-1:0]              array_again,
+  input  logic                           array_fetch,
+  input  logic [2*Window-1:0]            array_present,
+  input  logic [2:0]                     array_from,
+  input  logic [2:0]                     array_shift,
+  input  logic [2:0]                     array_taps,
+  input  logic [2:0]                     array_together,
   input  logic [6:0]                     array_lanes,
   input  logic [5:0]                     array_lane,
   input  logic                           array_start,
@@ -102,10 +106,13 @@ module lf_bench
   input  logic                           array_first,
   input  logic                           array_second_used,
   input  logic [Window-1:0][Lanes*8-1:0] array_second,
-  output logic [Lanes*32-1:0]            array_sum,
+  output logic [Window*Lanes*32-1:0]     array_sum,
   input  logic                           array_row_valid,
+  input  logic                           array_row_depthwise,
+  input  logic [2:0]                     array_row_together,
   input  logic [$clog2(Lanes)-1:0]       array_row,
-  input  logic [Lanes*8-1:0]             array_row_data,
+  input  logic [2:0]                     array_row_count,
+  input  logic [Window-1:0][Lanes*8-1:0] array_row_data,
   input  logic signed [8:0]              array_zero,
   input  logic                           array_unsigned,
   // lf_drain
@@ -308,32 +315,39 @@ module lf_bench
     .remainder_o(modulo_remainder)
   );
 
-  int sum [Lanes];
+  int sum [Window][Lanes];
   lf_array #(
     .Lanes(Lanes)
   ) u_array (
     .clk_i        (array_clk),
     .rst_ni       (array_rst_n),
-    .descriptor_i (computation_t'(array_descriptor)),
-    .valid_i      (array_valid),
-    .window_i     (array_window),
-    .taps_i       (array_taps),
-    .again_i      (array_again),
-    .lanes_i      (array_lanes),
-    .lane_i       (array_lane),
-    .start_i      (array_start),
-    .pass_start_i (array_pass_start),
-    .first_i      (array_first),
-    .second_used_i(array_second_used),
-    .second_i     (array_second),
-    .sum_o        (sum),
-    .row_valid_i  (array_row_valid),
-    .row_i        (array_row),
-    .row_data_i   (array_row_data),
-    .zero_i       (array_zero),
-    .unsigned_i   (array_unsigned)
+    .descriptor_i   (computation_t'(array_descriptor)),
+    .together_i     (array_together),
+    .start_i        (array_start),
+    .valid_i        (array_valid),
+    .fetch_i        (array_fetch),
+    .window_i       (array_window),
+    .present_i      (array_present),
+    .from_i         (array_from),
+    .shift_i        (array_shift),
+    .taps_i         (array_taps),
+    .lanes_i        (array_lanes),
+    .lane_i         (array_lane),
+    .pass_start_i   (array_pass_start),
+    .first_i        (array_first),
+    .second_used_i  (array_second_used),
+    .second_i       (array_second),
+    .sum_o          (sum),
+    .row_valid_i    (array_row_valid),
+    .row_depthwise_i(array_row_depthwise),
+    .row_together_i (array_row_together),
+    .row_i          (array_row),
+    .row_count_i    (array_row_count),
+    .row_data_i     (array_row_data),
+    .zero_i         (array_zero),
+    .unsigned_i     (array_unsigned)
   );
-  always_comb for (int unsigned l = 0; l < Lanes; l++) array_sum[l*32 +: 32] = sum[l];
+  always_comb for (int unsigned p = 0; p < Window; p++) for (int unsigned l = 0; l < Lanes; l++) array_sum[(p*Lanes + l)*32 +: 32] = sum[p][l];
 
   logic            drain_rd_valid, drain_wr_valid;
   logic [1:0][2:0] unused_number;
@@ -393,6 +407,7 @@ module lf_bench
   logic       exec_wr_valid;
   error_e     unused_code;
   logic [5:0] unused_events;
+  logic       unused_first;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
@@ -400,6 +415,7 @@ module lf_bench
     .clk_i         (exec_clk),
     .rst_ni        (exec_rst_n),
     .valid_i       (exec_valid),
+    .may_start_i   (1'b1),
     .ready_o       (exec_ready),
     .descriptor_i  (computation_t'(exec_descriptor)),
     .row_i         (exec_row),
@@ -411,6 +427,7 @@ module lf_bench
     .rd_valid_o    (exec_rd_valid),
     .rd_word_o     (exec_rd_word),
     .rd_mask_o     (exec_rd_mask),
+    .rd_first_o    (unused_first),
     .rd_grant_i    (exec_rd_grant),
     .rd_data_i     (exec_rd_data),
     .wr_valid_o    (exec_wr_valid),

@@ -35,6 +35,7 @@ module lf_exec_bench
   logic [3:0]                          rd_valid, rd_grant, rd_fault;
   logic [3:0][19:0]                    rd_word;
   logic [3:0][Window-1:0]              rd_mask;
+  logic                                rd_first;
   logic [3:0][Window-1:0][Lanes*8-1:0] rd_data;
   logic [1:0]                          wr_valid, wr_grant, wr_fault;
   logic [1:0][19:0]                    wr_word;
@@ -53,6 +54,7 @@ module lf_exec_bench
     .clk_i,
     .rst_ni,
     .valid_i,
+    .may_start_i   (1'b1),
     .ready_o,
     .descriptor_i,
     .row_i,
@@ -64,6 +66,7 @@ module lf_exec_bench
     .rd_valid_o    (exec_rd_valid),
     .rd_word_o     (rd_word[2:0]),
     .rd_mask_o     (rd_mask[2:0]),
+    .rd_first_o    (rd_first),
     .rd_grant_i    (rd_grant[2:0] & ~hold_i[2:0]),
     .rd_data_i     (rd_data[2:0]),
     .wr_valid_o    (exec_wr_valid),
@@ -108,6 +111,7 @@ module lf_exec_bench
     .rd_valid_i(rd_valid),
     .rd_word_i (rd_word),
     .rd_mask_i (rd_mask),
+    .rd_first_i(rd_first),
     .rd_grant_o(rd_grant),
     .rd_fault_o(rd_fault),
     .rd_data_o (rd_data),
