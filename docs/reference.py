@@ -42,6 +42,7 @@ UNITS = {  # of a field of Hardware, where its name does not end with it
     "accumulator_banks": "banks",
     "accumulator_columns": "pixels",
     "window_columns": "pixels per cycle",
+    "depthwise_columns": "pixels per cycle",
     "vector_lanes": "elements per cycle",
     "weight_latency": "cycles",
     "port_bytes": "bytes per cycle",

@@ -12,6 +12,8 @@ from lfopt.ir import Box, Compute, Hardware, Place, Span, Transfer, box_shape, r
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
 
+BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its first pixel is read
+
 
 class Command(NamedTuple):
     """How one command goes through the compute engine."""
@@ -19,6 +21,7 @@ class Command(NamedTuple):
     cycles: int  # from its first pixel to its last
     fill: int = 0  # in which the weights of its first pass arrive
     final: int = 0  # of its last pass: before that, the weights of the next command find no room
+    late: int = 0  # from its last pixel until the sums of its last block are all read
 
 
 class Users:
@@ -82,7 +85,8 @@ class Queues:
         self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
         self.line = Timeline([], [], [])
         self.busy = [0, 0, 0]  # cycles of each queue
-        self.entered = 0  # when the last command entered its queue
+        self.entered = hardware.port_latency if hardware.instruction_bytes else 0  # when the last command entered its queue
+        self.fetching = 0  # cycles in which the port of loads brings commands, before its next transfer
         self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
@@ -94,12 +98,20 @@ class Queues:
             self.entered = max(self.entered, before[-self.hardware.queue_depth][1])
         return self.entered if self.hardware.overlap else max(self.entered, self.line.end)
 
+    def fetch(self, steps: int) -> None:
+        """The program goes on with so many steps as they are written: part of a loop, or one."""
+        cycles = -(-steps * self.hardware.instruction_bytes // self.hardware.port_bytes)
+        self.fetching += cycles
+        self.entered += max(cycles - steps * self.hardware.dispatch_cycles, 0)
+
     def transfer(self, transfer: Transfer, cycles: int) -> None:
         """The next command of the program, a transfer of so many cycles."""
         wait = self._store(transfer) if transfer.store else self._load(transfer)
         queue, ahead, before = int(transfer.store), self.hardware.transfers_in_flight, self.line[transfer.store]
         start = max(self._enter(queue), wait, before[-ahead][1] if len(before) >= ahead else 0)
         done = max(start + self.hardware.port_latency, before[-1][1] if before else 0) + cycles
+        if not transfer.store:
+            done, self.fetching = done + self.fetching, 0
         before.append((start, done))
         self.busy[queue] += cycles
         if transfer.kind == "parameter":
@@ -113,7 +125,8 @@ class Queues:
         """The next command of the program, part of a computation."""
         op, hardware = self.index[step.operator], self.hardware
         reads, writes = list(self._operands(op, step)), list(self._results(op, step))
-        wait = max(self._enter(2), *(self.parameters.get(one, 0) for one in (op, *(self.index[name] for name in step.then))))
+        entered = self._enter(2)
+        wait = max(entered, *(self.parameters.get(one, 0) for one in (op, *(self.index[name] for name in step.then))))
         for place, spans in reads:
             users = self.users[place]
             wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
@@ -128,12 +141,12 @@ class Queues:
                 wait = max(wait, users.latest[0])
             for k in users.others:
                 wait = max(wait, *self.users[k].latest[1:])
-        ready = max(wait, self.begun) + hardware.start_cycles
+        ready = max(wait, max(entered, self.begun) + hardware.start_cycles) + BEGIN_CYCLES
         self.begun = max(ready, self.ended)
         first = max(self.begun, max(ready, self.room) + command.fill)
         self.ended = first + command.cycles
         self.room = self.ended - command.final
-        done = self.ended + hardware.drain_cycles
+        done = self.ended + command.late + hardware.drain_cycles
         self.line.computes.append((self.begun, done))
         self.busy[2] += command.cycles
         for place, spans in reads:

@@ -8,16 +8,21 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
     computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
                      every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
                      padding alone
-      contraction    a pass takes a cycle for each pixel, or those in which its weights arrive, if they are more. Where input channels are so few
-                     that window_columns kernel columns of them fit mac_rows, these are one pass
-      depthwise      a pass takes window_columns kernel columns. The same holds for pools, and reductions over a map
+      contraction    a pass takes a cycle for each pixel. Its weights arrive beside them, a word of the buffer each cycle, which a pass of few pixels
+                     waits for; or weight_port_bytes at a time, in which no pixel is read: whichever is faster. Where input channels are so few that
+                     window_columns kernel columns of them fit mac_rows, these are one pass
+      depthwise      a pass takes so many kernel columns of so many neighbouring pixels as `lfopt.planning.commands.reach` says, a cycle for so many
+                     pixels of a row, one more for what their windows share at its beginning, and those in which the buffer gives weights
+      pools          a pass takes window_columns kernel columns. The same holds for reductions over a map
       everything else  passes over vector_lanes channels, a cycle for each element read
-    a command        is set up (start_cycles) while the one before computes, and the weights of its first pass arrive during the last pass of that
-                     one; if it waits for something, all this comes after that. Its results are there drain_cycles after its last pixel
+    a command        is set up (start_cycles) while the one before computes, and while it waits for something. The weights of its first pass arrive
+                     during the last pass of the one before or, if it waits, after that. Its results are there drain_cycles after its last pixel
     queues           a command enters its queue dispatch_cycles after the one before it in the program, once less than queue_depth of the same queue
                      are unfinished
 
-Not modelled: conflicts in the banks of the buffer, the fetching of the program, groups that overlap with each other.
+    the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
+
+Not modelled: conflicts in the banks of the buffer but for weights, groups that overlap with each other.
 """
 
 from __future__ import annotations
@@ -47,14 +52,15 @@ from lfopt.ir import (
     unfold,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Dataflow, Tiling
+from lfopt.ops import Call, Dataflow, Tiling
 from lfopt.ops.stages import Stage, stage_steps, stages
-from lfopt.planning.commands import bands, contraction, sliding, vector_passes
+from lfopt.ops.windows import windows
+from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.queues import Command, Queues, Timeline
 
 WALKED = 200_000  # steps of a group that are timed one by one
-COMMAND_CYCLES = 2  # of a command, between its last pixel and the first of the next
+COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
 
 
@@ -66,6 +72,14 @@ class Work(NamedTuple):
     vector_bytes: int = 0  # through the vector lanes
     buffer_bytes: int = 0  # into and out of the buffer
     accumulator_bytes: int = 0  # into and out of the partial sums beside the MAC array
+
+
+class Met(NamedTuple):
+    """Of a sliding window, what meets the map."""
+
+    rows: int  # somewhere in a box of the result
+    columns: int
+    pairs: int  # rows of the result with a row of the window
 
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
@@ -87,7 +101,7 @@ class Accelerator:
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
     _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
-    _kept: dict[tuple[int, Span, Span], tuple[int, int]] = field(default_factory=dict[tuple[int, Span, Span], tuple[int, int]])
+    _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
@@ -146,18 +160,18 @@ class Accelerator:
             found = self._commands[key] = self._contraction(i, step, kept) if contracts else self._passes(i, step, inner, kept)
         return found
 
-    def _kernel(self, op: int, out: Box) -> tuple[int, int] | None:
-        """Rows and columns of a sliding window that meet the map somewhere in a box of the result; None where there is no such window."""
+    def _kernel(self, op: int, out: Box) -> Met | None:
+        """What of a sliding window meets the map in a box of the result; None where there is no such window."""
         call = self.flow.calls[op]
         if len(out) != 4 or not self.flow.specs[op].slides:
             return None
         key = (op, out[2], out[3])
         if key not in self._kept:
             window = sliding(call, (out[2], out[3]))
-            self._kept[key] = window.rows, window.columns
+            self._kept[key] = Met(window.rows, window.columns, int(windows(call)[0].covered(out[2]).sum()))
         return self._kept[key]
 
-    def _contraction(self, op: int, step: Compute, kept: tuple[int, int] | None) -> Command:
+    def _contraction(self, op: int, step: Compute, kept: Met | None) -> Command:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], step.inputs)
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
@@ -165,17 +179,42 @@ class Accelerator:
             return Command(COMMAND_CYCLES)
         weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
         row = Fraction(min(c.outer, hardware.mac_columns) * weight, hardware.weight_port_bytes)  # cycles in which a row of weights arrives
-        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept[0]
-        busy = rows * sum(count * max(_pixels(c.pixels), ceil(size * row)) for count, size in passes)
-        busy = self._block(busy, c.pixels, rows * sum(count for count, _ in passes), step)
-        return Command(blocks * busy + COMMAND_CYCLES, ceil(passes[0][1] * row) + hardware.weight_latency, c.pixels)
+        if c.depthwise:
+            busy, size, late = self._depthwise(call, step, c, kept)
+            return Command(blocks * self._block(busy, c.pixels, step) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
+        passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept.rows
+        timed = [(count, *_pass(c.pixels, size, ceil(size * row))) for count, size in passes]
+        busy = self._block(rows * sum(count * cycles for count, cycles, _ in timed), c.pixels, step)
+        return Command(blocks * busy + COMMAND_CYCLES, timed[0][2] + hardware.weight_latency, c.pixels)
 
-    def _passes(self, op: int, step: Compute, inner: int | None, kept: tuple[int, int] | None) -> Command:
+    def _depthwise(self, call: Call, step: Compute, c: Contraction, kept: Met | None) -> tuple[int, int, int]:
+        """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the first pass, cycles after the last pass).
+
+        While neighbouring pixels grow, the banks of the accumulators that they lie in are not drained.
+        """
+        hardware, box = self.hardware, step.boxes[0]
+        rows, columns, met = kept or (c.rows, c.columns, 0)
+        together, taps, stride = 1, hardware.window_columns if c.side_by_side else 1, 1
+        if c.side_by_side and kept is not None and step.first:
+            stride = sliding(call).stride_columns
+            together, taps = reach(columns, stride, box[3][1] - box[3][0], hardware.mac_rows, hardware.window_columns, hardware.depthwise_columns)
+        groups = [min(taps, columns - first) for first in range(0, columns, taps)]
+        if together == 1:
+            return sum(rows * max(_pixels(c.pixels), group) for group in groups), groups[0], 0
+        width = max(box[3][1] - box[3][0], 1)
+        lines, line = c.pixels // width, ceil(width / together)
+        busy = sum(max(rows * max(_pixels(lines * line), group), rows * lines * line + met * (group > stride)) for group in groups)
+        idle = (rows * lines - met) * line  # cycles in which no pixel is read
+        busy += max(ceil(Fraction(rows * columns, hardware.window_columns)) - idle, 0)  # words of weights, which come before the operand
+        late = c.pixels - lines * line * (hardware.depthwise_columns - together) // hardware.depthwise_columns
+        return busy, groups[0], min(busy, late)
+
+    def _passes(self, op: int, step: Compute, inner: int | None, kept: Met | None) -> Command:
         """A command of what is no contraction."""
         hardware, cycles = self.hardware, COMMAND_CYCLES
         rows, columns, sums = vector_passes(self.flow.calls[op], len(self.flow.operands[op]))
         if kept is not None:
-            rows, columns = kept
+            rows, columns = kept.rows, kept.columns
         if inner is not None:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
         moved = self._moved(op, step)
@@ -187,7 +226,7 @@ class Accelerator:
             if size and channel is not None and not sums:
                 channels = box[channel][1] - box[channel][0]
                 pixels = size // channels
-                cycles += ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, passes, step)
+                cycles += ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, step)
             else:
                 cycles += ceil(size * passes / hardware.vector_lanes)
         return Command(cycles)
@@ -203,16 +242,16 @@ class Accelerator:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
             for copy in copies(stretched, box[1], self.hardware.vector_lanes):
-                found += copy.blocks * self._block(_pixels(pixels), pixels, 1, step)
+                found += copy.blocks * self._block(_pixels(pixels), pixels, step)
         return found
 
-    def _block(self, busy: int, pixels: int, passes: int, step: Compute) -> int:
+    def _block(self, busy: int, pixels: int, step: Compute) -> int:
         """Cycles of all passes of a block of output channels, with what comes in the way."""
         if not step.first:
             busy += pixels  # held sums take all banks of the buffer
         if self.hardware.accumulator_banks == 1:
             return busy + pixels
-        return max(busy, pixels + DRAIN_GAP) if passes == 1 else busy
+        return max(busy, pixels + DRAIN_GAP)
 
     def _contract(self, op: int, step: Compute) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
@@ -276,13 +315,18 @@ class Accelerator:
 
     def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
         queues = Queues(self.flow, places, self._index, self.hardware)
-        for step in unfold(nodes):
+        for node in nodes:
+            queues.fetch(sum(1 for _ in leaves((node,))))
+            self._run(queues, node)
+        return queues
+
+    def _run(self, queues: Queues, node: Node) -> None:
+        for step in unfold((node,)):
             if isinstance(step, Transfer):
                 queues.transfer(step, transfer_cycles(step, self.hardware))
             else:
                 for part in self.split(step):
                     queues.compute(part, self.command(part))
-        return queues
 
     def _busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
@@ -315,6 +359,11 @@ def leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:
     """The schedule with loops of at most so many turns."""
     return tuple(Loop(min(node.count, turns), shortened(node.body, turns)) if isinstance(node, Loop) else node for node in nodes)
+
+
+def _pass(pixels: int, words: int, together: int) -> tuple[int, int]:
+    """Cycles of (a pass, its weights), which come beside the pixels, in so many words; or together, in so many cycles, instead of them."""
+    return min((max(_pixels(pixels), words), words), (_pixels(pixels + together), together))
 
 
 def _pixels(count: int) -> int:

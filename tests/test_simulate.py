@@ -50,9 +50,9 @@ from lfopt.planning.resident import Resident
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 from lfopt.rewrite import simplify
 from search.exact import solve
-from simulator.queues import Queues
+from simulator.queues import BEGIN_CYCLES, Queues
 from simulator.simulate import simulate
-from simulator.timing import Accelerator, transfer_cycles
+from simulator.timing import COMMAND_CYCLES, Accelerator, transfer_cycles
 from tests.conftest import ROOT
 from tests.strategies import OPSET, random_graph, random_hardware
 
@@ -162,32 +162,36 @@ def test_transfers_behind_each_other_hide_the_latency() -> None:
 def test_a_convolution_takes_tiles_x_kernel_x_pixels() -> None:
     """3x3, 64 -> 64 channels, a row of 56 pixels: 4 x 4 tiles x 9 taps x 56 pixels, 3 of the taps in the padding of the first row; 2 to go on."""
     flow = network(conv("x", "w", "y", kernel=3), x=(1, 64, 56, 56), w=(64, 64, 3, 3))
-    assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 2
-    assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 6 * 56 + 56) + 2
-    assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 2
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, last=False)) == 4 * 6 * 56 + 2
-    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, first=False)) == 4 * (6 * 56 + 56) + 2
-    assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * 2  # commands of 9, 9 and 2 rows: 512 pixels at most
+    assert cycles(flow, row(flow)) == 4 * 4 * 6 * 56 + 1
+    assert cycles(flow, row(flow), replace(INT8, accumulator_banks=1)) == 4 * (4 * 6 * 56 + 56) + 1
+    assert cycles(flow, row(flow, rows=2)) == 4 * 4 * 9 * 112 + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, last=False)) == 4 * 6 * 56 + 1
+    assert cycles(flow, row(flow, inputs=(16, 32), sums=0, first=False)) == 4 * (6 * 56 + 56) + 1
+    assert cycles(flow, row(flow, rows=20)) == 4 * 4 * 9 * 20 * 56 + 3 * COMMAND_CYCLES  # commands of 9, 9 and 2 rows: 512 pixels at most
     assert Accelerator(flow, INT8).work(row(flow)).macs == 56 * 64 * 64 * 9
 
 
 def test_few_pixels_wait_for_the_weights() -> None:
-    """1x1 on one pixel: a tile of 256 weights takes 4 cycles to arrive."""
+    """1x1 on one pixel: a tile of 256 weights takes 4 cycles to arrive, in which no pixel is read."""
     flow = network(conv("x", "w", "y"), x=(1, 64, 1, 1), w=(64, 64, 1, 1))
-    assert cycles(flow, row(flow)) == 4 * (4 * 4) + 2
+    assert cycles(flow, row(flow)) == 4 * (4 * (4 + 1)) + 1
 
 
-def test_a_depthwise_convolution_takes_four_columns_of_its_kernel_per_cycle() -> None:
+def test_a_depthwise_convolution_makes_neighbouring_pixels_in_one_cycle() -> None:
+    """3 pixels by 5 columns of the kernel: 5 steps and one more for a row of 14, and one for every 4 words of weights."""
     flow = network(conv("x", "w", "y", kernel=5, group=40), x=(1, 40, 14, 14), w=(40, 1, 5, 5))
-    assert cycles(flow, row(flow)) == 3 * 3 * 2 * 14 + 2  # 3 of 5 kernel rows meet the map
-    assert cycles(flow, row(flow, rows=14)) == 3 * 5 * 2 * 14 * 14 + 2
+    assert cycles(flow, row(flow)) == 3 * (3 * (5 + 1) + 4) + 1  # 3 of 5 kernel rows meet the map
+    inside = 14 * 5 - 2 * (2 + 1)  # rows of the kernel that meet the map: in the others there is nothing to share, and time for weights
+    assert cycles(flow, row(flow, rows=14)) == 3 * (14 * 5 * 5 + inside) + 1
+    alone = replace(INT8, depthwise_columns=1)
+    assert cycles(flow, row(flow, rows=14), alone) == 3 * 5 * 2 * 14 * 14 + 1
 
 
 def test_of_few_channels_several_kernel_columns_go_side_by_side() -> None:
     flow = network(conv("x", "w", "y", kernel=3), x=(1, 3, 8, 32), w=(16, 3, 3, 3))
-    assert cycles(flow, row(flow, rows=8)) == 3 * 8 * 32 + 2
-    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=2)) == 2 * 3 * 8 * 32 + 2
-    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=8)) == 9 * 8 * 32 + 2  # 8 x 3 channels do not fit 16 rows
+    assert cycles(flow, row(flow, rows=8)) == 3 * 8 * 32 + 1
+    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=2)) == 2 * 3 * 8 * 32 + 1
+    assert cycles(flow, row(flow, rows=8), replace(INT8, window_columns=8)) == 9 * 8 * 32 + 1  # 8 x 3 channels do not fit 16 rows
 
 
 def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
@@ -195,7 +199,7 @@ def test_a_transposed_convolution_takes_the_pixels_that_it_scatters() -> None:
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"], "y", strides=[4, 4], pads=[4, 4, 4, 4], output_padding=[3, 3])
     flow = network(node, x=(1, 16, 8, 8), w=(16, 16, 9, 9))
     assert flow.maps[1].shape == (1, 16, 32, 32)
-    assert cycles(flow, row(flow), replace(INT8, weight_port_bytes=256)) == 81 * 2 + 2
+    assert cycles(flow, row(flow), replace(INT8, weight_port_bytes=256)) == 81 * (2 + 1) + 1
     assert Accelerator(flow, INT8).work(row(flow)).macs == 81 * 2 * 256
 
 
@@ -208,18 +212,18 @@ def test_a_fused_block_takes_what_the_accelerator_trial_measured() -> None:
     trial, found = Accelerator(flow, replace(INT8, accumulator_banks=1, window_columns=1)), 0
     for op in range(3):
         (whole,) = row(flow, op).boxes
-        found += sum(trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - 2 for y in range(56))
+        found += sum(trial.cycles(replace(row(flow, op), boxes=((*whole[:2], (y, y + 1), whole[3]),))) - COMMAND_CYCLES for y in range(56))
     assert found == 363_888 + 62_720
     assert found + 18_522 == pytest.approx(456_176, rel=0.03)
 
 
 def test_what_is_no_contraction_runs_on_the_vector_lanes() -> None:
     flow = network(helper.make_node("Relu", ["x"], ["y"], "y"), x=(1, 24, 8, 8))
-    assert cycles(flow, row(flow)) == 2 * (8 + 2) + 2
+    assert cycles(flow, row(flow)) == 2 * (8 + 2) + 1
     flow = network(helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[3, 3]), x=(1, 16, 8, 8))
-    assert cycles(flow, row(flow)) == 3 * 6 + 2
+    assert cycles(flow, row(flow)) == 3 * 6 + 1
     flow = network(helper.make_node("GlobalAveragePool", ["x"], ["y"], "y"), x=(1, 24, 8, 8))
-    assert cycles(flow, row(flow)) == 2 * 8 * 2 * 2 + 2
+    assert cycles(flow, row(flow)) == 2 * 8 * 2 * 2 + 1
 
 
 def test_a_pool_passes_over_the_columns_that_meet_the_map_somewhere_in_the_box() -> None:
@@ -227,7 +231,7 @@ def test_a_pool_passes_over_the_columns_that_meet_the_map_somewhere_in_the_box()
     flow = network(helper.make_node("MaxPool", ["x"], ["y"], "y", kernel_shape=[1, 9], pads=[0, 4, 0, 4]), x=(1, 16, 5, 5))
     for columns, passes in ((5, 3), (1, 2)):
         step = replace(row(flow), boxes=(((0, 1), (0, 16), (0, 5), (0, columns)),))
-        assert cycles(flow, step) == passes * 5 * columns + 2
+        assert cycles(flow, step) == passes * 5 * columns + 1
 
 
 @pytest.mark.parametrize("name", ["mobilenet_v2", "fsrcnn_deconv", "squeezenet1_1"])
@@ -261,8 +265,8 @@ def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
 
 
 def test_a_second_slot_hides_the_shorter_of_loading_and_computing() -> None:
-    compute = 16 + 2 + 2  # the drain of a single pass, and going on
-    exposed = 8 + (4 + 6) + 10  # set-up, the first weights, the last results
+    compute = 16 + 2 + COMMAND_CYCLES  # the drain of a single pass, and going on
+    exposed = BEGIN_CYCLES + (16 + 2) + 13  # until the first pixel is read, the first weights, the last results
     for port_bytes in (4, 16):
         load = 256 // port_bytes
         one, two = streamed(1, port_bytes), streamed(2, port_bytes)
@@ -615,9 +619,8 @@ def test_endless_loops_are_bounded_not_walked() -> None:
 def test_every_installed_chip_is_valid_and_modelled_by_the_defaults(name: str) -> None:
     found, plain = chip(name, None, None), Hardware(1)
     sizes = [f.name for f in fields(Hardware)][: [f.name for f in fields(Hardware)].index("mac_rows")]
-    if name == "accelerator_256k.yaml":  # fitted to the RTL; weights come from the buffer word by word
-        assert found.weight_port_bytes == 16
-        sizes += ["weight_port_bytes", "start_cycles", "port_latency"]
+    if name == "accelerator_256k.yaml":  # fitted to the RTL
+        sizes += ["start_cycles", "port_latency", "instruction_bytes"]
     assert replace(found, name=plain.name, **{name: getattr(plain, name) for name in sizes}) == plain
 
 

@@ -14,7 +14,9 @@ from lfopt.ir.sizes import UNLIMITED, parse_size
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
-LEAST_0 = frozenset("parameter_store_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split())  # fields that may be 0
+LEAST_0 = frozenset(
+    "parameter_store_bytes instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split()
+)  # fields that may be 0
 
 
 def round_up(value: int, step: int) -> int:
@@ -67,21 +69,23 @@ class Hardware:
     constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     parameter_store_bytes: int = 0  # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands, uncounted
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
-    mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution) that meet in one cycle
+    mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in one cycle
     mac_columns: int = 16  # MAC array: output channels made side by side
     weight_port_bytes: int = 64  # per cycle, from the buffer into the weights of the MAC array, while it works with those before
     accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
     window_columns: int = 4  # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
+    depthwise_columns: int = 4  # neighbouring pixels of a row that a depthwise convolution makes in one cycle, at most; 1: its rows of the array idle
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
-    start_cycles: int = 8  # that a command is set up; hidden behind the one before, unless it waits for something
-    weight_latency: int = 6  # cycles before the first weights of a command arrive; hidden likewise
-    drain_cycles: int = 10  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
+    start_cycles: int = 8  # that a command is set up; hidden behind the one before, and behind what it waits for
+    weight_latency: int = 2  # cycles before the first weights of a command arrive; hidden likewise
+    drain_cycles: int = 13  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
     port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
     queue_depth: int = 8  # commands of a queue (loads, stores, computations) that wait or run, before the program waits
     dispatch_cycles: int = 4  # between two commands of the program
+    instruction_bytes: int = 0  # of each step of the program as it is written, fetched ahead through the port; counted apart from the plan's bytes
     clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time
     energy: Energy = field(default_factory=Energy)  # pJ of single events

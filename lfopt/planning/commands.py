@@ -231,6 +231,23 @@ def sliding(call: Call, within: tuple[Span, Span] | None = None) -> Window:
     return Window(rows.kernel, columns.kernel, stride_rows, stride_columns, dilation, rows.pad, columns.pad)
 
 
+def reach(kernel: int, stride: int, width: int, rows: int, window: int, most: int) -> tuple[int, int]:
+    """(columns of the result, columns of the kernel) that meet in one cycle of a depthwise convolution without dilation.
+
+    `kernel`, `width`: columns of the kernel and of the result; `rows`: of the MAC array, each of one column of both; `window`: columns of the operand
+    that are read in one cycle; `most`: columns of the result at most. Each step but the first of a row finds again what its window shares with
+    the one before. In RTL: lf_reach_pkg.
+
+    >>> reach(3, 1, 56, 16, 4, 4), reach(5, 1, 56, 16, 4, 4), reach(5, 2, 56, 16, 4, 4), reach(3, 3, 56, 16, 4, 4)
+    ((4, 4), (3, 5), (2, 6), (1, 4))
+    """
+    found = {1: window}
+    if width > 1:
+        found |= {columns: min(rows // columns, window + stride) for columns in range(2, min(most, window // stride, rows) + 1)}
+    columns = min(found, key=lambda columns: (Fraction(-(-kernel // found[columns]), columns), -columns))
+    return columns, found[columns]
+
+
 class Phase(NamedTuple):
     """Of the result of a ConvTranspose: every so manieth row and column, which a convolution with some elements of the kernel makes."""
 
@@ -311,7 +328,10 @@ class Contraction(NamedTuple):
         return self.side_by_side and not self.depthwise and self.columns > 1 and self.inner * window <= lanes
 
     def passes(self, lanes: int, window: int) -> tuple[tuple[int, int], ...]:
-        """(passes, rows of weights of each) for one row of the kernel and a block of output channels."""
+        """(passes, rows of weights of each) for one row of the kernel and a block of output channels.
+
+        `window`: kernel columns of a pass, where it has several: those of `reach` in a depthwise convolution.
+        """
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
             full, rest = divmod(self.columns, width)
