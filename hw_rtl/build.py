@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lfopt.isa import c_headers
 from lfopt.isa.systemverilog import generate
-from lfopt.isa.tables import Counter, Register
 
 HERE = Path(__file__).parent
 TOP = "lf_sim"
@@ -53,7 +53,7 @@ class Design:
 
     top: str  # module
     files: Sequence[Path]  # SystemVerilog, without lf_isa_pkg.sv, which is generated
-    harness: Path  # C++; it finds lf_isa.h, which is generated
+    harness: Path  # C++; it finds lf_registers.h, which is generated, and headers beside it
     generics: Mapping[str, int]  # parameters of the top module
     options: Sequence[str] = ()  # of Verilator
     compiler: Sequence[str] = ("-march=native",)  # options
@@ -78,9 +78,9 @@ def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -
 
 def compiled(keep: Keep, of: Design) -> Path:
     """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
-    generated = {name: text.encode() for name, text in (*generate(), ("lf_isa.h", _header()))}
+    generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
     digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
-    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness))):
+    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness, *_beside(of.harness)))):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
 
@@ -93,6 +93,10 @@ def compiled(keep: Keep, of: Design) -> Path:
         return {"network": of.top, "target": ", ".join(f"{name} {value}" for name, value in of.generics.items())}
 
     return keep(digest.hexdigest()[:KEY], make) / of.top
+
+
+def _beside(harness: Path) -> list[Path]:
+    return sorted(harness.parent.glob("*.h"))
 
 
 def sources(replaced: Mapping[str, Path] | None = None) -> list[Path]:
@@ -134,16 +138,6 @@ def _verilate(scratch: Path, of: Design) -> None:
 
 def _files(scratch: Path, files: Sequence[Path]) -> list[str]:
     return [str(path) for path in (scratch / "lf_isa_pkg.sv", *files)]
-
-
-def _header() -> str:
-    """Addresses for the harness."""
-    lines = ["// Registers of the accelerator. Made from lfopt.isa: do not edit.", "#pragma once", "#include <cstdint>", "namespace lf_isa {"]
-    for register in Register:
-        name = "".join(part.capitalize() for part in register.name.split("_"))
-        lines.append(f"constexpr uint32_t k{name} = {register.value:#x};")
-    lines += [f"constexpr uint32_t kNumberOfCounters = {len(Counter)};", "}  // namespace lf_isa", ""]
-    return "\n".join(lines)
 
 
 def _found(name: str) -> str | None:

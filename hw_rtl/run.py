@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from hw_rtl.build import Model
+from lfopt.isa.registers import Register
 from lfopt.isa.tables import BEAT_BYTES, WORD_BYTES, Counter, Error, Queue
 
-WATCHDOG_CYCLES = 20_000  # far longer than anything that moves stands still
+WATCHDOG_CYCLES = Register.WATCHDOG.of.reset or 0  # far longer than anything that moves stands still
 MIN_ALIGNMENT = 4096  # bytes, of a program that is put behind the memory
 
 
@@ -62,6 +63,7 @@ def run(
     read_region: tuple[int, int] | None = None,
     write_region: tuple[int, int] | None = None,
     watchdog_cycles: int = WATCHDOG_CYCLES,
+    bound_cycles: int = 0,
     limit_cycles: int | None = None,
     dram: Dram | None = None,
     progress: Callable[[int], None] | None = None,
@@ -69,8 +71,9 @@ def run(
     """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
 
     The program lies at `program_address` of the memory; None puts it behind the image, where the result does not show it. Regions are (first byte,
-    first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. `progress` is told the
-    cycles that have passed, now and then. Raises SimulationFailed.
+    first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. The hardware stops the
+    program after `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `progress` is told the cycles that have passed, now and then.
+    Raises SimulationFailed.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(
@@ -85,17 +88,16 @@ def run(
     image[address : address + len(program)] = np.frombuffer(program, np.uint8)
     read_first, read_limit = read_region or (0, image.size)
     write_first, write_limit = write_region or (0, memory.size)
+    registers = {
+        Register.PROGRAM_ADDRESS: address, Register.PROGRAM_WORDS: len(program) // WORD_BYTES, Register.READ_BASE: read_first,
+        Register.READ_LIMIT: read_limit, Register.WRITE_BASE: write_first, Register.WRITE_LIMIT: write_limit, Register.WATCHDOG: watchdog_cycles,
+        Register.CYCLE_LIMIT: bound_cycles,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "before.bin", Path(folder) / "after.bin"
         image.tofile(before)
         arguments = [
-            f"program_address={address}",
-            f"program_words={len(program) // WORD_BYTES}",
-            f"read_base={read_first}",
-            f"read_limit={read_limit}",
-            f"write_base={write_first}",
-            f"write_limit={write_limit}",
-            f"watchdog={watchdog_cycles}",
+            *(f"{register.name.lower()}={value}" for register, value in registers.items()),
             *([] if limit_cycles is None else [f"limit={limit_cycles}"]),
             f"+dram={before}",
             f"+dump={after}",
@@ -135,7 +137,7 @@ def _simulated(command: list[str], progress: Callable[[int], None] | None) -> st
 def _result(output: str, memory: np.ndarray) -> RunResult:
     """What the harness printed, by name."""
     found = json.loads(output.strip().splitlines()[-1])
-    status, error = found["status"], found["error"]
+    status, error = Register.STATUS.layout.unpack(found["status"]), Register.ERROR.layout.unpack(found["error"])
     counters = {counter: found["counters"][counter] for counter in Counter}
-    failure = Failure(Error(error & 255), Queue(error >> 8 & 3), found["error_index"]) if status & 4 else None
-    return RunResult(memory, counters, failure, bool(status & 2), counters[Counter.CYCLES])
+    failure = Failure(Error(error["code"]), Queue(error["queue"]), found["error_index"]) if status["failed"] else None
+    return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES])

@@ -5,7 +5,7 @@ module lf_axi #(
 ) (
   input  logic         clk_i,
   input  logic         rst_ni,
-  output logic         done_o,  // level, as an interrupt
+  output logic         irq_o,  // level
   // AXI4 master.
   output logic         m_arvalid_o,
   input  logic         m_arready_i,
@@ -81,7 +81,7 @@ module lf_axi #(
     .reg_addr_i     (write ? s_awaddr_i : s_araddr_i),
     .reg_wdata_i    (s_wdata_i),
     .reg_rdata_o    (s_rdata_o),
-    .done_o,
+    .irq_o,
     .rd_req_valid_o (m_arvalid_o),
     .rd_req_ready_i (m_arready_i),
     .rd_req_addr_o  (m_araddr_o),
@@ -140,6 +140,9 @@ module lf_axi #(
   end
 
 `ifndef SYNTHESIS
+  // AXI4-Lite: a response stays until it is taken.
+  assert property (@(posedge clk_i) s_bvalid_o && !s_bready_i |=> s_bvalid_o && $stable(s_bresp_o));
+  assert property (@(posedge clk_i) s_rvalid_o && !s_rready_i |=> s_rvalid_o && $stable(s_rdata_o));
   // AXI4: what is offered stays until it is accepted; a burst keeps within 4 KiB.
   assert property (@(posedge clk_i) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
   assert property (@(posedge clk_i) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));

@@ -1,4 +1,7 @@
 // Starts and stops the core: clears its units, keeps the first error, and waits until the memory port is quiet.
+//
+// An error lets end what is under way; a run that is given up (by software, or for its length) waits for the memory port alone, and leaves the
+// units cleared. Memory that does not answer ends either by the watchdog.
 module lf_control
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -6,12 +9,15 @@ module lf_control
   input  logic         clk_i,
   input  logic         rst_ni,
   input  logic         start_i,
-  input  logic [31:0]  watchdog_i,      // cycles; 0: never
+  input  logic         abort_i,         // pulse: give up the run
+  input  logic [31:0]  watchdog_i,      // cycles of silence; 0: never
+  input  logic [31:0]  cycle_limit_i,   // of a run; 0: never
   // How the units do.
   input  fault_t [3:0] fault_i,         // of SEQUENCER, LOAD, STORE, EXEC
   input  queue_e       fault_queue_i,   // of the sequencer's
   input  logic         finished_i,      // HALT has been run, and all queues are empty
   input  logic         progress_i,      // anything moved
+  input  logic         moved_i,         // anything crossed the memory port
   input  logic         bus_idle_i,
   input  logic         exec_idle_i,     // no command is under way, or none ever will be again
   input  logic [3:1]   under_way_i,     // LOAD, STORE, EXEC have a command under way
@@ -30,11 +36,12 @@ module lf_control
 );
   typedef enum logic [2:0] {
     Idle,
-    Settle,  // memory still owes something to a run that was given up
+    Settle,  // memory still owes something to a run that timed out
     Clear,
     Begin,
     Run,
-    Drain    // an error: what is under way ends
+    Drain,   // an error: what is under way ends
+    Quit     // given up: what is under way at the memory port ends
   } state_e;
 
   state_e      state_d, state_q;
@@ -46,8 +53,12 @@ module lf_control
   queue_e      queue_q;
   logic [31:0] index_q;
   logic [31:0] silence_q;  // cycles since anything moved
+  logic [31:0] cycles_q;   // of the run
+  logic        quits_q;    // the run is given up
 
   logic        silent;
+  logic        over;
+  logic        quits;
   logic        fails;
   logic        ends;
   error_e      error;
@@ -55,6 +66,8 @@ module lf_control
   logic [31:0] index;
 
   assign silent = watchdog_i != '0 && silence_q >= watchdog_i;
+  assign over   = cycle_limit_i != '0 && cycles_q >= cycle_limit_i;
+  assign quits  = (abort_i || over) && state_q != Idle && !quits_q;
 
   always_comb begin
     fails = 1'b0;
@@ -74,7 +87,10 @@ module lf_control
     unique case (state_q)
       Idle:   if (start_i) state_d = Settle;
       Settle: if (bus_idle_i) state_d = Clear;
-      Clear:  state_d = Begin;
+      Clear: begin
+        state_d = quits_q ? Idle : Begin;
+        ends    = quits_q;
+      end
       Begin: begin
         state_d = Run;
         stop_d  = 1'b0;
@@ -91,7 +107,7 @@ module lf_control
         if (fails) begin
           state_d = Drain;
           stop_d  = 1'b1;
-        end else if (finished_i) begin
+        end else if (finished_i && bus_idle_i) begin  // words behind HALT may still come
           state_d = Idle;
           ends    = 1'b1;
         end
@@ -100,8 +116,20 @@ module lf_control
         state_d = Idle;
         ends    = 1'b1;
       end
+      Quit: if (bus_idle_i) state_d = Clear;
       default: state_d = Idle;
     endcase
+    if (quits) begin
+      ends    = 1'b0;
+      state_d = Quit;
+      stop_d  = 1'b1;
+      if (!fails && !failed_q) begin
+        fails = 1'b1;
+        error = abort_i ? ErrAborted : ErrLimit;
+        queue = QueueSequencer;
+        index = completed_i[0];
+      end
+    end
     if (silent && state_q != Idle && state_d == state_q) begin
       state_d = Idle;
       stop_d  = 1'b1;
@@ -121,11 +149,15 @@ module lf_control
       queue_q     <= QueueSequencer;
       index_q     <= '0;
       silence_q   <= '0;
+      cycles_q    <= '0;
+      quits_q     <= 1'b0;
     end else begin
       state_q     <= state_d;
       stop_q      <= stop_d;
       unit_rst_nq <= state_d != Clear;
-      silence_q   <= progress_i || state_d != state_q ? '0 : silence_q + 32'd1;
+      silence_q   <= (state_q == Quit ? moved_i : progress_i) || state_d != state_q ? '0 : silence_q + 32'd1;
+      cycles_q    <= state_q == Idle ? '0 : cycles_q + 32'd1;
+      quits_q     <= state_q == Idle ? 1'b0 : quits_q || state_d == Quit;
       if (state_q == Idle && start_i) begin
         done_q   <= 1'b0;
         failed_q <= 1'b0;
@@ -152,4 +184,10 @@ module lf_control
   assign error_o     = error_q;
   assign queue_o     = queue_q;
   assign index_o     = index_q;
+
+`ifndef SYNTHESIS
+  // A run ends with memory at rest, but for one that timed out; what was given up ends as an error.
+  assert property (@(posedge clk_i) !ends || bus_idle_i || silent);
+  assert property (@(posedge clk_i) !(ends && quits_q) || failed_q);
+`endif
 endmodule

@@ -14,7 +14,7 @@ module lf_core
   input  logic [11:0]  reg_addr_i,
   input  logic [31:0]  reg_wdata_i,
   output logic [31:0]  reg_rdata_o,
-  output logic         done_o,          // level: bit `done` of STATUS, as an interrupt
+  output logic         irq_o,           // level: an interrupt that is enabled is pending
   // Memory, reads. A request is accepted when valid and ready, and so is a beat. Beats come in the order of the requests.
   output logic         rd_req_valid_o,
   input  logic         rd_req_ready_i,
@@ -38,14 +38,17 @@ module lf_core
   input  logic         wr_resp_err_i
 );
   localparam int unsigned BufferWords = BufferBytes / Lanes;
+  localparam int unsigned PageBits = $clog2(PageBytes);
   localparam int unsigned Classes = int'(ClassInstruction) + 1;
 
   // Control.
   logic              unit_rst_n;
   logic              start;
+  logic              aborts;
   logic              run;
   logic              stop;
   logic              busy;
+  logic              ended;
   logic              failed;
   error_e            error;
   queue_e            error_queue;
@@ -55,6 +58,8 @@ module lf_core
   region_t           read_region;
   region_t           write_region;
   logic [31:0]       watchdog;
+  logic [31:0]       cycle_limit;
+  logic [31:PageBits] dram_offset;
   logic [Counters-1:0] count;
   fault_t [3:0]      fault;
   fault_t            sequencer_fault;
@@ -140,14 +145,19 @@ module lf_core
   logic [1:0]                          buffer_wr_fault;
 
   // Memory port.
-  logic       read_beat;
-  class_e     read_class;
-  logic [4:0] written_bytes;
-  class_e     written_class;
-  logic       moved;
-  logic       unused;
+  logic [31:0] rd_req_addr;  // as the program has it
+  logic [31:0] wr_req_addr;
+  logic        read_beat;
+  class_e      read_class;
+  logic [4:0]  written_bytes;
+  class_e      written_class;
+  logic        moved;
+  logic        unused;
 
-  lf_registers u_registers (
+  lf_registers #(
+    .Lanes      (Lanes),
+    .BufferBytes(BufferBytes)
+  ) u_registers (
     .clk_i,
     .rst_ni,
     .valid_i       (reg_valid_i),
@@ -155,15 +165,20 @@ module lf_core
     .addr_i        (reg_addr_i),
     .wdata_i       (reg_wdata_i),
     .rdata_o       (reg_rdata_o),
+    .irq_o,
     .start_o       (start),
+    .abort_o       (aborts),
+    .offset_o      (dram_offset),
     .program_o     (program_beat),
     .words_o       (program_words),
     .read_region_o (read_region),
     .write_region_o(write_region),
     .watchdog_o    (watchdog),
+    .cycle_limit_o (cycle_limit),
     .busy_i        (busy),
-    .done_i        (done_o),
+    .done_i        (ended),
     .failed_i      (failed),
+    .bus_idle_i    (bus_idle),
     .error_i       (error),
     .queue_i       (error_queue),
     .index_i       (error_index),
@@ -175,11 +190,14 @@ module lf_core
     .clk_i,
     .rst_ni,
     .start_i      (start),
+    .abort_i      (aborts),
     .watchdog_i   (watchdog),
+    .cycle_limit_i(cycle_limit),
     .fault_i      (fault),
     .fault_queue_i(fault_queue),
     .finished_i   (finished),
     .progress_i   (progress),
+    .moved_i      (moved),
     .bus_idle_i   (bus_idle),
     .exec_idle_i  (exec_idle || exec_failed),
     .under_way_i  (~idle),
@@ -188,7 +206,7 @@ module lf_core
     .run_o        (run),
     .stop_o       (stop),
     .busy_o       (busy),
-    .done_o,
+    .done_o       (ended),
     .failed_o     (failed),
     .error_o      (error),
     .queue_o      (error_queue),
@@ -316,7 +334,7 @@ module lf_core
     .moved_o            (moved),
     .mem_rd_req_valid_o (rd_req_valid_o),
     .mem_rd_req_ready_i (rd_req_ready_i),
-    .mem_rd_req_addr_o  (rd_req_addr_o),
+    .mem_rd_req_addr_o  (rd_req_addr),
     .mem_rd_req_beats_o (rd_req_beats_o),
     .mem_rd_valid_i     (rd_valid_i),
     .mem_rd_ready_o     (rd_ready_o),
@@ -324,7 +342,7 @@ module lf_core
     .mem_rd_err_i       (rd_err_i),
     .mem_wr_req_valid_o (wr_req_valid_o),
     .mem_wr_req_ready_i (wr_req_ready_i),
-    .mem_wr_req_addr_o  (wr_req_addr_o),
+    .mem_wr_req_addr_o  (wr_req_addr),
     .mem_wr_req_beats_o (wr_req_beats_o),
     .mem_wr_valid_o     (wr_valid_o),
     .mem_wr_ready_i     (wr_ready_i),
@@ -429,6 +447,9 @@ module lf_core
     fault[3] = '{valid: exec_failed, code: exec_error, index: completed[2]};
     if (prepared_bad && may_start[2] && idle[2] && !exec_failed) fault[3] = '{valid: 1'b1, code: prepared_error, index: completed[2]};
   end
+
+  assign rd_req_addr_o = {rd_req_addr[31:PageBits] + dram_offset, rd_req_addr[PageBits-1:0]};
+  assign wr_req_addr_o = {wr_req_addr[31:PageBits] + dram_offset, wr_req_addr[PageBits-1:0]};
 
   assign finished = halted && empty == '1;
   assign progress = (push_valid & push_ready) != '0 || take != '0 || done != '0 || moved || aux_valid || exec_moved ||

@@ -1,10 +1,14 @@
-// Registers that software sees: how to run, how it went, and counters.
+// Registers that software sees: how to run, how it went, interrupts, and counters.
 //
 // The port: one access a cycle. What is read appears in the next cycle, and stays until the next read.
 module lf_registers
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
-(
+#(
+  parameter int unsigned Lanes = 16,
+  parameter int unsigned BufferBytes = 262144,
+  localparam int unsigned PageBits = $clog2(PageBytes)
+) (
   input  logic                clk_i,
   input  logic                rst_ni,
   input  logic                valid_i,
@@ -12,17 +16,22 @@ module lf_registers
   input  logic [11:0]         addr_i,   // bytes; the lowest two bits are ignored
   input  logic [31:0]         wdata_i,
   output logic [31:0]         rdata_o,
-  // To the core. Writes while it is busy are ignored, so these stay as they are.
+  output logic                irq_o,    // level: something is pending that is enabled
+  // To the core. Writes while it is busy are ignored, but for abort and interrupts, so these stay as they are.
   output logic                start_o,  // pulse
+  output logic                abort_o,  // pulse
+  output logic [31:PageBits]  offset_o,   // pages of DRAM before address 0
   output logic [27:0]         program_o,  // beat of the first word
   output logic [31:0]         words_o,
   output region_t             read_region_o,
   output region_t             write_region_o,
   output logic [31:0]         watchdog_o,
+  output logic [31:0]         cycle_limit_o,
   // From the core.
   input  logic                busy_i,
   input  logic                done_i,
   input  logic                failed_i,
+  input  logic                bus_idle_i,
   input  error_e              error_i,
   input  queue_e              queue_i,
   input  logic [31:0]         index_i,
@@ -31,6 +40,7 @@ module lf_registers
 );
   localparam int unsigned ByteCounters = int'(CountCycles);  // the first ones
 
+  logic [31:PageBits] offset_q;
   logic [27:0] program_q;
   logic [31:0] words_q;
   logic [31:0] read_base_q;
@@ -38,34 +48,57 @@ module lf_registers
   logic [31:0] write_base_q;
   logic [31:0] write_limit_q;
   logic [31:0] watchdog_q;
+  logic [31:0] cycle_limit_q;
   logic [63:0] counters_q [Counters];
   logic        start_q;
   logic        clear_q;
+  logic        abort_q;
+  logic        done_q;  // as it was in the last cycle
+  logic [1:0]  enabled_q;  // interrupts: done, failed
+  logic [1:0]  pending_q;
   logic [31:0] rdata_q;
 
   logic        write;
+  logic        idle;
   logic [11:0] address;
+  control_reg_t control;
+  logic [1:0]  happened;
+  logic [1:0]  acknowledged;
   logic        unused;
 
-  assign write   = valid_i && write_i && !busy_i;
-  assign address = {addr_i[11:2], 2'b00};
-  assign unused  = ^addr_i[1:0];
+  assign write        = valid_i && write_i;
+  assign idle         = !busy_i && !start_q;
+  assign address      = {addr_i[11:2], 2'b00};
+  assign control      = control_reg_t'(wdata_i);
+  assign happened     = {failed_i, 1'b1} & {2{done_i && !done_q}};
+  assign acknowledged = write && address == RegInterruptPending ? wdata_i[1:0] : '0;
+  assign unused       = ^{addr_i[1:0], control.reserved};
 
   // What a register holds. (A function, so that simulation looks for it only when it is read.)
   function automatic logic [31:0] held();
     unique case (address)
-      RegId:             return Identification;
-      RegStatus:         return {29'd0, failed_i && !start_q, done_i && !start_q, busy_i || start_q};
-      RegError:          return {22'd0, queue_i, error_i};
-      RegErrorIndex:     return index_i;
-      RegProgramAddress: return {program_q, 4'd0};
-      RegProgramWords:   return words_q;
-      RegReadBase:       return read_base_q;
-      RegReadLimit:      return read_limit_q;
-      RegWriteBase:      return write_base_q;
-      RegWriteLimit:     return write_limit_q;
-      RegWatchdog:       return watchdog_q;
-      default:           return '0;
+      RegId:               return FixedId;
+      RegVersion:          return FixedVersion;
+      RegIsa:              return FixedIsa;
+      RegCapability:       return capability_reg_t'{reserved: '0, lanes: 8'(Lanes), outstanding: 8'(Outstanding)};
+      RegBufferBytes:      return BufferBytes;
+      RegStatus: begin
+        return status_reg_t'{reserved: '0, busy: !idle, done: done_i && idle, failed: failed_i && idle, bus: !bus_idle_i};
+      end
+      RegError:            return error_reg_t'{reserved: '0, code: error_i, queue_: queue_i};
+      RegErrorIndex:       return index_i;
+      RegInterruptEnable:  return {30'd0, enabled_q};
+      RegInterruptPending: return {30'd0, pending_q};
+      RegDramOffset:       return {offset_q, PageBits'(0)};
+      RegProgramAddress:   return {program_q, 4'd0};
+      RegProgramWords:     return words_q;
+      RegReadBase:         return read_base_q;
+      RegReadLimit:        return read_limit_q;
+      RegWriteBase:        return write_base_q;
+      RegWriteLimit:       return write_limit_q;
+      RegWatchdog:         return watchdog_q;
+      RegCycleLimit:       return cycle_limit_q;
+      default:             return '0;
     endcase
   endfunction
 
@@ -80,25 +113,30 @@ module lf_registers
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
+      offset_q      <= '0;
       program_q     <= '0;
       words_q       <= '0;
       read_base_q   <= '0;
       read_limit_q  <= '0;
       write_base_q  <= '0;
       write_limit_q <= '0;
-      watchdog_q    <= '0;
+      watchdog_q    <= ResetWatchdog;
+      cycle_limit_q <= ResetCycleLimit;
       start_q       <= 1'b0;
       clear_q       <= 1'b0;
+      abort_q       <= 1'b0;
       rdata_q       <= '0;
     end else begin
       start_q <= 1'b0;
       clear_q <= 1'b0;
-      if (write) begin
+      abort_q <= write && address == RegControl && control.abort_;
+      if (write && idle) begin
         unique case (address)
           RegControl: begin
-            start_q <= wdata_i[0];
-            clear_q <= wdata_i[1];
+            start_q <= control.start && !control.abort_;
+            clear_q <= control.clear;
           end
+          RegDramOffset:     offset_q      <= wdata_i[31:PageBits];
           RegProgramAddress: program_q     <= wdata_i[31:4];
           RegProgramWords:   words_q       <= wdata_i;
           RegReadBase:       read_base_q   <= wdata_i;
@@ -106,10 +144,24 @@ module lf_registers
           RegWriteBase:      write_base_q  <= wdata_i;
           RegWriteLimit:     write_limit_q <= wdata_i;
           RegWatchdog:       watchdog_q    <= wdata_i;
+          RegCycleLimit:     cycle_limit_q <= wdata_i;
           default:           ;
         endcase
       end
       if (valid_i && !write_i) rdata_q <= held() | counted();
+    end
+  end
+
+  // Interrupts: what happens as it is acknowledged is not lost.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      done_q    <= 1'b0;
+      enabled_q <= '0;
+      pending_q <= '0;
+    end else begin
+      done_q    <= done_i;
+      pending_q <= (pending_q & ~acknowledged) | happened;
+      if (write && address == RegInterruptEnable) enabled_q <= wdata_i[1:0];
     end
   end
 
@@ -126,10 +178,14 @@ module lf_registers
   end
 
   assign rdata_o        = rdata_q;
+  assign irq_o          = (pending_q & enabled_q) != '0;
   assign start_o        = start_q;
+  assign abort_o        = abort_q;
+  assign offset_o       = offset_q;
   assign program_o      = program_q;
   assign words_o        = words_q;
   assign watchdog_o     = watchdog_q;
+  assign cycle_limit_o  = cycle_limit_q;
   // Only whole beats are touched.
   assign read_region_o  = '{first: 29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0), limit: 29'(read_limit_q[31:4])};
   assign write_region_o = '{first: 29'(write_base_q[31:4]) + 29'(write_base_q[3:0] != '0), limit: 29'(write_limit_q[31:4])};

@@ -183,6 +183,18 @@ module lf_dram #(
     return found;
   endfunction
 
+  // For a harness that has memory of its own: a word of 32 bits, by its number.
+  export "DPI-C" function lf_dram_read;
+  export "DPI-C" function lf_dram_write;
+
+  function automatic int unsigned lf_dram_read(int unsigned word);
+    return words_q[PlaceWidth'(word / 4)][(word % 4)*32+:32];
+  endfunction
+
+  function automatic void lf_dram_write(int unsigned word, int unsigned value);
+    words_q[PlaceWidth'(word / 4)][(word % 4)*32+:32] = value;
+  endfunction
+
   initial begin
     string name;
     int    file;

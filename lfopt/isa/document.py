@@ -8,17 +8,19 @@ from enum import IntEnum
 
 from lfopt.isa import tables
 from lfopt.isa.fields import Layout
+from lfopt.isa.registers import FIXED, Register
 
 LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
 ENUMS = (
-    tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale, tables.Error, tables.Queue, tables.Register,
-    tables.Counter,
+    tables.Opcode, tables.Kind, tables.Class, tables.Space, tables.Operation, tables.Scale, tables.Error, tables.Queue, tables.Counter,
 )  # fmt: skip
 
 
 def page() -> str:
     """Markdown: what the words mean, field by field."""
-    return "\n".join(("# The accelerator's instruction set", "", (tables.__doc__ or "").strip(), "", *_limits(), *_layouts(), *_enums()))
+    return "\n".join(
+        ("# The accelerator's instruction set", "", (tables.__doc__ or "").strip(), "", *_limits(), *_layouts(), *_enums(), *registers())
+    )
 
 
 def _limits() -> Iterator[str]:
@@ -49,9 +51,27 @@ def _rows(layout: Layout) -> Iterator[str]:
 def _enums() -> Iterator[str]:
     for members in ENUMS:
         yield from (f"## {members.__name__}", "", re.sub(r"\s+", " ", (members.__doc__ or "").strip()), "")
-        yield from (f"* {_value(member)} {member.name}" for member in members)
+        yield from (f"* {_value(member)}" for member in members)
         yield ""
 
 
 def _value(member: IntEnum) -> str:
-    return f"0x{member.value:03x}" if isinstance(member, tables.Register) else str(member.value)
+    return f"{member.value} {member.name}" + (f": {member.about}" if isinstance(member, tables.Told) else "")
+
+
+def registers(heading: str = "##") -> Iterator[str]:
+    """The registers: what they are for, then their fields."""
+    yield from (f"{heading} Registers", "", *register_table(), "")
+    for register in Register:
+        if register.of.fields:
+            yield from (f"{heading}# {register.name}", "", "| bits | field | meaning |", "|---|---|---|", *_rows(register.layout), "")
+
+
+def register_table() -> Iterator[str]:
+    """Address, access, value after reset and meaning of every register."""
+    yield from ("| address | register | software may | after reset | meaning |", "|---|---|---|---:|---|")
+    for register in Register:
+        fixed = FIXED.get(register)
+        reset = f"{register.of.reset:,}" if register.of.reset is not None else f"`0x{fixed:08X}`" if fixed is not None else "as built"
+        multiple = f"; a multiple of {register.of.multiple:,}" if register.of.multiple > 1 else ""
+        yield f"| `0x{register:03x}` | `{register.name}` | {register.access.value} | {reset} | {register.about}{multiple} |"

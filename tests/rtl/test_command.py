@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from hw_rtl.build import BuildFailed, Model, tool
+from hw_rtl.run import WATCHDOG_CYCLES
 from lfopt.app import streams
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config
@@ -252,7 +253,7 @@ def test_a_plan_of_any_name_becomes_a_stream_whose_files_do_not_meet(made: Path,
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("option", ["--seed=-1", "--latency=-1", "--latency=20000", "--stall=-1", "--stall=256"])
+@pytest.mark.parametrize("option", ["--seed=-1", "--latency=-1", f"--latency={WATCHDOG_CYCLES}", "--stall=-1", "--stall=256"])
 def test_numbers_out_of_range_are_refused(option: str, stream: Path, here: Run) -> None:
     line = refused(here("rtl", "run", stream, option))
     assert option.partition("=")[0] in line

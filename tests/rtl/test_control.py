@@ -17,7 +17,7 @@ from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
 from lfopt.app.streams import memory as image
 from lfopt.isa.program import Command, assemble, encode
-from lfopt.isa.tables import LOOP_WORDS, NO_WAIT, PAYLOAD_WORDS, Class, Counter, Error, Kind, Opcode, Queue
+from lfopt.isa.tables import LOOP_WORDS, NO_WAIT, PAYLOAD_WORDS, WORD_BYTES, Class, Counter, Error, Kind, Opcode, Queue
 from tests.rtl.networks import random_plan
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
@@ -338,20 +338,22 @@ def test_loops_that_do_nothing_are_silence(model: Model, memory: np.ndarray) -> 
 LONG = "sum a_slots=4 a_slot_words=18 a_block_words=9 a_height=12 a_width=9 o_base=300 o_slots=1 o_slot_words=9 o_block_words=9 o_width=9 o_step=1"
 
 
+ONE_LONG_COMMAND = (
+    "describe 1 transfer class=input columns=9 blocks=1 tail=16 slots=4 slot_words=18 block_words=9",
+    (
+        f"describe 2 computation operation={LONG} first=1 last=1 dilation=1 stride_rows=1 stride_columns=1 out_blocks=1 out_tail=16 KERNEL "
+        "scale=scalar multiplier=1 shift=40 low=-128 high=127"
+    ),
+    "load 1 count=4",
+    "exec 2 count=1 wait_load=0",
+    "halt",
+)
+
+
 @pytest.mark.parametrize("kernel", ["kernel_rows=4095 kernel_columns=1", "kernel_rows=1 kernel_columns=4095"])
 def test_long_work_without_the_buffer_is_no_silence(model: Model, memory: np.ndarray, kernel: str) -> None:
     """Kernels far larger than the map: rows of them are cut off one by one, and columns of padding need nothing from the buffer."""
-    lines = (
-        "describe 1 transfer class=input columns=9 blocks=1 tail=16 slots=4 slot_words=18 block_words=9",
-        (
-            f"describe 2 computation operation={LONG} first=1 last=1 dilation=1 stride_rows=1 stride_columns=1 out_blocks=1 out_tail=16 {kernel} "
-            "scale=scalar multiplier=1 shift=40 low=-128 high=127"
-        ),
-        "load 1 count=4",
-        "exec 2 count=1 wait_load=0",
-        "halt",
-    )
-    result = ran(model, text("\n".join(lines)), memory)
+    result = ran(model, text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", kernel)), memory)
     assert result.failure is None
     assert result.finished
     assert result.cycles > WATCHDOG_CYCLES
@@ -369,8 +371,22 @@ def test_memory_latency_is_hidden(model: Model, memory: np.ndarray) -> None:
     assert result.counters[Counter.LOAD_BUSY] < 40 * 50 * 1.1 + 60
 
 
+def test_cycles_are_bounded_to_the_cycle(model: Model, memory: np.ndarray) -> None:
+    program = text(f"describe 1 {TRANSFER} columns=600\nloop 9\nload 1 count=1\nend\nhalt")
+    cycles = ran(model, program, memory).cycles
+    assert ran(model, program, memory, bound_cycles=cycles).failure is None
+    result = ran(model, program, memory, bound_cycles=cycles - 1)
+    assert result.failure is not None
+    assert result.failure.code is Error.LIMIT
+    # Long computation is cut short, as what is under way at the memory port is not.
+    program = text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", "kernel_rows=4095 kernel_columns=4095"))
+    result = ran(model, program, memory, bound_cycles=2500)
+    assert result.failure == Failure(Error.LIMIT, Queue.SEQUENCER, len(program) // WORD_BYTES)
+    assert 2500 <= result.cycles < 2520
+
+
 @pytest.mark.parametrize("lanes", [16, 32])
-@pytest.mark.parametrize("top", ["lf_core", "lf_sim", "lf_axi"])
-def test_lint_is_clean(lanes: int, top: str) -> None:
+def test_lint_is_clean(lanes: int) -> None:
+    """lf_sim has all modules in it."""
     with tempfile.TemporaryDirectory() as scratch:
-        lint(Path(scratch), top, Parameters(lanes=lanes))
+        lint(Path(scratch), "lf_sim", Parameters(lanes=lanes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from hw_rtl.build import available, tool
 from lfopt.isa import document, tables
 from lfopt.isa.fields import BadField, Field, Layout
 from lfopt.isa.program import BadProgram, Command, assemble, check_loops, decode, encode, listing, unrolled
+from lfopt.isa.registers import ADDRESS_BITS, BITS, BYTES, Register
 from lfopt.isa.systemverilog import package
 
 LAYOUTS = (tables.DESCRIBE, tables.RUN, tables.LOOP, tables.PLAIN, tables.TRANSFER, tables.COMPUTATION)
@@ -102,6 +104,20 @@ def test_the_page_names_every_field_and_the_package_every_member() -> None:
     for error in tables.Error:
         assert f"{error.value} {error.name}" in page
         assert re.search(rf"Err{error.name.capitalize()} = 8'd{error.value}\b", text)
+    for register in Register:
+        assert f"`0x{register:03x}` | `{register.name}`" in page
+        assert all(f"`{field.name}` | {field.about}" in page for field in register.of.fields)
+
+
+def test_registers_do_not_overlap_and_hold_their_fields() -> None:
+    ends = [(int(register), register + BYTES * register.of.count) for register in Register]
+    assert all(end <= start for (_, end), (start, _) in pairwise(ends))
+    assert ends[-1][1] <= 1 << ADDRESS_BITS
+    for register in Register:
+        assert register % BYTES == 0
+        assert register.layout.used_bits <= BITS
+        assert register.of.reset is None or register.of.reset % register.of.multiple == 0
+    assert (Register.WATCHDOG.of.reset, Register.CYCLE_LIMIT.of.reset) > (0, 0)
 
 
 @pytest.mark.skipif("verilator" in available(), reason="no verilator")

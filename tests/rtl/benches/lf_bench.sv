@@ -11,7 +11,7 @@ module lf_bench
   // lf_axi, with the names that cocotbext-axi looks for.
   input  logic         axi_clk,
   input  logic         axi_rst,
-  output logic         axi_done,
+  output logic         axi_irq,
   output logic [0:0]   m_axi_arid,
   output logic         m_axi_arvalid,
   input  logic         m_axi_arready,
@@ -237,7 +237,7 @@ module lf_bench
   ) u_axi (
     .clk_i        (axi_clk),
     .rst_ni       (!axi_rst),
-    .done_o       (axi_done),
+    .irq_o        (axi_irq),
     .m_arvalid_o  (m_axi_arvalid),
     .m_arready_i  (m_axi_arready),
     .m_araddr_o   (m_axi_araddr),
