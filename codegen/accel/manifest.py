@@ -1,0 +1,59 @@
+"""What a driver must know of a command stream, in a form that it reads without a library."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from codegen.accel.maps import dimensions
+from lfopt.ir import CommandStream, StoredMap
+from lfopt.isa.manifest import MAGIC, Header, MapEntry
+from lfopt.isa.registers import ISA
+
+
+def manifest(stream: CommandStream) -> bytes:
+    """See `lfopt.isa.manifest`."""
+    maps = [value for stored in (*stream.inputs, *stream.outputs) for value in _entry(stored)]
+    header = {
+        Header.MAGIC: MAGIC,
+        Header.CHECKSUM: 0,
+        Header.BYTES: 4 * (len(Header) + len(maps)),
+        Header.ISA: ISA,
+        Header.LANES: stream.lanes,
+        Header.BUFFER_BYTES: stream.buffer_bytes,
+        Header.MEMORY_BYTES: stream.memory_bytes,
+        Header.PROGRAM_ADDRESS: 0,
+        Header.PROGRAM_BYTES: len(stream.program),
+        Header.PROGRAM_CHECKSUM: zlib.adler32(stream.program),
+        Header.CONSTANTS_ADDRESS: stream.constants_address,
+        Header.CONSTANTS_BYTES: len(stream.constants),
+        Header.CONSTANTS_CHECKSUM: zlib.adler32(stream.constants),
+        Header.MAPS_ADDRESS: stream.maps_address,
+        Header.COMMANDS: stream.commands,
+        Header.INPUTS: len(stream.inputs),
+        Header.OUTPUTS: len(stream.outputs),
+    }
+    words = [*(header[word] for word in Header), *maps]
+    return sealed(struct.pack(f"<{len(words)}I", *words))
+
+
+def sealed(data: bytes) -> bytes:
+    """A manifest with the checksum that it must have."""
+    at = 4 * Header.CHECKSUM
+    return data[:at] + struct.pack("<I", zlib.adler32(data[at + 4 :])) + data[at + 4 :]
+
+
+def _entry(stored: StoredMap) -> Iterator[int]:
+    channels, rows, columns = dimensions(stored)
+    entry = {
+        MapEntry.ADDRESS: stored.address,
+        MapEntry.CHANNELS: channels,
+        MapEntry.ROWS: rows,
+        MapEntry.COLUMNS: columns,
+        MapEntry.ROW_BYTES: stored.row_bytes,
+        MapEntry.SIGNED: int(np.dtype(stored.dtype).kind == "i"),
+    }
+    yield from (entry[word] for word in MapEntry)
