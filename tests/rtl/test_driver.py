@@ -1,21 +1,26 @@
-"""The driver in C: what it refuses, by name and before anything is written."""
+"""The driver in C: what it refuses, by name and before anything is written; and a C++ program that runs it on the Verilated accelerator."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import struct
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import sealed
+from hw_rtl import build
+from hw_rtl.build import Model, linked
+from lfopt.app.cache import keeper
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import BYTES, FIXED, ISA, PAGE_BYTES, Register
-from lfopt.isa.tables import WORD_BYTES, Error
-from tests.rtl.firmware import Firmware, firmware, library, opened
+from lfopt.isa.tables import WORD_BYTES, Class, Counter, Error
+from tests.rtl.firmware import Firmware, firmware, library, opened, packed
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="not found: cc")
 LANES, BUFFER_BYTES = 16, 65536
@@ -159,3 +164,30 @@ def test_every_result_and_error_has_a_text(chip: Chip) -> None:
     for error in Error:
         assert ffi.string(lib.lf_error_text(error)).decode() == error.about
     assert ffi.string(lib.lf_error_text(200)).decode() == "unknown error"
+
+
+def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(model: Model, made: Firmware, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    assert request.config.cache is not None
+    keep = keeper(Path(request.config.cache.mkdir("rtl")))
+    program = linked(keep, model, build.HERE / "sim" / "device.cpp", driver.files())
+    for name, data in zip(("manifest", "program", "constants"), made.parts, strict=True):
+        (tmp_path / f"{name}.bin").write_bytes(data)
+    (tmp_path / "inputs").write_bytes(packed(made.inputs))
+    done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs", "+stall=60"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (tmp_path / "outputs").read_bytes() == packed(made.outputs)
+    gave_up = 11
+    assert found["results"] == [gave_up, 0, 0]
+    assert found["fault"] == Error.ABORTED
+    assert found["same"] == 1
+    assert found["interrupts"] == 3
+    counted = dict(zip(Counter, found["counters"], strict=True))
+    moved = {kind: counted[Counter[f"READ_{kind.name}"]] + counted[Counter[f"WRITTEN_{kind.name}"]] for kind in Class}
+    planned = {kind: getattr(made.planned, kind.name.lower(), len(made.stream.program)) for kind in Class}
+    assert moved == planned
+    assert sum(counted[counter] for counter in (Counter.LOADS, Counter.STORES, Counter.EXECS)) == made.stream.commands
+    # A program that is not the manifest's is refused with a line.
+    (tmp_path / "program.bin").write_bytes(bytes(len(made.stream.program)))
+    done = subprocess.run([program, tmp_path, tmp_path / "inputs", tmp_path / "outputs"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "load: program or constants are not those of the manifest\n")
