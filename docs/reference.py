@@ -27,6 +27,10 @@ from lfopt.ir import (
     Totals,
 )
 from lfopt.ir.hardware import LEAST_0
+from lfopt.isa.document import register_table
+from lfopt.isa.manifest import Header, MapEntry
+from lfopt.isa.registers import Register
+from lfopt.isa.tables import Error, Queue, Told
 from search.methods import METHODS
 
 PAGES = Path(__file__).parent
@@ -117,6 +121,25 @@ def _methods() -> Iterator[str]:
         yield f"| `{name}` | {method.summary} | {takes} | {'yes' if method.proves else ''} |"
 
 
+def _register_fields() -> Iterator[str]:
+    yield "| register | bits | field | meaning |"
+    yield "|---|---|---|---|"
+    for register in Register:
+        for field in register.of.fields:
+            low = register.layout.offsets[field.name]
+            bits = str(low) if field.bits == 1 else f"{low + field.bits - 1}:{low}"
+            yield f"| `{register.name}` | {bits} | `{field.name}` | {_cell(field.about)} |"
+
+
+def _told(**kinds: type[Told]) -> Iterator[str]:
+    """Tables, one behind the other: numbers, names and meanings."""
+    yield "| | name | meaning |"
+    yield "|---|---|---|"
+    for what, kind in kinds.items():
+        for member in kind:
+            yield f"| {what} {member.value} | `{member.name}` | {_cell(member.about)} |"
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
 
@@ -134,9 +157,16 @@ KINDS: tuple[type, ...] = (
     Config,
     SearchConfig,
 )
-TABLES = {"Hardware": _hardware, "Energy": _energy, "commands": _commands, "methods": _methods} | {
-    kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS
-}
+TABLES = {
+    "Hardware": _hardware,
+    "Energy": _energy,
+    "commands": _commands,
+    "methods": _methods,
+    "registers": register_table,
+    "register_fields": _register_fields,
+    "errors": lambda: _told(error=Error, queue=Queue),
+    "manifest": lambda: _told(word=Header, entry=MapEntry),
+} | {kind.__name__: (lambda kind=kind: _fields(kind)) for kind in KINDS}
 
 
 def renewed(page: str) -> str:

@@ -36,9 +36,9 @@ class Header(Told):
 class MapEntry(Told):
     """Words of an input or output, by their number."""
 
-    ADDRESS = 0, "of its first byte; a multiple of a beat"
-    CHANNELS = 1, "of it"
-    ROWS = 2, "of it"
-    COLUMNS = 3, "of it"
+    ADDRESS = 0, "of the first byte; a multiple of a beat"
+    CHANNELS = 1, "how many"
+    ROWS = 2, "how many"
+    COLUMNS = 3, "how many"
     ROW_BYTES = 4, "from one row to the next"
     SIGNED = 5, "1: int8, 0: uint8"

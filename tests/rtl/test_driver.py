@@ -15,11 +15,12 @@ import pytest
 from codegen.accel import driver
 from codegen.accel.manifest import sealed
 from hw_rtl import build
-from hw_rtl.build import Model, linked
+from hw_rtl.build import FIRMWARE, Model, linked
 from lfopt.app.cache import keeper
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import BYTES, FIXED, ISA, PAGE_BYTES, Register
 from lfopt.isa.tables import WORD_BYTES, Class, Counter, Error
+from tests.conftest import ROOT
 from tests.rtl.firmware import Firmware, firmware, library, opened, packed
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="not found: cc")
@@ -75,6 +76,13 @@ def test_the_driver_is_freestanding(compiled: tuple[Any, Any], tmp_path_factory:
     assert all(line.split()[0] == "w" for line in undefined.splitlines()), undefined
     assert "#include <st" in (folder / driver.HEADER).read_text()
     assert not re.findall(r"0x[0-9a-f]{2,}", (folder / driver.SOURCE).read_text())  # no address by hand
+
+
+def test_the_program_of_the_page_compiles(compiled: tuple[Any, Any], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    page = (ROOT / "docs" / "driver.md").read_text()
+    (tmp_path / "main.c").write_text(re.search(r"^```c\n(.*?)^```", page, re.M | re.S)[1])  # type: ignore[index]
+    headers = tmp_path_factory.getbasetemp() / "driver0"
+    subprocess.run(["cc", *FIRMWARE, f"-I{headers}", "-fsyntax-only", "main.c"], cwd=tmp_path, check=True)
 
 
 def test_only_the_accelerator_of_this_version_is_accepted(chip: Chip) -> None:
