@@ -17,6 +17,7 @@ from lfopt.isa import c_headers
 from lfopt.isa.systemverilog import generate
 
 HERE = Path(__file__).parent
+SIMULATION = HERE / "sim"
 TOP = "lf_sim"
 KEY = 32  # hexadecimal digits
 Make = Callable[[Path], Mapping[str, str]]  # fills a folder, and says what is in it
@@ -55,7 +56,7 @@ class Design:
 
     top: str  # module
     files: Sequence[Path]  # SystemVerilog, without lf_isa_pkg.sv, which is generated
-    harness: Path  # C++; it finds lf_registers.h, which is generated, and headers beside it
+    harness: Path  # C++; it finds lf_registers.h, which is generated, simulation.h, and headers beside it
     generics: Mapping[str, int]  # parameters of the top module
     options: Sequence[str] = ()  # of Verilator
     compiler: Sequence[str] = ("-march=native",)  # options
@@ -75,7 +76,7 @@ def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -
     """The whole accelerator with its memory."""
     generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
     options = ("--x-assign", "fast", "--x-initial", "fast", "--noassert", *("--assert",) * parameters.assertions)
-    return Design(TOP, sources(replaced), HERE / "sim" / "main.cpp", generics, options, optimization=parameters.optimization)
+    return Design(TOP, sources(replaced), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
 
 
 def compiled(keep: Keep, of: Design) -> Path:
@@ -99,7 +100,7 @@ def compiled(keep: Keep, of: Design) -> Path:
 
 
 def _beside(harness: Path) -> list[Path]:
-    return sorted(harness.parent.glob("*.h"))
+    return sorted({*harness.parent.glob("*.h"), *SIMULATION.glob("*.h")})
 
 
 def _kept(objects: Path, top: str) -> list[Path]:
@@ -164,7 +165,7 @@ def _verilate(scratch: Path, of: Design) -> None:
         *("--cc", "--exe", "--build", "--build-jobs", "2", of.optimization, *of.options),
         *("--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
         *(f"-G{name}={value}" for name, value in of.generics.items()),
-        *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}")), "-MAKEFLAGS", " ".join(make)),
+        *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}", f"-I{SIMULATION}")), "-MAKEFLAGS", " ".join(make)),
         *_files(scratch, of.files),
         str(of.harness),
     ]

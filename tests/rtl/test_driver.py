@@ -14,8 +14,7 @@ import pytest
 
 from codegen.accel import driver
 from codegen.accel.manifest import sealed
-from hw_rtl import build
-from hw_rtl.build import FIRMWARE, Model, linked
+from hw_rtl.build import FIRMWARE, SIMULATION, Model, linked
 from lfopt.app.cache import keeper
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import BYTES, FIXED, ISA, PAGE_BYTES, Register
@@ -177,7 +176,7 @@ def test_every_result_and_error_has_a_text(chip: Chip) -> None:
 def test_a_program_in_cpp_runs_the_driver_on_the_accelerator(model: Model, made: Firmware, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     assert request.config.cache is not None
     keep = keeper(Path(request.config.cache.mkdir("rtl")))
-    program = linked(keep, model, build.HERE / "sim" / "device.cpp", driver.files())
+    program = linked(keep, model, SIMULATION / "device.cpp", driver.files())
     for name, data in zip(("manifest", "program", "constants"), made.parts, strict=True):
         (tmp_path / f"{name}.bin").write_bytes(data)
     (tmp_path / "inputs").write_bytes(packed(made.inputs))

@@ -16,8 +16,8 @@ from lfopt.isa.registers import BITS, BYTES, FIXED, Access, Register
 from lfopt.isa.tables import BEAT_BYTES, WORD_BYTES, Counter, Error, Queue
 from tests.rtl.benches.axi import MOVES
 from tests.rtl.benches.harness import BUFFER_BYTES, LANES, PERIOD_NS
-from tests.rtl.benches.system import DONE, ENDED, FAILED, LIMIT_NS, OUTSTANDING, RUN, Bench, agrees, bits
-from tests.rtl.test_control import COMPUTED, WRITABLE
+from tests.rtl.benches.system import DONE, ENDED, FAILED, OUTSTANDING, RUN, Bench, agrees, bits
+from tests.rtl.test_control import COMPUTED, ONE_LONG_COMMAND, WRITABLE
 
 BUSY = bits(Register.STATUS, "busy")
 BUILT = {Register.CAPABILITY: Register.CAPABILITY.layout.pack({"lanes": LANES, "outstanding": OUTSTANDING}), Register.BUFFER_BYTES: BUFFER_BYTES}
@@ -189,15 +189,39 @@ async def interrupts_are_masked_acknowledged_and_not_lost(dut: Any) -> None:
         assert await bench.read(Register.INTERRUPT_PENDING) == happened[program] & failures
         await bench.write(Register.INTERRUPT_PENDING, failures)
         assert await bench.read(Register.INTERRUPT_PENDING) == 0
-    # A run may end in any cycle of an acknowledgement: the line is high afterwards, or a status before it said so.
-    for _ in range(8):
-        await bench.start(good, bench.memory)
+    # A run ends in every cycle around an acknowledgement: in that of the acknowledgement itself, what happens counts.
+    seen = {"write": 0, "line": 0}
+    cocotb.start_soon(watched(dut, seen))
+    await bench.start(good, bench.memory)
+    start = seen["write"]
+    assert await bench.ended() == DONE
+    ends = seen["line"] - start  # the first cycle in which it is pending
+    tried = set()
+    for wait in range(ends + 3):
+        await bench.write(Register.CONTROL, RUN)
+        start = seen["write"]
+        await ClockCycles(dut.axi_clk, wait)
         await bench.write(Register.INTERRUPT_PENDING, ENDED)
-        await ClockCycles(dut.axi_clk, int(bench.rng.integers(0, 4)))
+        at = seen["write"] - start
+        while await bench.read(Register.STATUS) & BUSY:
+            pass
+        assert await bench.read(Register.INTERRUPT_PENDING) == (ENDED if at < ends else 0), (at, ends)
         await bench.write(Register.INTERRUPT_PENDING, ENDED)
-        if await bench.read(Register.STATUS) & BUSY:
-            await with_timeout(RisingEdge(dut.axi_irq), LIMIT_NS, "ns")
-    assert await bench.read(Register.STATUS) == DONE
+        tried.add(at - ends)
+    assert tried >= {-2, -1, 0, 1}
+
+
+async def watched(dut: Any, seen: dict[str, int]) -> None:
+    """Note the cycle of the last write to a register, and that in which the interrupt last rose."""
+    cycle = line = 0
+    while True:
+        await FallingEdge(dut.axi_clk)
+        cycle += 1
+        if dut.s_axil_awvalid.value and dut.s_axil_awready.value:
+            seen["write"] = cycle
+        if dut.axi_irq.value and not line:
+            seen["line"] = cycle
+        line = int(dut.axi_irq.value)
 
 
 # Protection
@@ -249,6 +273,34 @@ async def regions_end_at_their_last_byte(dut: Any) -> None:
 
 # Runs that are given up
 
+
+@cocotb.test()
+@cocotb.parametrize(abort=[False, True])
+async def memory_that_falls_silent_ends_a_run_and_may_answer_later(dut: Any, abort: bool) -> None:
+    """An abort does not wait for a computation, which moves all the time."""
+    bench = Bench(dut)
+    await bench.reset()
+    program, bus = encode(assemble(MOVES.strip().splitlines())), bits(Register.STATUS, "bus")
+    computes = [line.replace("KERNEL", "kernel_rows=4095 kernel_columns=4095") for line in ONE_LONG_COMMAND[:-1]]
+    busy = encode(assemble([*computes, "describe 3 transfer class=input columns=300 blocks=1 tail=16 base=1000 slots=1", "load 3 count=1", "halt"]))
+    await bench.start(busy if abort else program, bench.memory, {Register.WATCHDOG: 150})
+    await ClockCycles(dut.axi_clk, 250 if abort else 100)
+    bench.ram.read_if.r_channel.pause = True
+    if abort:
+        await bench.write(Register.CONTROL, bits(Register.CONTROL, "abort"))
+    await with_timeout(RisingEdge(dut.axi_irq), 400 * PERIOD_NS, "ns")
+    assert await bench.read(Register.STATUS) == FAILED | bus
+    assert (await bench.fault())[:2] == ((Error.ABORTED, Queue.SEQUENCER) if abort else (Error.TIMEOUT, Queue.LOAD))
+    await bench.write(Register.INTERRUPT_PENDING, await bench.read(Register.INTERRUPT_PENDING))
+    bench.ram.read_if.r_channel.pause = False
+    await ClockCycles(dut.axi_clk, 400)
+    assert await bench.read(Register.STATUS) == FAILED
+    bench.monitor.quiet()
+    status, found = await bench.run(program, bench.memory)
+    assert status == DONE
+    assert np.array_equal(found, emulate(program, bench.memory, write_region=WRITABLE).memory)
+
+
 LONG = """
 describe 1 transfer class=input dram=0x100 columns=300 blocks=1 tail=16 slots=1
 describe 2 transfer class=output dram=0x20040 columns=300 blocks=1 tail=16 slots=1
@@ -271,7 +323,7 @@ async def a_run_that_is_aborted_drains_and_the_next_one_succeeds(dut: Any, press
     wanted = emulate(after, bench.memory, buffer_bytes=BUFFER_BYTES, write_region=WRITABLE, check=True)
     done = emulate(program, bench.memory, write_region=WRITABLE).memory
     under_way = {"r": 0, "b": 0}  # most that an abort has found
-    for cycles in (0, 1, 30, 150, 360, 420, 560, 777):
+    for cycles in (150, 420, 777) if pressed else (0, 1, 30, 150, 360, 420, 560, 777):
         await bench.start(program, bench.memory)
         await ClockCycles(dut.axi_clk, cycles)
         await bench.write(Register.CONTROL, bits(Register.CONTROL, "abort"))
@@ -288,7 +340,7 @@ async def a_run_that_is_aborted_drains_and_the_next_one_succeeds(dut: Any, press
         found = np.frombuffer(bench.ram.read(0, len(done)), np.uint8)
         assert ((found == bench.memory) | (found == done)).all()
         assert (await bench.counters())[Counter.CYCLES] < 6000
-        if cycles in (0, 360, 777):
+        if cycles in (0, 777):
             await agrees(bench, after, bench.memory, wanted)
     assert under_way["r"] > 8
     assert under_way["b"] > 0
