@@ -105,14 +105,16 @@ module lf_drain
   always_comb begin
     written = '1;
     steps = Lanes'(1);
-    chosen = descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
+    chosen = job_valid_i && descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
     lane_end = job_last_i ? descriptor_i.out_tail : 7'(Lanes);
     chosen_end = 8'(descriptor_i.o_lane) + (descriptor_i.o_lane_step == '0 ? 8'd1 : 8'(descriptor_i.lanes) * 8'(descriptor_i.o_lane_step));
-    for (int unsigned s = 1; s < Lanes; s++) begin
-      for (int unsigned l = s; l < Lanes; l += s) if (32'(descriptor_i.o_lane_step) == s) steps[l] = 1'b1;
+    if (chosen) begin
+      for (int unsigned s = 1; s < Lanes; s++) begin
+        for (int unsigned l = s; l < Lanes; l += s) if (32'(descriptor_i.o_lane_step) == s) steps[l] = 1'b1;
+      end
     end
     steps = steps << descriptor_i.o_lane;
-    if (descriptor_i.last) begin
+    if (job_valid_i && descriptor_i.last) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
         written[l] = 7'(l) < lane_end && (descriptor_i.operation != 3'(DoConv) || 7'(l) >= 7'(descriptor_i.o_lane))
             && (!chosen || (steps[l] && 8'(l) < chosen_end));
@@ -241,13 +243,17 @@ module lf_drain
 
   always_ff @(posedge clk_i) begin
     if (job_ready_o) job_q[put_q] <= job_new;
-    for (int unsigned p = 0; p < 2; p++) begin
-      if (prepare_q == 1'(p)) begin
+    if (bias_coming_q) begin
+      for (int unsigned p = 0; p < 2; p++) begin
         for (int unsigned l = 0; l < Lanes; l++) begin
-          if (bias_coming_q && 32'(bias_part_q) == l / LanesOfWord) bias_q[p][l] <= rd_data_i[(l % LanesOfWord)*32 +: 32];
-          if (preparing_q && !with_bias) bias_q[p][l] <= job_q[p].bias_value;
+          if (prepare_q == 1'(p) && 32'(bias_part_q) == l / LanesOfWord) bias_q[p][l] <= rd_data_i[(l % LanesOfWord)*32 +: 32];
         end
-        if (prepare_done) begin
+      end
+    end
+    if (preparing_q) begin
+      for (int unsigned p = 0; p < 2; p++) begin
+        if (prepare_q == 1'(p) && !with_bias) for (int unsigned l = 0; l < Lanes; l++) bias_q[p][l] <= job_q[p].bias_value;
+        if (prepare_q == 1'(p) && prepare_done) begin
           for (int unsigned l = 0; l < Lanes; l++) begin
             multiplier_q[p][l] <= by_channel ? factor_row_q[l*40 +: 31] : job_q[p].multiplier;
             shift_q[p][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : job_q[p].shift;
@@ -415,21 +421,11 @@ module lf_drain
   int                 v_q [Lanes];
   int unsigned        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
   int                 high_low_q [Lanes], high_high_q [Lanes];
-  longint             product_d [Lanes], product_of_q [Lanes];
+  longint             product_of_q [Lanes];
   int                 coarse_q [Lanes];  // 27 bits, or a held sum
   int                 fine_q [Lanes];  // 12 bits, or a held sum
-  int                 held_q [Lanes];
+  logic [Lanes*32-1:0] held_q;
   logic [Lanes*8-1:0] bytes_q, looked;
-
-  always_comb begin
-    for (int unsigned l = 0; l < Lanes; l++) product_d[l] = '0;
-    if (part_q.valid) begin
-      for (int unsigned l = 0; l < Lanes; l++) begin
-        product_d[l] = 64'({1'b0, low_low_q[l]}) + 64'({1'b0, low_high_q[l], 15'd0})
-            + (64'(high_low_q[l]) <<< 16) + (64'(high_high_q[l]) <<< 31);
-      end
-    end
-  end
 
   // Twice the product, less 16, 32 or 48 bits; what 27 bits do not hold is as good as the most that they do.
   function automatic int coarse(longint product, logic [1:0] sixteens);
@@ -461,7 +457,12 @@ module lf_drain
         high_high_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][30:15]}));
       end
     end
-    if (part_q.valid) product_of_q <= product_d;
+    if (part_q.valid) begin
+      for (int unsigned l = 0; l < Lanes; l++) begin
+        product_of_q[l] <= 64'({1'b0, low_low_q[l]}) + 64'({1'b0, low_high_q[l], 15'd0})
+            + (64'(high_low_q[l]) <<< 16) + (64'(high_high_q[l]) <<< 31);
+      end
+    end
     if (product_q.valid) begin
       if (product_q.hold) begin
         for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= product_of_q[l][31:0];
@@ -475,7 +476,7 @@ module lf_drain
     end
     if (fine_stage_q.valid) begin
       if (fine_stage_q.hold) begin
-        held_q <= fine_q;
+        for (int unsigned l = 0; l < Lanes; l++) held_q[l*32 +: 32] <= fine_q[l];
       end else begin
         for (int unsigned l = 0; l < Lanes; l++) begin
           bytes_q[l*8 +: 8] <= bounded(fine_q[l][11:0], job_q[fine_stage_q.place].zero, job_q[fine_stage_q.place].low,
@@ -504,22 +505,14 @@ module lf_drain
   );
 
   // Words that wait to be written.
-  logic [Window-1:0][Lanes*8-1:0] word_d;
   logic [Window-1:0][Lanes*8-1:0] words_q [Depth];
   stage_t                         heads_q [Depth];
   logic [$clog2(Depth)-1:0]       first_q, next_q;
 
-  always_comb begin
-    word_d = '0;
-    if (byte_q.valid) begin
-      if (byte_q.hold) for (int unsigned l = 0; l < Lanes; l++) word_d[l / LanesOfWord][(l % LanesOfWord)*32 +: 32] = held_q[l];
-      else word_d[0] = looked;
-    end
-  end
-
   always_ff @(posedge clk_i) begin
     if (byte_q.valid) begin
-      words_q[next_q] <= word_d;
+      words_q[next_q][0] <= looked;
+      if (byte_q.hold) words_q[next_q] <= held_q;
       heads_q[next_q] <= byte_q;
     end
   end

@@ -1,7 +1,7 @@
 // Tables of 256 bytes: a memory of all, and two that are in use, which every lane may look into at once. `prepare` brings a table into one of the two
 // places; that takes 256 / Lanes + 1 cycles, or none if it is there already.
 //
-// Each lane has small memories of its own, one for each byte of a word: what is brought in goes to those of all lanes, a word a cycle.
+// Each lane has a memory of its own for both: what is brought in goes to those of all lanes, a word a cycle.
 module lf_tables
   import lf_isa_pkg::*;
 #(
@@ -77,16 +77,17 @@ module lf_tables
   );
 
   for (genvar l = 0; l < Lanes; l++) begin : gen_lane
-    logic [7:0] found [Lanes];
+    logic [Lanes*8-1:0] words_q [2 * Words];
 
-    for (genvar k = 0; k < Lanes; k++) begin : gen_byte
-      logic [7:0] entries_q [2 * Words];
-
-      always_ff @(posedge clk_i) begin
-        if (copying_q) entries_q[{place_q, copied_q}] <= word[k*8 +: 8];
-      end
-      assign found[k] = entries_q[{look_place_i, look_bytes_i[l*8 + LaneBits +: PartBits]}];
+    always_ff @(posedge clk_i) begin
+      if (copying_q) words_q[{place_q, copied_q}] <= word;
     end
-    assign bytes_o[l*8 +: 8] = look_i ? found[look_bytes_i[l*8 +: LaneBits]] : look_bytes_i[l*8 +: 8];
+
+    always_comb begin
+      bytes_o[l*8 +: 8] = look_bytes_i[l*8 +: 8];
+      if (look_i) begin
+        bytes_o[l*8 +: 8] = words_q[{look_place_i, look_bytes_i[l*8 + LaneBits +: PartBits]}][{look_bytes_i[l*8 +: LaneBits], 3'd0} +: 8];
+      end
+    end
   end
 endmodule
