@@ -71,7 +71,7 @@ class Hardware:
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
     mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in one cycle
     mac_columns: int = 16  # MAC array: output channels made side by side
-    weight_port_bytes: int = 64  # per cycle, from the buffer into the weights of the MAC array, while it works with those before
+    weight_port_bytes: int = 64  # per cycle, where weights come instead of pixels; beside pixels, a row of the MAC array per cycle
     accumulator_banks: int = 2  # 1: the MAC array waits while results are requantised and written; 2: it goes on with the next output channels
     accumulator_columns: int = 512  # pixels of a bank: the most that one command makes
     window_columns: int = 4  # pixels of a row that are read in one cycle: kernel columns of pools, depthwise and narrow convolutions
