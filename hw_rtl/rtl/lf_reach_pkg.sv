@@ -11,6 +11,27 @@ package lf_reach_pkg;
     logic [2:0] taps;
   } reach_t;
 
+  // A step of the walk over a command's columns: a window of the operand, for neighbouring columns of the result.
+  typedef struct packed {
+    logic              fetch;  // it brings words for the step after it, and is no column itself
+    logic [Reach-1:0]  present;  // words of its window that are no padding
+    logic [2:0]        from;  // word of its window that the first one from the buffer is; those before were in the window before
+    logic [2:0]        taps;  // kernel columns of the group
+    logic [6:0]        lanes;  // CONV: input channels end here
+    logic [5:0]        lane;  // CONV: they begin here
+    logic              first;  // of the block's passes
+    logic              final_pass;  // of the block
+    logic              row_end;
+    logic              pass_start;
+    logic              block_end;
+    logic              command_end;
+    logic [8:0]        column;  // the first,
+    logic [2:0]        count;  // of so many
+    logic [Window-1:0] mask;  // words to read
+    logic [19:0]       word;  // the first
+    logic              over;  // they lie behind the end of the buffer
+  } step_t;
+
   function automatic reach_t reach(logic [2:0] operation, logic narrow, logic first, logic [4:0] dilation, logic [11:0] kernel_columns,
                                    logic [3:0] stride_columns, logic [11:0] o_width);
     logic depthwise;

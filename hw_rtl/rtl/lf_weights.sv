@@ -43,152 +43,186 @@ module lf_weights
   input  logic                    take_i,
   input  logic                    release_i
 );
-  localparam int unsigned Depth = 16;
-  localparam int unsigned DepthBits = $clog2(Depth);
+  localparam int unsigned Rows = 4;  // of the queue, of Window words each, which lie as in the buffer: word w in bank w mod Window
+  localparam int unsigned RowBits = $clog2(Rows) + 1;  // rows are counted twice around
+  localparam int unsigned BankBits = $clog2(Window);
+  localparam int unsigned AtBits = LaneBits + BankBits;  // a byte of a row
   localparam int unsigned NarrowLanes = Lanes / Window;
 
   logic        busy_q, conv_q, narrow_q, wide_q;
   reach_t      reach_q;
   logic [9:0]  in_blocks_q;
   logic [6:0]  in_tail_q, out_tail_q;
-  logic [5:0]  a_lane_q, o_lane_q;  // of the first input channel and, in the one block that there then is, of the first output channel
+  logic [LaneBits-1:0] a_lane_q;  // of the first input channel
+  logic [5:0]  o_lane_q;  // of the first output channel, in the one block that there then is
   logic [11:0] kernel_rows_q, kernel_columns_q;
-  logic [39:0] skip_q, bytes_q, tail_skip_q, tail_bytes_q;
+  logic [40:0] skip_q, end_q, tail_skip_q, tail_end_q;  // of the weights of a block: the first byte that is used, and the last
   logic [23:0] block_bytes_q;
 
-  // Fetching: words from next_q to last_q of a block.
-  logic        fetch_block_q, fetch_q;  // blocks are left; words of the block are left
-  logic [9:0]  fetch_left_q;
-  logic [41:0] base_q;  // bytes; of the block that is next
-  logic [41:0] begin_byte, end_byte;
-  logic [41:0] next_q, last_q, left;  // words
-  logic [2:0]  asked, arriving_q, pop;  // words
-  logic [DepthBits:0]   taken_q, there_q;  // places of the queue that are filled or will be; that are filled
-  logic [DepthBits-1:0] put_q, get_q;
-  logic [Lanes*8-1:0]   queue_q [Depth];
+  // -- Fetching: the words of a block, while those of the next are looked up ------------------------------------------------------------------
+
+  logic               fetch_q, over_q, ready_q;  // words of the block are left; it lies behind the end of the buffer; the next is looked up
+  logic [9:0]         fetch_left_q;  // blocks that are not looked up
+  logic [41:0]        base_q;  // bytes; of the block that is next
+  logic [41:0]        first_q, last_q;  // words of it
+  logic [41:0]        left_q;  // words, less one
+  logic [19:0]        next_q;  // word
+  logic [2:0]         asked, there_d;  // words
+  logic [RowBits-1:0] put_q, get_q, held;  // rows of the queue
+  logic [RowBits-2:0] arriving_row_q;
+  logic [Window-1:0]  arriving_q;
+  logic [4:0]         there_q;  // words that are there
+  logic [2:0]         pop;  // words that are used up
+  logic [Lanes*8-1:0] queue_q [Window][Rows];
+  logic               asks, few, last_asked;
 
   always_comb begin
-    begin_byte = base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q);
-    end_byte = begin_byte + 42'(fetch_left_q == 10'd1 ? tail_bytes_q : bytes_q) - 42'd1;
-    left = last_q - next_q;
-    asked = !wide_q ? 3'd1 : left >= 42'(Window - 1) ? 3'(Window) : 3'(left) + 3'd1;
-    fault_o = fetch_q && next_q + 42'(asked) > 42'(BufferWords);
-    rd_valid_o = fetch_q && !fault_o && taken_q <= (DepthBits+1)'(wide_q ? Depth - Window : Depth - 1);
-    rd_word_o = next_q[19:0];
-    for (int unsigned t = 0; t < Window; t++) rd_mask_o[t] = 3'(t) < asked;
-    rd_first_o = wide_q && taken_q < (DepthBits+1)'(Depth / 2);
+    few = left_q[41:BankBits] == '0;
+    asked = 3'd1;
+    if (wide_q) begin
+      asked = 3'(Window) - 3'(next_q[BankBits-1:0]);
+      if (few && 3'(left_q[BankBits-1:0]) < asked) asked = 3'(left_q[BankBits-1:0]) + 3'd1;
+    end
+    last_asked = few && 3'(left_q[BankBits-1:0]) + 3'd1 == asked;
+    held = put_q - get_q;
+    fault_o = fetch_q && over_q;
+    rd_valid_o = fetch_q && !over_q && held < RowBits'(Rows);
+    rd_first_o = wide_q && held < RowBits'(Rows / 2);
+    rd_word_o = {next_q[19:BankBits], BankBits'(0)};
+    for (int unsigned t = 0; t < Window; t++) begin
+      rd_mask_o[t] = 3'(t) >= 3'(next_q[BankBits-1:0]) && 4'(t) < 4'(next_q[BankBits-1:0]) + 4'(asked);
+    end
+    asks = rd_valid_o && rd_grant_i;
+    there_d = '0;
+    for (int unsigned t = 0; t < Window; t++) there_d = there_d + 3'(arriving_q[t]);
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      fetch_block_q <= 1'b0;
       fetch_q <= 1'b0;
+      over_q <= 1'b0;
+      ready_q <= 1'b0;
       fetch_left_q <= '0;
       base_q <= '0;
-      next_q <= '0;
+      first_q <= '0;
       last_q <= '0;
-      arriving_q <= '0;
-      taken_q <= '0;
-      there_q <= '0;
+      left_q <= '0;
+      next_q <= '0;
       put_q <= '0;
-      get_q <= '0;
+      arriving_q <= '0;
+      arriving_row_q <= '0;
+      there_q <= '0;
     end else begin
-      arriving_q <= rd_valid_o && rd_grant_i ? asked : '0;
-      taken_q <= taken_q + (DepthBits+1)'(rd_valid_o && rd_grant_i ? asked : 3'd0) - (DepthBits+1)'(pop);
-      there_q <= there_q + (DepthBits+1)'(arriving_q) - (DepthBits+1)'(pop);
-      put_q <= put_q + DepthBits'(arriving_q);
-      get_q <= get_q + DepthBits'(pop);
+      arriving_q <= asks ? rd_mask_o : '0;
+      arriving_row_q <= put_q[RowBits-2:0];
+      there_q <= there_q + 5'(there_d) - 5'(pop);
+      if (asks) begin
+        next_q <= next_q + 20'(asked);
+        left_q <= left_q - 42'(asked);
+        // A block begins in a row of its own.
+        if (last_asked || 3'(next_q[BankBits-1:0]) + asked == 3'(Window)) put_q <= put_q + 1'b1;
+        if (last_asked) fetch_q <= 1'b0;
+      end
       if (start_i) begin
-        fetch_block_q <= 1'b1;
         fetch_left_q <= descriptor_i.out_blocks;
         base_q <= 42'(descriptor_i.w_base);
-      end else if (!fetch_q && fetch_block_q) begin
-        fetch_q <= 1'b1;
-        next_q <= begin_byte >> LaneBits;
-        last_q <= end_byte >> LaneBits;
+      end else if (fetch_left_q != '0 && !ready_q) begin
+        ready_q <= 1'b1;
+        first_q <= (base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)) >> LaneBits;
+        last_q <= (base_q + 42'(fetch_left_q == 10'd1 ? tail_end_q : end_q)) >> LaneBits;
         base_q <= base_q + 42'(block_bytes_q);
         fetch_left_q <= fetch_left_q - 1'b1;
-        fetch_block_q <= fetch_left_q != 10'd1;
-      end else if (rd_valid_o && rd_grant_i) begin
-        next_q <= next_q + 42'(asked);
-        if (left < 42'(asked)) begin
-          fetch_q <= fetch_block_q;
-          if (fetch_block_q) begin
-            next_q <= begin_byte >> LaneBits;
-            last_q <= end_byte >> LaneBits;
-            base_q <= base_q + 42'(block_bytes_q);
-            fetch_left_q <= fetch_left_q - 1'b1;
-            fetch_block_q <= fetch_left_q != 10'd1;
-          end
-        end
+      end
+      if (ready_q && (!fetch_q || (asks && last_asked))) begin
+        ready_q <= 1'b0;
+        fetch_q <= 1'b1;
+        over_q <= last_q >= 42'(BufferWords);
+        next_q <= first_q[19:0];
+        left_q <= last_q - first_q;
       end
     end
   end
 
   always_ff @(posedge clk_i) begin
-    for (int unsigned t = 0; t < Window; t++) if (3'(t) < arriving_q) queue_q[put_q + DepthBits'(t)] <= rd_data_i[t];
+    for (int unsigned b = 0; b < Window; b++) if (arriving_q[b]) queue_q[b][arriving_row_q] <= rd_data_i[b];
   end
 
-  // Filling: the walk of lf_columns, but for columns.
-  logic               full_q, locked_q;  // locked: promised, and not yet taken over
-  logic [9:0]         blocks_left_q, in_block_q;
+  // -- Filling: the walk of lf_columns, but for columns ---------------------------------------------------------------------------------------
+
+  logic [9:0]         blocks_left_q, in_left_q;
   logic [11:0]        kernel_rows_left_q, columns_left_q;
-  logic [LaneBits-1:0] at_q;  // byte of the first word of the queue
-  logic [LaneBits-1:0] block_at_q;  // the same, where the weights of the block would begin had no row been skipped
-  logic [LaneBits-1:0] next_at;
-  logic [6:0]         n;  // bytes of a row
-  logic [6:0]         inner_q, inner_last;  // input channel
-  logic [5:0]         lane;
-  logic [2:0]         outer_q, outer_last;  // kernel column of the group
-  logic [LaneBits:0]  end_at;
-  logic               write, as_they_are, inner_end, row_last, in_last, group_last, block_last, free;
-  logic [6:0]         rows_left;
+  logic [6:0]         first_size_q, inner_left_q;  // input channels: of the first block, left of this
+  logic [2:0]         first_group_q, outer_left_q;  // kernel columns: of the first group, left of this
+  logic [LaneBits-1:0] index_q, outer_q;  // row of the tile, and of the kernel column's first
+  logic [AtBits-1:0]  at_q;  // byte of the queue's row
+  logic [AtBits-1:0]  block_at_q;  // the same, where the weights of the block would begin had no row been skipped
+  logic [AtBits-1:0]  next_at;
+  logic [6:0]         n_q;  // bytes of a row
+  logic [AtBits:0]    end_at;
+  logic [LaneBits:0]  end_in_word;
+  logic               write, as_they_are, inner_end, row_last, in_last, group_last, block_last, go;
   logic [2:0]         rows;  // that are written
   logic [Lanes*16-1:0] pair;
+  logic [Lanes*8-1:0] word [Window];
+
+  // The row of the tile that goes to the array next.
+  logic                           row_q, last_row_q, full_q, locked_q;  // locked: promised, and not yet taken over
+  logic [LaneBits-1:0]            row_index_q;
+  logic [2:0]                     row_count_q;
+  logic [Window-1:0][Lanes*8-1:0] row_data_q;
 
   always_comb begin
-    n = (blocks_left_q == 10'd1 ? out_tail_q : 7'(Lanes)) - 7'(o_lane_q);
-    lane = in_block_q == '0 ? a_lane_q : '0;
-    in_last = !conv_q || narrow_q || in_block_q == in_blocks_q - 10'd1;
+    in_last = in_left_q == 10'd1;
     group_last = columns_left_q <= 12'(reach_q.taps);
-    inner_last = !conv_q ? 7'd0 : (in_last ? in_tail_q : 7'(Lanes)) - 7'(lane) - 7'd1;
-    outer_last = group_last ? 3'(columns_left_q - 12'd1) : reach_q.taps - 3'd1;
     // Words that are rows as they are.
-    as_they_are = wide_q && conv_q && !narrow_q && n == 7'(Lanes) && at_q == '0;
-    rows_left = inner_last - inner_q + 7'd1;
+    as_they_are = wide_q && conv_q && !narrow_q && n_q == 7'(Lanes) && at_q[LaneBits-1:0] == '0;
     rows = 3'd1;
-    if (as_they_are) for (int unsigned k = 2; k <= Window; k++) if (7'(k) <= rows_left && (DepthBits+1)'(k) <= there_q) rows = 3'(k);
-    inner_end = rows_left == 7'(rows);
-    row_last = inner_end && outer_q == outer_last;
+    if (as_they_are) for (int unsigned k = 2; k <= Window; k++) if (7'(k) <= inner_left_q && 5'(k) <= there_q) rows = 3'(k);
+    inner_end = inner_left_q == 7'(rows);
+    row_last = inner_end && outer_left_q == 3'd1;
     block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
-    end_at = (LaneBits+1)'(at_q) + (LaneBits+1)'(n);
-    free = !full_q && (!locked_q || release_i);
-    write = busy_q && free && (there_q > (DepthBits+1)'(1) || (there_q == (DepthBits+1)'(1) && end_at <= (LaneBits+1)'(Lanes)));
+    end_in_word = (LaneBits+1)'(at_q[LaneBits-1:0]) + (LaneBits+1)'(n_q);
+    end_at = (AtBits+1)'(at_q) + (as_they_are ? (AtBits+1)'({rows, LaneBits'(0)}) : (AtBits+1)'(n_q));
+    go = row_q && !full_q && (!locked_q || release_i);
+    write = busy_q && (!row_q || go) && (there_q > 5'd1 || (there_q == 5'd1 && end_in_word <= (LaneBits+1)'(Lanes)));
     // The next block begins with a word of its own, even if it is the same.
-    pop = !write ? 3'd0 : as_they_are ? rows : 3'(end_at >= (LaneBits+1)'(Lanes) || block_last) + 3'(end_at > (LaneBits+1)'(Lanes) && block_last);
-    next_at = block_at_q + LaneBits'(blocks_left_q == 10'd2 ? tail_skip_q : skip_q) + LaneBits'(block_bytes_q);
+    pop = '0;
+    if (write && as_they_are) pop = rows;
+    else if (write) pop = 3'(end_in_word >= (LaneBits+1)'(Lanes) || block_last) + 3'(end_in_word > (LaneBits+1)'(Lanes) && block_last);
+    next_at = block_at_q + AtBits'(blocks_left_q == 10'd2 ? tail_skip_q : skip_q) + AtBits'(block_bytes_q);
+    for (int unsigned k = 0; k < Window; k++) begin
+      word[k] = queue_q[BankBits'(k) + at_q[AtBits-1:LaneBits]]
+          [(RowBits-1)'(get_q) + (RowBits-1)'(BankBits'(BankBits'(k) + at_q[AtBits-1:LaneBits]) < at_q[AtBits-1:LaneBits])];
+    end
   end
 
-  logic [Lanes*8-1:0] second_word;
-  assign second_word = queue_q[get_q + DepthBits'(1)];
-  assign pair = {second_word, queue_q[get_q]} >> {at_q, 3'b000};
-  always_comb begin
-    for (int unsigned k = 1; k < Window; k++) row_data_o[k] = queue_q[get_q + DepthBits'(k)];
-    row_data_o[0] = pair[Lanes*8-1:0] << {o_lane_q, 3'b000};
+  assign pair = {word[1], word[0]} >> {at_q[LaneBits-1:0], 3'b000};
+
+  always_ff @(posedge clk_i) begin
+    if (write) begin
+      row_data_q[0] <= pair[Lanes*8-1:0] << {o_lane_q, 3'b000};
+      for (int unsigned k = 1; k < Window; k++) row_data_q[k] <= word[k];
+      row_index_q <= index_q;
+      row_count_q <= rows;
+      last_row_q <= row_last;
+    end
   end
-  assign row_count_o = rows;
-  assign row_valid_o = write;
+
+  assign row_valid_o = go;
+  assign row_o = row_index_q;
+  assign row_count_o = row_count_q;
+  assign row_data_o = row_data_q;
   assign row_depthwise_o = !conv_q;
   assign row_together_o = reach_q.columns;
-  assign row_o = LaneBits'(narrow_q ? 7'(outer_q) * 7'(NarrowLanes) + inner_q : conv_q ? inner_q + 7'(lane) : 7'(outer_q));
-
-  assign full_o = full_q || (write && row_last);
+  assign full_o = full_q || (go && last_row_q);
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
+      row_q <= 1'b0;
       full_q <= 1'b0;
       locked_q <= 1'b0;
     end else begin
+      row_q <= write || (row_q && !go);
       full_q <= full_o && !take_i;
       locked_q <= take_i || (locked_q && !release_i);
     end
@@ -210,59 +244,82 @@ module lf_weights
       kernel_rows_q <= '0;
       kernel_columns_q <= '0;
       skip_q <= '0;
-      bytes_q <= '0;
+      end_q <= '0;
       tail_skip_q <= '0;
-      tail_bytes_q <= '0;
+      tail_end_q <= '0;
       block_bytes_q <= '0;
-      in_block_q <= '0;
+      in_left_q <= '0;
       kernel_rows_left_q <= '0;
       columns_left_q <= '0;
+      first_size_q <= '0;
+      inner_left_q <= '0;
+      first_group_q <= '0;
+      outer_left_q <= '0;
+      index_q <= '0;
+      outer_q <= '0;
       at_q <= '0;
       block_at_q <= '0;
-      inner_q <= '0;
-      outer_q <= '0;
+      n_q <= '0;
+      get_q <= '0;
       zero_o <= '0;
       unsigned_o <= 1'b0;
     end else if (start_i) begin
       busy_q <= 1'b1;
-      conv_q <= descriptor_i.operation == 3'(DoConv);
-      narrow_q <= descriptor_i.operation == 3'(DoConv) && descriptor_i.narrow;
-      reach_q <= reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
-          descriptor_i.stride_columns, descriptor_i.o_width);
+      conv_q <= conv_new;
+      narrow_q <= narrow_new;
       wide_q <= descriptor_i.operation == 3'(DoDepthwise) || columns_i < 10'(Lanes - Lanes / Window);
+      reach_q <= reach_new;
       blocks_left_q <= descriptor_i.out_blocks;
-      in_blocks_q <= descriptor_i.in_blocks;
+      in_blocks_q <= in_blocks_new;
       in_tail_q <= descriptor_i.in_tail;
       out_tail_q <= descriptor_i.out_tail;
-      a_lane_q <= descriptor_i.operation == 3'(DoConv) ? descriptor_i.a_lane : '0;
-      o_lane_q <= descriptor_i.operation == 3'(DoConv) ? descriptor_i.o_lane : '0;
+      a_lane_q <= conv_new ? LaneBits'(descriptor_i.a_lane) : '0;
+      o_lane_q <= conv_new ? descriptor_i.o_lane : '0;
       kernel_rows_q <= kernel_rows_i;
       kernel_columns_q <= descriptor_i.kernel_columns;
-      skip_q <= skip_i;
-      bytes_q <= bytes_i;
-      tail_skip_q <= tail_skip_i;
-      tail_bytes_q <= tail_bytes_i;
+      skip_q <= 41'(skip_i);
+      end_q <= 41'(skip_i) + 41'(bytes_i) - 41'd1;
+      tail_skip_q <= 41'(tail_skip_i);
+      tail_end_q <= 41'(tail_skip_i) + 41'(tail_bytes_i) - 41'd1;
       block_bytes_q <= descriptor_i.w_block_bytes;
-      in_block_q <= '0;
+      in_left_q <= in_blocks_new;
       kernel_rows_left_q <= kernel_rows_i;
       columns_left_q <= descriptor_i.kernel_columns;
-      block_at_q <= LaneBits'(descriptor_i.w_base);
-      at_q <= LaneBits'(descriptor_i.w_base) + LaneBits'(descriptor_i.out_blocks == 10'd1 ? tail_skip_i : skip_i);
-      inner_q <= '0;
+      first_size_q <= first_size_new;
+      inner_left_q <= first_size_new;
+      first_group_q <= first_group_new;
+      outer_left_q <= first_group_new;
+      index_q <= conv_new ? LaneBits'(descriptor_i.a_lane) : '0;
       outer_q <= '0;
+      block_at_q <= AtBits'(descriptor_i.w_base);
+      at_q <= AtBits'(descriptor_i.w_base) + AtBits'(descriptor_i.out_blocks == 10'd1 ? tail_skip_i : skip_i);
+      n_q <= descriptor_i.out_blocks == 10'd1 ? descriptor_i.out_tail - (conv_new ? 7'(descriptor_i.o_lane) : 7'd0) : 7'(Lanes);
       zero_o <= descriptor_i.b_zero;
       unsigned_o <= descriptor_i.b_unsigned;
     end else if (write) begin
-      at_q <= LaneBits'(end_at);
-      inner_q <= inner_q + 7'(rows);
+      at_q <= AtBits'(end_at);
+      get_q <= get_q + RowBits'(end_at[AtBits]);
+      inner_left_q <= inner_left_q - 7'(rows);
+      index_q <= index_q + LaneBits'(rows);
       if (inner_end) begin
-        inner_q <= '0;
-        outer_q <= row_last ? '0 : outer_q + 1'b1;
+        inner_left_q <= first_size_q;
+        outer_left_q <= outer_left_q - 1'b1;
+        outer_q <= outer_q + (narrow_q ? LaneBits'(NarrowLanes) : LaneBits'(1));
+        index_q <= outer_q + (narrow_q ? LaneBits'(NarrowLanes) : LaneBits'(1));
       end
       if (row_last) begin
-        in_block_q <= in_last ? '0 : in_block_q + 1'b1;
-        if (in_last) begin
+        outer_left_q <= first_group_q;
+        outer_q <= '0;
+        index_q <= '0;
+        in_left_q <= in_left_q - 1'b1;
+        if (!in_last) begin
+          inner_left_q <= in_left_q == 10'd2 ? in_tail_q : 7'(Lanes);
+          outer_left_q <= 3'd1;
+        end else begin
+          in_left_q <= in_blocks_q;
+          index_q <= a_lane_q;
           columns_left_q <= columns_left_q - 12'(reach_q.taps);
+          if (!group_last) outer_left_q <= columns_left_q < 12'({reach_q.taps, 1'b0}) ? 3'(columns_left_q) - reach_q.taps : reach_q.taps;
           if (group_last) begin
             columns_left_q <= kernel_columns_q;
             kernel_rows_left_q <= kernel_rows_left_q - 1'b1;
@@ -272,22 +329,40 @@ module lf_weights
       if (block_last) begin
         kernel_rows_left_q <= kernel_rows_q;
         at_q <= next_at;
-        block_at_q <= block_at_q + LaneBits'(block_bytes_q);
+        get_q <= get_q + (end_at > (AtBits+1)'(Window * Lanes) ? RowBits'(2) : RowBits'(1));
+        block_at_q <= block_at_q + AtBits'(block_bytes_q);
         blocks_left_q <= blocks_left_q - 1'b1;
+        n_q <= blocks_left_q == 10'd2 ? out_tail_q - 7'(o_lane_q) : 7'(Lanes);
         busy_q <= blocks_left_q != 10'd1;
       end
     end
   end
 
-  assign busy_o = busy_q;
+  // What a command begins with.
+  logic       conv_new, narrow_new;
+  reach_t     reach_new;
+  logic [9:0] in_blocks_new;
+  logic [6:0] first_size_new;
+  logic [2:0] first_group_new;
+
+  always_comb begin
+    conv_new = descriptor_i.operation == 3'(DoConv);
+    narrow_new = conv_new && descriptor_i.narrow;
+    reach_new = reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
+        descriptor_i.stride_columns, descriptor_i.o_width);
+    in_blocks_new = conv_new && !narrow_new ? descriptor_i.in_blocks : 10'd1;
+    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? descriptor_i.in_tail : 7'(Lanes)) - 7'(descriptor_i.a_lane);
+    first_group_new = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
+  end
+
+  assign busy_o = busy_q || row_q;
 
   logic unused;
-  assign unused = ^{descriptor_i, n, pair[Lanes*16-1:Lanes*8], begin_byte[LaneBits-1:0], end_byte[LaneBits-1:0]};
+  assign unused = ^{descriptor_i, pair[Lanes*16-1:Lanes*8]};
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || !busy_q);
-  assert property (@(posedge clk_i) there_q <= taken_q && taken_q <= (DepthBits+1)'(Depth));
-  assert property (@(posedge clk_i) (DepthBits+1)'(pop) <= there_q);
+  assert property (@(posedge clk_i) !start_i || !busy_o);
+  assert property (@(posedge clk_i) 5'(pop) <= there_q);
   // A tile is promised when it is full, and taken over when it was promised.
   assert property (@(posedge clk_i) !take_i || full_o);
   assert property (@(posedge clk_i) !release_i || locked_q);
