@@ -50,8 +50,8 @@ module lf_prepare
   logic [11:0] remainder;
   logic [11:0] factor;    // of the multiplier
   logic [19:0] words;
-  logic [31:0] product;
-  logic [19:0] base;      // what the product is added to
+  logic [31:0] product_q;  // of the step before
+  logic [19:0] base;      // what the product of the step before is added to
   logic [32:0] sum;
   logic [36+LaneBits:0] weight_sum;
   logic [8:0]  factors;
@@ -89,21 +89,32 @@ module lf_prepare
     .remainder_o(remainder)
   );
 
+  // What the next step adds: a step multiplies while the one before adds.
   always_comb begin
     unique case (state_q)
-      MoveA:       {factor, words, base} = {2'd0, entry_i.from_block, 4'd0, computation_i.a_block_words, computation_i.a_base};
-      MoveB:       {factor, words, base} = {2'd0, paired ? entry_i.from_block : entry_i.to_block, 4'd0, computation_i.b_block_words,
-                                            computation_i.b_base};
-      MoveO:       {factor, words, base} = {2'd0, entry_i.to_block, 4'd0, computation_i.o_block_words, computation_i.o_base};
-      MoveWeights: {factor, words, base} = {slot_q, computation_i.w_slot_words, 20'd0};
-      MoveBias:    {factor, words, base} = {slot_q, computation_i.bias_slot_words, computation_i.bias};
-      default:     {factor, words, base} = '0;
+      MoveA:       {factor, words} = {2'd0, paired ? entry_i.from_block : entry_i.to_block, 4'd0, computation_i.b_block_words};
+      MoveB:       {factor, words} = {2'd0, entry_i.to_block, 4'd0, computation_i.o_block_words};
+      MoveO:       {factor, words} = {slot_q, computation_i.w_slot_words};
+      MoveWeights: {factor, words} = {slot_q, computation_i.bias_slot_words};
+      default:     {factor, words} = {2'd0, entry_i.from_block, 4'd0, computation_i.a_block_words};
     endcase
   end
 
-  assign product    = 32'(factor) * 32'(words);
-  assign sum        = 33'(product) + 33'(base);
-  assign weight_sum = (37 + LaneBits)'(computation_i.w_base) + ((37 + LaneBits)'(product) << LaneBits);
+  always_comb begin
+    unique case (state_q)
+      MoveA:   base = computation_i.a_base;
+      MoveB:   base = computation_i.b_base;
+      MoveO:   base = computation_i.o_base;
+      default: base = computation_i.bias;
+    endcase
+  end
+
+  assign sum        = 33'(product_q) + 33'(base);
+  assign weight_sum = (37 + LaneBits)'(computation_i.w_base) + ((37 + LaneBits)'(product_q) << LaneBits);
+
+  always_ff @(posedge clk_i) begin
+    if (valid_i) product_q <= 32'(factor) * 32'(words);
+  end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin

@@ -10,7 +10,7 @@ module lf_ring (
   input  logic [4:0]         kernel_step_i,  // rows
   input  logic [11:0]        slots_i,
   input  logic [19:0]        slot_words_i,
-  output logic               done_o,  // level, until the next start
+  output logic               done_o,  // level, until the next start: the places are there from the next cycle on
   output logic [31:0]        offset_o,  // words
   output logic [31:0]        row_step_o,  // words
   output logic [31:0]        kernel_step_o,  // words
@@ -24,7 +24,9 @@ module lf_ring (
   logic [4:0]  left_q;
   logic [22:0] magnitude;
   logic [21:0] item, remainder;
-  logic [11:0] factor;
+  logic [11:0] factor_q;
+  logic [1:0]  item_of_q;  // that the factor is of
+  logic        multiply_q;
   logic        negative, below;
   logic [31:0] product;
   logic [4:0]  distance;
@@ -44,8 +46,8 @@ module lf_ring (
     below = 1'b0;
     distance = '0;
     remainder = '0;
-    factor = '0;
     product = '0;
+    if (multiply_q) product = 32'(factor_q) * 32'(slot_words_i);
     if (state_q != Done) begin
       magnitude = value_i < 0 ? 23'(-value_i) : 23'(value_i);
       unique case (item_q)
@@ -59,8 +61,6 @@ module lf_ring (
       if (state_q == Look && !below) distance = top(item) - top(22'(slots_i));
       remainder = state_q == Look ? item : rest_q;
       if (negative && remainder != '0) remainder = 22'(slots_i) - remainder;
-      factor = remainder[11:0];
-      product = 32'(factor) * 32'(slot_words_i);
     end
   end
 
@@ -71,11 +71,23 @@ module lf_ring (
       rest_q <= '0;
       shifted_q <= '0;
       left_q <= '0;
+      factor_q <= '0;
+      item_of_q <= '0;
+      multiply_q <= 1'b0;
       offset_o <= '0;
       row_step_o <= '0;
       kernel_step_o <= '0;
       limit_o <= '0;
     end else begin
+      multiply_q <= 1'b0;
+      if (multiply_q) begin
+        unique case (item_of_q)
+          2'd0:    offset_o <= product;
+          2'd1:    row_step_o <= product;
+          2'd2:    kernel_step_o <= product;
+          default: limit_o <= product;
+        endcase
+      end
       unique case (state_q)
         Done: begin
           item_q <= '0;
@@ -94,12 +106,9 @@ module lf_ring (
             left_q <= distance;
             state_q <= Subtract;
           end else begin
-            unique case (item_q)
-              2'd0:    offset_o <= product;
-              2'd1:    row_step_o <= product;
-              2'd2:    kernel_step_o <= product;
-              default: limit_o <= product;
-            endcase
+            multiply_q <= 1'b1;
+            factor_q <= remainder[11:0];
+            item_of_q <= item_q;
             item_q <= item_q + 1'b1;
             state_q <= item_q == 2'd3 ? Done : Look;
           end

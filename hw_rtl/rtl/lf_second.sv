@@ -30,29 +30,27 @@ module lf_second
   logic               busy_q, arriving_q;
   logic [9:0]         blocks_left_q;
   logic [11:0]        rows_q, rows_left_q, width_q, columns_left_q;
-  logic [31:0]        first_offset_q, offset_q, row_step_q, limit_q;
-  logic [35:0]        block_q, address;  // words
+  logic [31:0]        first_offset_q, offset_q, row_step_q;
+  logic signed [33:0] wrap_q, wrapped;  // the step to the row after, where the ring begins anew; the offset after it
+  logic [35:0]        block_q, row_q, address_q, next_row;  // words: of the block's first row, of the row, of the column
   logic [19:0]        block_words_q;
-  logic [14:0]        x_q;  // words
   logic [2:0]         step_q;
   logic               held_q;
   logic [2:0]         taken_q, promised_q;  // places that are filled or will be; those of them not yet promised
   logic [1:0]         put_q, get_q;
   logic [Window-1:0][Lanes*8-1:0] store_q [Depth];
-  logic [32:0]        next_offset;
   logic               held, vector;
 
   assign held = descriptor_i.operation != 3'(DoAdd) && descriptor_i.operation != 3'(DoMul);
   assign vector = !held && descriptor_i.b_vector;  // one column of a row serves all
 
   always_comb begin
-    address = block_q + 36'(offset_q) + 36'(x_q);
-    fault_o = busy_q && taken_q != 3'(Depth) && address + (held_q ? 36'd3 : 36'd0) >= 36'(BufferWords);
+    fault_o = busy_q && taken_q != 3'(Depth) && address_q >= (held_q ? 36'(BufferWords - 3) : 36'(BufferWords));
     rd_valid_o = busy_q && taken_q != 3'(Depth) && !fault_o;
-    rd_word_o = address[19:0];
+    rd_word_o = address_q[19:0];
     rd_mask_o = held_q ? '1 : Window'(1);
-    next_offset = 33'(offset_q) + 33'(row_step_q);
-    if (next_offset >= 33'(limit_q)) next_offset = next_offset - 33'(limit_q);
+    wrapped = signed'({2'b00, offset_q}) + wrap_q;
+    next_row = wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q);
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -66,10 +64,11 @@ module lf_second
       first_offset_q <= '0;
       offset_q <= '0;
       row_step_q <= '0;
-      limit_q <= '0;
+      wrap_q <= '0;
       block_q <= '0;
+      row_q <= '0;
+      address_q <= '0;
       block_words_q <= '0;
-      x_q <= '0;
       step_q <= '0;
       held_q <= 1'b0;
     end else if (start_i) begin
@@ -82,23 +81,27 @@ module lf_second
       first_offset_q <= offset_i;
       offset_q <= offset_i;
       row_step_q <= row_step_i;
-      limit_q <= limit_i;
-      block_q <= 36'(descriptor_i.b_base);
+      wrap_q <= signed'({2'b00, row_step_i}) - signed'({2'b00, limit_i});
+      block_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
+      row_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
+      address_q <= 36'(descriptor_i.b_base) + 36'(offset_i);
       block_words_q <= 20'(descriptor_i.b_block_words);
-      x_q <= '0;
       held_q <= held;
       step_q <= held ? 3'(Window) : 3'd1;
     end else if (rd_valid_o && rd_grant_i) begin
-      x_q <= x_q + 15'(step_q);
+      address_q <= address_q + 36'(step_q);
       columns_left_q <= columns_left_q - 1'b1;
       if (columns_left_q == 12'd1) begin
         columns_left_q <= width_q;
-        x_q <= '0;
-        offset_q <= next_offset[31:0];
+        address_q <= next_row;
+        row_q <= next_row;
+        offset_q <= wrapped < 0 ? offset_q + row_step_q : wrapped[31:0];
         rows_left_q <= rows_left_q - 1'b1;
         if (rows_left_q == 12'd1) begin
           rows_left_q <= rows_q;
           offset_q <= first_offset_q;
+          address_q <= block_q + 36'(block_words_q);
+          row_q <= block_q + 36'(block_words_q);
           block_q <= block_q + 36'(block_words_q);
           blocks_left_q <= blocks_left_q - 1'b1;
           busy_q <= blocks_left_q != 10'd1;
@@ -132,7 +135,7 @@ module lf_second
   assign data_o = store_q[get_q];
 
   logic unused;
-  assign unused = ^{descriptor_i, next_offset[32], address[35:20]};
+  assign unused = ^{descriptor_i, wrapped[32]};
 
 `ifndef SYNTHESIS
   assert property (@(posedge clk_i) !start_i || !busy_q);

@@ -80,6 +80,11 @@ module lf_sequencer
   logic signed [9:0]        to_step;
   logic signed [7:0]        factor_step;
   logic [15:0]              turn;
+  run_t                     stepped;    // the command whose numbers are multiplied
+  logic [1:0]               next_level;
+  logic [15:0]              row_move_q, slot_move_q;
+  logic [9:0]               from_move_q, to_move_q;
+  logic [7:0]               factor_move_q;
   error_e                   error;
   logic                     at_queue;   // the error is one of the command's queue
   logic [PayloadBits-1:0]   payload;
@@ -97,7 +102,7 @@ module lf_sequencer
   assign payload     = {word_i, payload_words_q};
   assign transfer    = transfer_t'(payload);
   assign computation = computation_t'(payload);
-  assign unused      = ^{transfer, computation, describe, plain, loop};
+  assign unused      = ^{transfer, computation, describe, plain, loop, stepped};
   assign spare_set = entry_kind_q == KindTransfer ? transfer.reserved != '0 : computation.reserved != '0;
 
   // Words of the command.
@@ -181,17 +186,29 @@ module lf_sequencer
     end
   end
 
-  // The steps of the loop that is next, the innermost first.
+  // The steps of the loop that is moved by next, the innermost first, times its turn: of the command that comes, or of the one at work.
   always_comb begin
-    unique case (level_q)
+    stepped    = moving_q ? run_q : {word_i, run_q[WordBits-1:0]};
+    next_level = moving_q ? level_q + 2'd1 : 2'd0;
+    unique case (next_level)
       2'd0: {row_step, slot_step, from_step, to_step, factor_step} = {
-        run_q.row_step0, run_q.slot_step0, run_q.from_block_step0, run_q.to_block_step0, run_q.factor_step0};
+        stepped.row_step0, stepped.slot_step0, stepped.from_block_step0, stepped.to_block_step0, stepped.factor_step0};
       2'd1: {row_step, slot_step, from_step, to_step, factor_step} = {
-        run_q.row_step1, run_q.slot_step1, run_q.from_block_step1, run_q.to_block_step1, run_q.factor_step1};
+        stepped.row_step1, stepped.slot_step1, stepped.from_block_step1, stepped.to_block_step1, stepped.factor_step1};
       default: {row_step, slot_step, from_step, to_step, factor_step} = {
-        run_q.row_step2, run_q.slot_step2, run_q.from_block_step2, run_q.to_block_step2, run_q.factor_step2};
+        stepped.row_step2, stepped.slot_step2, stepped.from_block_step2, stepped.to_block_step2, stepped.factor_step2};
     endcase
-    turn = level_q == 2'd0 ? loops_q[0].turn : level_q == 2'd1 ? loops_q[1].turn : loops_q[2].turn;
+    turn = next_level == 2'd0 ? loops_q[0].turn : next_level == 2'd1 ? loops_q[1].turn : loops_q[2].turn;
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (second_q || moving_q) begin
+      row_move_q    <= 16'(row_step) * turn;
+      slot_move_q   <= 16'(slot_step) * turn;
+      from_move_q   <= 10'(from_step) * turn[9:0];
+      to_move_q     <= 10'(to_step) * turn[9:0];
+      factor_move_q <= 8'(factor_step) * turn[7:0];
+    end
   end
 
   // What the word does. Numbers move modulo their width.
@@ -213,11 +230,11 @@ module lf_sequencer
     if (moving_q && run_i) begin
       if (level_q != depth_q) begin
         level_d          = level_q + 2'd1;
-        run_d.row        = run_q.row + 16'(row_step) * turn;
-        run_d.slot       = run_q.slot + 16'(slot_step) * turn;
-        run_d.from_block = run_q.from_block + 10'(from_step) * turn[9:0];
-        run_d.to_block   = run_q.to_block + 10'(to_step) * turn[9:0];
-        run_d.factor     = run_q.factor + 8'(factor_step) * turn[7:0];
+        run_d.row        = run_q.row + row_move_q;
+        run_d.slot       = run_q.slot + slot_move_q;
+        run_d.from_block = run_q.from_block + from_move_q;
+        run_d.to_block   = run_q.to_block + to_move_q;
+        run_d.factor     = run_q.factor + factor_move_q;
       end else begin
         push_valid_o = queue;
         if ((queue & push_ready_i) != '0) moving_d = 1'b0;

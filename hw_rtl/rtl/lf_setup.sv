@@ -40,6 +40,8 @@ module lf_setup
   output logic [39:0]        w_tail_skip_o,
   output logic [39:0]        w_tail_bytes_o
 );
+  localparam int unsigned LaneBits = $clog2(Lanes);
+
   typedef enum logic [2:0] {Idle, Sizes, Rows, Rings, Ready} state_e;
   state_e             state_q;
   computation_t       d_q;
@@ -51,28 +53,42 @@ module lf_setup
   logic signed [22:0] o_row_q;
   logic [11:0]        low_q, high_q;  // kernel rows low_q .. high_q - 1 remain
   logic [17:0]        channels_q;  // bytes of weights of one kernel column and one output channel
-  logic [23:0]        columns;
+  logic [23:0]        columns_q;
+  logic [22:0]        first_q, kernel_q, rows_q, o_first_q;  // products: row * stride, kernel rows * dilation, rows * stride, row * o_row_step
   logic               bad_q;
   error_e             code_q;
-  logic               weighted, second, size_bad, enum_bad, low_moves, high_moves;
+  logic               weighted, second, size_bad, enum_bad, few_bad, factors_bad, low_moves, high_moves;
+  logic               size_bad_q, factors_bad_q;
   logic               rings_start, a_done, b_done, o_done;
   logic [2:0]         step_q;
-  logic [39:0]        factor_a;
-  logic [11:0]        factor_b, outputs;  // outputs: channels of the last block
-  logic [51:0]        product;
-  logic [39:0]        capped;
-  logic [39:0]        kernel_row_q;  // bytes of weights of a kernel row and one output channel
+  // Bytes of weights: 26 bits, or more than any buffer holds.
+  typedef struct packed {
+    logic        many;
+    logic [25:0] bytes;
+  } bytes_t;
+  bytes_t             factor_a, capped, kernel_row_q, skip_q, bytes_q, tail_skip_q, tail_bytes_q;  // kernel_row: of one output channel
+  logic [11:0]        factor_b;
+  logic [6:0]         outputs_q;  // channels of the last block
+  logic [37:0]        product_q;
+  logic               many_q;
+
+  // Whether lane + step * (lanes - 1) is beyond the lanes.
+  function automatic logic beyond(logic [5:0] lane, logic [5:0] step, logic [6:0] less);
+    logic [2*LaneBits:0] last;
+    last = (2*LaneBits+1)'(lane) + (2*LaneBits+1)'((2*LaneBits)'(step[LaneBits-1:0]) * (2*LaneBits)'(less[LaneBits-1:0]));
+    return 32'(lane) >= Lanes || (step != '0 && less != '0 && (32'(step) >= Lanes || 32'(less) >= Lanes || 32'(last) >= Lanes));
+  endfunction
 
   always_comb begin
     weighted = d_q.operation == 3'(DoConv) || d_q.operation == 3'(DoDepthwise);
     second = !d_q.first || !d_q.last || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul);
-    columns = '0;
     enum_bad = 1'b0;
     size_bad = 1'b0;
+    few_bad = columns_q > 24'(Accumulators);
+    factors_bad = d_q.last && d_q.scale == 2'(ScaleChannel) && 32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows;
     if (state_q == Sizes) begin
-      columns = 24'(count_q) * 24'(d_q.o_width);
       enum_bad = d_q.kind != 2'(KindComputation) || d_q.operation > 3'(DoMul) || d_q.scale > 2'(ScaleScalar);
-      size_bad = count_q == '0 || d_q.o_width == '0 || columns > 24'(Accumulators) || d_q.kernel_rows == '0 || d_q.kernel_columns == '0
+      size_bad = count_q == '0 || d_q.o_width == '0 || few_bad || d_q.kernel_rows == '0 || d_q.kernel_columns == '0
           || d_q.dilation == '0 || d_q.out_blocks == '0 || d_q.out_tail == '0 || 32'(d_q.out_tail) > Lanes || d_q.a_slots == '0
           || d_q.a_height == '0 || d_q.a_width == '0 || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
           || (weighted && d_q.w_slots == '0);
@@ -82,8 +98,8 @@ module lf_setup
         if (d_q.operation != 3'(DoCopy) && !(d_q.first && d_q.last)) size_bad = 1'b1;
       end
       if (d_q.operation == 3'(DoCopy)) begin
-        if (d_q.lanes != '0 && (32'(d_q.a_lane) + 32'(d_q.a_lane_step) * 32'(d_q.lanes - 7'd1) >= Lanes
-            || 32'(d_q.o_lane) + 32'(d_q.o_lane_step) * 32'(d_q.lanes - 7'd1) >= Lanes)) size_bad = 1'b1;
+        if (d_q.lanes != '0 && (beyond(d_q.a_lane, d_q.a_lane_step, d_q.lanes - 7'd1)
+            || beyond(d_q.o_lane, d_q.o_lane_step, d_q.lanes - 7'd1))) size_bad = 1'b1;
       end
       if (d_q.operation == 3'(DoConv)) begin
         if (d_q.in_blocks == '0 || d_q.in_tail == '0 || 32'(d_q.in_tail) > Lanes) size_bad = 1'b1;
@@ -94,42 +110,42 @@ module lf_setup
     end
     low_moves = low_row_q + span_q < 0 && low_q != d_q.kernel_rows;
     high_moves = high_row_q >= signed'(23'(d_q.a_height)) && high_q != '0;
-    rings_start = state_q == Rows && !low_moves && !high_moves;
+    rings_start = state_q == Rows && !low_moves && !high_moves && !size_bad_q && !factors_bad_q;
   end
 
-  assign outputs = 12'(d_q.out_tail) - (d_q.operation == 3'(DoConv) ? 12'(d_q.o_lane) : 12'd0);
-
-  // One multiplier for the bytes of weights.
+  // One multiplier for the bytes of weights; a product is there in the cycle after.
   always_comb begin
-    factor_a = '0;
-    factor_b = '0;
-    product = '0;
+    factor_a = '{many: 1'b0, bytes: 26'(channels_q)};
+    factor_b = d_q.kernel_columns;
     if (state_q == Rings) begin
       unique case (step_q)
         3'd0: begin
-          factor_a = 40'(channels_q);
-          factor_b = d_q.kernel_columns;
-        end
-        3'd1: begin
           factor_a = kernel_row_q;
           factor_b = low_q;
         end
-        3'd2: begin
+        3'd1: begin
           factor_a = kernel_row_q;
           factor_b = kernel_rows_o;
         end
-        3'd3: begin
-          factor_a = w_skip_o;
-          factor_b = outputs;
+        3'd2: begin
+          factor_a = skip_q;
+          factor_b = 12'(outputs_q);
         end
         default: begin
-          factor_a = w_bytes_o;
-          factor_b = outputs;
+          factor_a = bytes_q;
+          factor_b = 12'(outputs_q);
         end
       endcase
-      product = 52'(factor_a) * 52'(factor_b);
     end
-    capped = product[51:40] != '0 ? '1 : product[39:0];
+    capped.many = many_q || product_q[37:26] != '0;
+    capped.bytes = product_q[25:0];
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (state_q != Idle && state_q != Ready) begin
+      product_q <= 38'(factor_a.bytes) * 38'(factor_b);
+      many_q <= factor_a.many && factor_b != '0;
+    end
   end
 
   always_ff @(posedge clk_i or negedge rst_ni) begin
@@ -149,12 +165,19 @@ module lf_setup
       code_q <= ErrNone;
       step_q <= '0;
       kernel_row_q <= '0;
-      columns_o <= '0;
       kernel_rows_o <= '0;
-      w_skip_o <= '0;
-      w_bytes_o <= '0;
-      w_tail_skip_o <= '0;
-      w_tail_bytes_o <= '0;
+      skip_q <= '0;
+      bytes_q <= '0;
+      tail_skip_q <= '0;
+      tail_bytes_q <= '0;
+      outputs_q <= '0;
+      columns_q <= '0;
+      first_q <= '0;
+      kernel_q <= '0;
+      rows_q <= '0;
+      o_first_q <= '0;
+      size_bad_q <= 1'b0;
+      factors_bad_q <= 1'b0;
     end else begin
       unique case (state_q)
         Idle: begin
@@ -162,33 +185,32 @@ module lf_setup
             d_q <= descriptor_i;
             row_q <= row_i;
             count_q <= count_i;
+            first_q <= 23'(row_i) * 23'(descriptor_i.stride_rows);
+            kernel_q <= 23'(descriptor_i.kernel_rows) * 23'(descriptor_i.dilation);
+            rows_q <= 23'(count_i) * 23'(descriptor_i.stride_rows);
+            o_first_q <= 23'(row_i) * 23'(descriptor_i.o_row_step);
+            columns_q <= 24'(count_i) * 24'(descriptor_i.o_width);
+            outputs_q <= descriptor_i.out_tail - (descriptor_i.operation == 3'(DoConv) ? 7'(descriptor_i.o_lane) : 7'd0);
+            channels_q <= 18'd1;
+            if (descriptor_i.operation == 3'(DoConv)) begin
+              channels_q <= 18'(descriptor_i.in_tail) - 18'(descriptor_i.a_lane)
+                  + (descriptor_i.narrow ? 18'd0 : 18'(descriptor_i.in_blocks - 10'd1) << LaneBits);
+            end
             state_q <= Sizes;
           end
         end
         Sizes: begin
-          low_row_q <= signed'(23'(row_q) * 23'(d_q.stride_rows)) - 23'(d_q.pad_rows);
-          high_row_q <= signed'(23'(row_q) * 23'(d_q.stride_rows) + 23'(d_q.kernel_rows - 12'd1) * 23'(d_q.dilation)) - 23'(d_q.pad_rows);
-          span_q <= 23'(count_q - 12'd1) * 23'(d_q.stride_rows);
-          o_row_q <= 23'(row_q) * 23'(d_q.o_row_step) + 23'(d_q.o_row);
+          low_row_q <= signed'(first_q) - 23'(d_q.pad_rows);
+          high_row_q <= signed'(first_q) + signed'(kernel_q) - signed'(23'(d_q.dilation)) - 23'(d_q.pad_rows);
+          span_q <= signed'(rows_q) - signed'(23'(d_q.stride_rows));
+          o_row_q <= signed'(o_first_q) + signed'(23'(d_q.o_row));
           low_q <= '0;
           high_q <= d_q.kernel_rows;
-          channels_q <= 18'd1;
-          if (d_q.operation == 3'(DoConv)) begin
-            channels_q <= 18'(d_q.in_tail) - 18'(d_q.a_lane) + (d_q.narrow ? 18'd0 : 18'(d_q.in_blocks - 10'd1) << $clog2(Lanes));
-          end
-          columns_o <= columns[9:0];
           step_q <= '0;
           bad_q <= 1'b0;
+          size_bad_q <= enum_bad || size_bad;
+          factors_bad_q <= factors_bad;
           state_q <= Rows;
-          if (enum_bad || size_bad) begin
-            bad_q <= 1'b1;
-            code_q <= ErrField;
-            state_q <= Ready;
-          end else if (d_q.last && d_q.scale == 2'(ScaleChannel) && 32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows) begin
-            bad_q <= 1'b1;
-            code_q <= ErrBuffer;
-            state_q <= Ready;
-          end
         end
         Rows: begin
           if (low_moves) begin
@@ -203,15 +225,20 @@ module lf_setup
             kernel_rows_o <= high_q > low_q ? high_q - low_q : '0;
             state_q <= Rings;
           end
+          if (size_bad_q || factors_bad_q) begin
+            bad_q <= 1'b1;
+            code_q <= size_bad_q ? ErrField : ErrBuffer;
+            state_q <= Ready;
+          end
+          kernel_row_q <= capped;
         end
         Rings: begin
           if (step_q != 3'd5) step_q <= step_q + 1'b1;
           unique case (step_q)
-            3'd0:    kernel_row_q <= capped;
-            3'd1:    w_skip_o <= capped;
-            3'd2:    w_bytes_o <= capped;
-            3'd3:    w_tail_skip_o <= capped;
-            3'd4:    w_tail_bytes_o <= capped;
+            3'd1:    skip_q <= capped;
+            3'd2:    bytes_q <= capped;
+            3'd3:    tail_skip_q <= capped;
+            3'd4:    tail_bytes_q <= capped;
             default: ;
           endcase
           if (a_done && b_done && o_done && (!weighted || step_q >= 3'd4)) state_q <= Ready;
@@ -271,6 +298,11 @@ module lf_setup
     .limit_o      (o_limit_o)
   );
 
+  assign w_skip_o = skip_q.many ? '1 : 40'(skip_q.bytes);
+  assign w_bytes_o = bytes_q.many ? '1 : 40'(bytes_q.bytes);
+  assign w_tail_skip_o = tail_skip_q.many ? '1 : 40'(tail_skip_q.bytes);
+  assign w_tail_bytes_o = tail_bytes_q.many ? '1 : 40'(tail_bytes_q.bytes);
+  assign columns_o = columns_q[9:0];
   assign ready_o = state_q == Idle;
   assign busy_o = state_q != Idle;
   assign moved_o = state_q == Rows;
@@ -282,5 +314,5 @@ module lf_setup
   assign a_row_o = low_row_q;
 
   logic unused;
-  assign unused = ^{b_kernel_step, o_kernel_step, columns[23:10], d_q};
+  assign unused = ^{b_kernel_step, o_kernel_step, d_q};
 endmodule

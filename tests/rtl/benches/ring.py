@@ -37,6 +37,7 @@ async def places_are_remainders_times_slot_words(dut: Any, stalled: bool, presse
             await unit.cycle()
         limit = 4 + sum(extra_cycles(number, slots) for number in (abs(value), row_step, kernel_step))
         assert took <= limit, f"{took} cycles for {given}; wanted at most {limit}"
+        await unit.cycle()
         while not unit.often(pressed):  # results stay
             await unit.cycle()
         assert unit.see("offset") == value % slots * words, given

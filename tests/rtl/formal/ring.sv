@@ -11,7 +11,7 @@ module ring #(
   input logic [2:0]        slots_i,
   input logic              kernel_i  // go on by a step of the kernel, else of rows
 );
-  logic               rst_nq = 1'b0, started_q = 1'b0, walks_q = 1'b0;
+  logic               rst_nq = 1'b0, started_q = 1'b0, there_q = 1'b0, walks_q = 1'b0;
   logic signed [3:0]  value_q;
   logic [1:0]         row_q, kernel_q;
   logic [2:0]         slots_q;
@@ -52,7 +52,8 @@ module ring #(
       kernel_q <= kernel_step_i;
       slots_q  <= slots_i == '0 ? 3'd1 : slots_i;
     end
-    if (started_q && done) begin
+    there_q <= started_q && done;
+    if (there_q) begin
       walks_q      <= 1'b1;
       place_q      <= walks_q ? next[31:0] : offset;
       row_number_q <= walks_q ? row_number_q + 7'(kernel_i ? kernel_q : row_q) : 7'(value_q);
