@@ -86,7 +86,7 @@ rtl-formal: $(VENV)/.dev  ## Proofs about rings, remainders and waits of queues,
 	$(INSTALL) --editable '.[formal]'
 	$(BIN)/pytest tests/rtl/test_formal.py
 
-rtl-area: $(VENV)/.dev  ## Cells of the accelerator's modules by Yosys, and bytes of its memories
+rtl-area: $(VENV)/.dev  ## Cells and longest paths of the accelerator's modules by Yosys, and bytes of its memories: a quarter of an hour
 	$(INSTALL) --editable '.[area]'
 	PYTHONPATH=. $(BIN)/python benchmarks/rtl_area.py --results docs/results
 
