@@ -1,6 +1,6 @@
 // Sums of Accumulators columns, twice: while one half grows, the other is drained; the drain may also follow the last pass in the same half. Each half
 // is Window memories of one read and one write port, column c in memory c mod Window: so many neighbouring columns grow at once.
-// A column's sum is read as its pass is computed, and is back in the second cycle after: a column may be touched again two cycles later.
+// A column's sum is read in the cycle in which the pass's comes, and is back in the next: a column may be touched again two cycles later.
 module lf_accumulators
   import lf_isa_pkg::*;
 #(
@@ -9,10 +9,10 @@ module lf_accumulators
 ) (
   input  logic                  clk_i,
   input  logic                  rst_ni,
-  // Neighbouring columns whose pass is being computed; their sums come in the next cycle.
+  // Sums of a pass, of neighbouring columns.
   input  logic                  valid_i,
   input  logic                  first_i,  // pass of the block
-  input  logic                  max_i,  // the largest, not the sum
+  input  logic                  max_i,  // the largest, not the sum; of one column
   input  logic                  half_i,
   input  logic [ColumnBits-1:0] column_i,
   input  logic [2:0]            count_i,  // 1 to Window
@@ -31,6 +31,8 @@ module lf_accumulators
   logic [2:0]            count_q;
   logic [Lanes*32-1:0]   read_data [2][Window];  // half, memory
   logic [Lanes*32-1:0]   written [Window];
+  int                    turned_q [Window][Lanes];  // by memory
+  int                    one_q [Lanes], old [Lanes], largest [Lanes];
   logic [1:0][Window-1:0] grows;
   logic                  drained_half_q;
   logic [BankBits-1:0]   drained_q;
@@ -64,17 +66,26 @@ module lf_accumulators
     end
   end
 
+  always_ff @(posedge clk_i) begin
+    if (valid_i) begin
+      for (int unsigned b = 0; b < Window; b++) turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];
+      one_q <= sum_i[0];
+    end
+  end
+
   always_comb begin
-    for (int unsigned b = 0; b < Window; b++) begin
-      written[b] = '0;
-      if (valid_q && meets(BankBits'(b), column_q[BankBits-1:0], count_q)) begin
-        for (int unsigned l = 0; l < Lanes; l++) begin
-          written[b][l*32 +: 32] = sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];
-          if (!first_q && !max_q) written[b][l*32 +: 32] = read_data[half_q][b][l*32 +: 32] + sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];
-          if (!first_q && max_q && signed'(read_data[half_q][b][l*32 +: 32]) > sum_i[BankBits'(b) - column_q[BankBits-1:0]][l]) begin
-            written[b][l*32 +: 32] = read_data[half_q][b][l*32 +: 32];
-          end
-        end
+    for (int unsigned l = 0; l < Lanes; l++) old[l] = '0;
+    for (int unsigned l = 0; l < Lanes; l++) largest[l] = '0;
+    for (int unsigned b = 0; b < Window; b++) written[b] = '0;
+    if (max_q) begin
+      for (int unsigned l = 0; l < Lanes; l++) begin
+        old[l] = read_data[half_q][column_q[BankBits-1:0]][l*32 +: 32];
+        largest[l] = !first_q && old[l] > one_q[l] ? old[l] : one_q[l];
+      end
+      for (int unsigned b = 0; b < Window; b++) for (int unsigned l = 0; l < Lanes; l++) written[b][l*32 +: 32] = largest[l];
+    end else begin
+      for (int unsigned b = 0; b < Window; b++) begin
+        for (int unsigned l = 0; l < Lanes; l++) written[b][l*32 +: 32] = turned_q[b][l] + (first_q ? '0 : read_data[half_q][b][l*32 +: 32]);
       end
     end
   end

@@ -50,10 +50,12 @@ module lf_array
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
   typedef logic signed [19:0] product_t;
+  typedef logic signed [23:0] sum_t;
 `else
   typedef int operand_t;
   typedef int factor_t;
   typedef int product_t;
+  typedef int sum_t;
 `endif
 
   logic conv, depthwise, plain;
@@ -105,7 +107,9 @@ module lf_array
   always_comb begin
     window = '0;
     if (valid_i && !plain) begin
-      for (int unsigned j = 0; j < Reach; j++) window[j] = 3'(j) < from_i && !fetch_i ? last_q[3'(j) + shift_i] : window_i[2'(3'(j) - from_i)];
+      for (int unsigned j = 0; j < Reach; j++) window[j] = window_i[2'(3'(j) - from_i)];
+      // Windows share Window words at most, and are so many apart at most where they do.
+      for (int unsigned j = 0; j < Window; j++) if (3'(j) < from_i && !fetch_i) window[j] = last_q[3'(j) + 3'd1 + 3'(2'(shift_i - 3'd1))];
     end
   end
 
@@ -113,24 +117,27 @@ module lf_array
     if (valid_i && !plain) last_q <= window;
   end
 
-  // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is high; columns come later.
+  // COPY: where each lane of the result comes from. The descriptor is new in the cycle in which `start_i` is high; columns come two cycles later.
+  logic [LaneBits-1:0] from_q [Lanes], to_q [Lanes];  // of the k-th lane
   logic [LaneBits-1:0] source_d [Lanes], source_q [Lanes];
-  logic [6:0]          from_lane, to_lane;
+  logic [Lanes-1:0]    moves_q;
+  logic                started_q;
+
   always_comb begin
     for (int unsigned o = 0; o < Lanes; o++) source_d[o] = LaneBits'(o);
-    from_lane = 7'(descriptor_i.a_lane);
-    to_lane = 7'(descriptor_i.o_lane);
-    if (start_i) begin
-      for (int unsigned k = 0; k < Lanes; k++) begin
-        if (7'(k) < descriptor_i.lanes) source_d[LaneBits'(to_lane)] = LaneBits'(from_lane);
-        from_lane = from_lane + 7'(descriptor_i.a_lane_step);
-        to_lane = to_lane + 7'(descriptor_i.o_lane_step);
-      end
-    end
+    if (started_q) for (int unsigned k = 0; k < Lanes; k++) if (moves_q[k]) source_d[to_q[k]] = from_q[k];
   end
 
   always_ff @(posedge clk_i) begin
-    if (start_i) source_q <= source_d;
+    started_q <= start_i;
+    if (start_i) begin
+      for (int unsigned k = 0; k < Lanes; k++) begin
+        moves_q[k] <= 7'(k) < descriptor_i.lanes;
+        from_q[k] <= LaneBits'(descriptor_i.a_lane) + LaneBits'(k * 32'(descriptor_i.a_lane_step));
+        to_q[k] <= LaneBits'(descriptor_i.o_lane) + LaneBits'(k * 32'(descriptor_i.o_lane_step));
+      end
+    end
+    if (started_q) source_q <= source_d;
   end
 
   operand_t a_zero;
@@ -237,7 +244,7 @@ module lf_array
 
   int                  low_d [2][Lanes], low_q [2][Lanes];  // of the first two rows, whose factors may have 25 bits; or the largest element
   product_t            m_d [Lanes][Lanes], m_q [Lanes][Lanes];  // of the others
-  logic                sums_valid_q, sums_conv_q, sums_most_q, sums_held_q;
+  logic                sums_valid_q, sums_conv_q, sums_other_q, sums_most_q, sums_held_q;
   logic [2:0]          sums_together_q;
   logic [Lanes*32-1:0] held_sums_q;
 
@@ -250,7 +257,9 @@ module lf_array
         if (present_q[t]) for (int unsigned o = 0; o < Lanes; o++) if (32'(x_q[t][o]) > low_d[0][o]) low_d[0][o] = 32'(x_q[t][o]);
       end
     end else if (valid_q) begin
-      for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = x_q[r][o] * (other_q ? y_q[r][o] : factor_t'(weight_q[r][o]));
+      for (int unsigned r = 0; r < 2; r++) begin
+        for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = (other_q ? y_q[r][o] : factor_t'(weight_q[r][o])) * x_q[r][o];
+      end
       if (other_q) for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = product_t'(x_q[r][o]);
       else for (int unsigned r = 2; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = x_q[r][o] * weight_q[r][o];
     end
@@ -260,12 +269,14 @@ module lf_array
     if (!rst_ni) begin
       sums_valid_q <= 1'b0;
       sums_conv_q <= 1'b0;
+      sums_other_q <= 1'b0;
       sums_most_q <= 1'b0;
       sums_held_q <= 1'b0;
       sums_together_q <= '0;
     end else begin
       sums_valid_q <= valid_q;
       sums_conv_q <= conv_q;
+      sums_other_q <= other_q;
       sums_most_q <= most_q;
       sums_held_q <= held_q;
       sums_together_q <= together_q;
@@ -280,24 +291,28 @@ module lf_array
 
   // -- Third stage: sums ------------------------------------------------------------------------------------------------------------------
 
-  int quarter [Window][Lanes], rest [Lanes], sum_d [Window][Lanes];
+  sum_t quarter [Window][Lanes], rest [Lanes];
+  int   sum_d [Window][Lanes];
 
   always_comb begin
     for (int unsigned o = 0; o < Lanes; o++) rest[o] = '0;
     for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) quarter[p][o] = '0;
     for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = '0;
-    if (sums_valid_q) begin
-      for (int unsigned o = 0; o < Lanes; o++) quarter[0][o] = low_q[0][o] + low_q[1][o];
-      for (int unsigned r = 2; r < Spread; r++) for (int unsigned o = 0; o < Lanes; o++) quarter[r / Window][o] += 32'(m_q[r][o]);
-      for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest[o] += 32'(m_q[r][o]);
+    if (sums_valid_q && sums_other_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) sum_d[0][o] = low_q[0][o] + low_q[1][o] + 32'(m_q[2][o] + m_q[3][o]);
+    end else if (sums_valid_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) quarter[0][o] = sum_t'(low_q[0][o]) + sum_t'(low_q[1][o]);
+      for (int unsigned r = 2; r < Spread; r++) for (int unsigned o = 0; o < Lanes; o++) quarter[r / Window][o] += sum_t'(m_q[r][o]);
+      for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest[o] += sum_t'(m_q[r][o]);
+      for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[p][o]);
       if (sums_conv_q) begin
-        for (int unsigned o = 0; o < Lanes; o++) sum_d[0][o] = quarter[0][o] + quarter[1][o] + quarter[2][o] + quarter[3][o] + rest[o];
+        for (int unsigned o = 0; o < Lanes; o++) begin
+          sum_d[0][o] = 32'((quarter[0][o] + quarter[1][o]) + (quarter[2][o] + quarter[3][o])) + 32'(rest[o]);
+        end
       end else if (sums_together_q == 3'd2) begin
-        for (int unsigned p = 0; p < 2; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = quarter[2*p][o] + quarter[2*p + 1][o];
+        for (int unsigned p = 0; p < 2; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[2*p][o] + quarter[2*p + 1][o]);
       end else if (sums_together_q == 3'd3) begin
-        for (int unsigned p = 0; p < 3; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = quarter[p][o] + 32'(m_q[3*Window + p][o]);
-      end else begin
-        sum_d = quarter;
+        for (int unsigned p = 0; p < 3; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[p][o] + sum_t'(m_q[3*Window + p][o]));
       end
     end
     // Held sums: int32, side by side.

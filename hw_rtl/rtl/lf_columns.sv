@@ -140,7 +140,7 @@ module lf_columns
   logic [9:0]   work_columns_q, block_q;
   logic [31:0]  work_o_offset_q, work_o_row_step_q, work_o_limit_q, work_b_offset_q, work_b_row_step_q, work_b_limit_q;
   logic [2:0]   together_q, shift_q;
-  logic         busy_q, half_q, job_q, again_q, alone_q, weighted_q, needs_second_q, held_sums_q;
+  logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, needs_second_q, held_sums_q;
   logic         waiting, go, half_ready, drain_ready, tile_ready, second_ready, calm;
 
   always_comb begin
@@ -149,7 +149,7 @@ module lf_columns
     drain_ready = step.fetch || (half_ready && !(step.block_end && job_q));
     tile_ready = step.fetch || !weighted_q || !step.pass_start || tile_full_i;
     second_ready = step.fetch || !uses_second_o || second_i;
-    calm = !(again_q && alone_q);  // a sum must be back before it is touched again
+    calm = !(again_q && alone_q) && !fresh_q;  // a sum must be back before it is touched again
     waiting = busy_q && valid;
     go = waiting && drain_ready && tile_ready && second_ready && calm;
     fault_o = go && step.over;
@@ -167,6 +167,7 @@ module lf_columns
       block_q <= '0;
       job_q <= 1'b0;
       again_q <= 1'b0;
+      fresh_q <= 1'b0;
       alone_q <= 1'b0;
       weighted_q <= 1'b0;
       needs_second_q <= 1'b0;
@@ -179,6 +180,7 @@ module lf_columns
       shift_q <= '0;
     end else begin
       again_q <= issue_o;
+      fresh_q <= new_o && d_q.operation == 3'(DoCopy);  // its lanes are looked up
       if (job_ready_i) job_q <= 1'b0;
       if (issue_o && step.block_end) begin
         half_q <= !half_q;

@@ -242,7 +242,7 @@ module lf_exec
     .wait_drain_o   (drain_stall_o)
   );
 
-  // A step on its way: issued; its window here, its products found, its sums computed; its sums in the accumulators.
+  // A step on its way: issued; its window here, its products found, its sums computed, its sums there; they are in the accumulators.
   typedef struct packed {
     logic       valid;  // it makes columns
     logic       first;
@@ -252,7 +252,7 @@ module lf_exec
     logic [8:0] column;
     logic [2:0] count;
   } column_t;
-  column_t          window_q, products_q, sums_q;
+  column_t          window_q, products_q, sums_q, grow_q;
   logic             arrived_q, fetched_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
   logic [Reach-1:0] present_q;
   logic [2:0]       from_q, taps_q, filled_q;
@@ -265,6 +265,7 @@ module lf_exec
       window_q <= '0;
       products_q <= '0;
       sums_q <= '0;
+      grow_q <= '0;
       arrived_q <= 1'b0;
       fetched_q <= 1'b0;
       uses_second_q <= 1'b0;
@@ -301,8 +302,9 @@ module lf_exec
       };
       products_q <= window_q;
       sums_q <= products_q;
-      filled_q <= sums_q.valid && sums_q.final_pass ? sums_q.count : '0;
-      filled_half_q <= sums_q.half;
+      grow_q <= sums_q;
+      filled_q <= grow_q.valid && grow_q.final_pass ? grow_q.count : '0;
+      filled_half_q <= grow_q.half;
     end
   end
 
@@ -422,12 +424,12 @@ module lf_exec
   ) u_accumulators (
     .clk_i,
     .rst_ni,
-    .valid_i      (sums_q.valid),
-    .first_i      (sums_q.first),
-    .max_i        (sums_q.most),
-    .half_i       (sums_q.half),
-    .column_i     (sums_q.column),
-    .count_i      (sums_q.count),
+    .valid_i      (grow_q.valid),
+    .first_i      (grow_q.first),
+    .max_i        (grow_q.most),
+    .half_i       (grow_q.half),
+    .column_i     (grow_q.column),
+    .count_i      (grow_q.count),
     .sum_i        (sum),
     .read_i       (sum_read),
     .read_half_i  (sum_half),
@@ -523,7 +525,7 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || sums_q.valid || drain_busy);
+  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || sums_q.valid || grow_q.valid || drain_busy);
   assign idle_o = !busy_o;
   assign moved_o = set_moved || issue;
   assign array_active_o = issue && uses_tile;

@@ -154,6 +154,7 @@ class Array:
         for _ in range(3):  # the descriptor belongs to the last column, too
             await self.cycle()
         await self.cycle(descriptor=COMPUTATION.pack(d), start=1)
+        await self.cycle()  # the lanes of a copy are looked up
         if d["operation"] in (Operation.CONV, Operation.DEPTHWISE):
             self.load()
         for k in range(passes):
