@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-fusion rtl-formal rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-vela bench-fusion rtl-formal rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -78,6 +78,10 @@ bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic t
 
 bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
 	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
+
+bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela, on each of its accelerators: the bytes that its compiler reports
+	$(INSTALL) --editable '.[vela]'
+	$(BIN)/python benchmarks/bench_vela.py --results docs/results
 
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
 	$(BIN)/python benchmarks/bench_fusion.py --results docs/results
