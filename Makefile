@@ -81,7 +81,7 @@ bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in
 
 bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela, on each of its accelerators: the bytes that its compiler reports
 	$(INSTALL) --editable '.[vela]'
-	$(BIN)/python benchmarks/bench_vela.py --results docs/results
+	$(BIN)/python benchmarks/bench_vela.py --jobs 2 --results docs/results
 
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
 	$(BIN)/python benchmarks/bench_fusion.py --results docs/results

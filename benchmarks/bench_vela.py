@@ -33,7 +33,6 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cpu import peer
 from benchmarks.results import ROOT, Sheet, add_option
 from benchmarks.tflite import NHWC, flatbuffer
 from lfopt.app import screen
@@ -138,7 +137,7 @@ def settings(accelerators: Sequence[str]) -> Iterator[Setting]:
         rows = (
             (DEDICATED, BUFFER_KIB, drams or lent, OPTIMISE),
             (DEDICATED, BUFFER_KIB + BESIDE_KIB, drams, OPTIMISE),
-            (SHARED, BUFFER_KIB, own, OPTIMISE[1:]),  # Performance moves more there
+            (SHARED, BUFFER_KIB, own, OPTIMISE[1:]),  # Size: as little SRAM as holds the maps
         )
         for mode, kib, names, strategies in rows:
             yield from (Setting(accelerator, name, mode, kib, optimise) for name in names for optimise in strategies)
@@ -314,9 +313,9 @@ def _label(found: Report) -> str:
 
 def _agreement(graph: Graph, folder: Path) -> str:
     """What LiteRT makes of every operator alone, beside the reference; nothing where it is not installed."""
-    litert = peer("ai_edge_litert.interpreter")
-    if litert is None:
+    if find_spec("ai_edge_litert") is None:
         return ""
+    litert = import_module("ai_edge_litert.interpreter")
     image = np.random.default_rng(0).integers(-128, 128, graph.shape(graph.inputs[0])).astype(np.int8)
     names = tuple(operator.outputs[0] for operator in graph.operators)
     maps = {graph.inputs[0]: image, **reference(replace(graph, outputs=names), {graph.inputs[0]: image})}

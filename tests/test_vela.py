@@ -56,7 +56,7 @@ def test_padding_that_tflite_lacks_is_an_operator_of_its_own(
         return
     rows = network.tensors[before[0].inputs[1]].values
     assert [one.code for one in before] == ["PAD"] and step.settings["Padding"] == "VALID"
-    assert rows is not None and rows.tolist() == [list(row) for row in expected]  # type: ignore[attr-defined]
+    assert rows is not None and rows.tolist() == [list(row) for row in expected]
     assert (network.tensors[step.inputs[0]].shape[1] - kernel) // stride + 1 == network.tensors["y"].shape[1]
 
 
