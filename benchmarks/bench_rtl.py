@@ -1,7 +1,6 @@
-"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, and layer by layer, beside an industrial compiler.
+"""Networks in int8 on the accelerator in RTL: bytes counted in hardware, with copies, fused, and layer by layer.
 
-The compiler is Arm's Vela 5.2.0 for its NPU U65-512 with 256 KiB of SRAM; its figures count what crosses the port, as ours do. Outputs are compared
-with the reference bit by bit, and counted bytes with planned ones: a run that differs stops the benchmark.
+Outputs are compared with the reference bit by bit, and counted bytes with planned ones: a run that differs stops the benchmark.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ from simulator.simulate import simulate
 
 NETWORKS = ("mobilenet_v2", "squeezenet1_1", "resnet18", "efficientnet_b0", "efficientnet_b3")
 HEADS = {  # columns, and how wide they are on the screen
-    "network": 16, "plan": 15, "DRAM bytes": 12, "instructions": 12, "MACs": 6, "cycles": 12, "predicted": 10, "of peak": 8, "s": 6, "Vela": 12,
+    "network": 16, "plan": 15, "DRAM bytes": 12, "instructions": 12, "MACs": 6, "cycles": 12, "predicted": 10, "of peak": 8, "s": 6,
 }  # fmt: skip
-VELA_BYTES = {"mobilenet_v2": 9_111_120, "resnet18": 41_838_992}
 
 
 def main() -> None:
@@ -105,10 +103,9 @@ def _measured(name: str, scheme: str, plan: Plan, graph: Graph) -> list[str]:
     cycles, predicted = done.counters[Counter.CYCLES], simulate(plan, graph)
     macs = sum(Dataflow.of(without_copies(graph, plan.copies)).macs)
     peak = macs / cycles / (plan.hardware.mac_rows * plan.hardware.mac_columns)
-    vela = f"{VELA_BYTES[name]:,}" if name in VELA_BYTES and scheme == "auto" else ""
     instructions, error = done.counters[Counter.READ_INSTRUCTION], predicted.cycles.total / cycles - 1
     figures = [f"{moved.total:,}", f"{instructions:,}", f"{predicted.macs / macs:.2f}", f"{cycles:,}", f"{error:+.1%}", f"{peak:.1%}"]
-    return [name, scheme, *figures, f"{seconds:.1f}", vela]
+    return [name, scheme, *figures, f"{seconds:.1f}"]
 
 
 if __name__ == "__main__":
