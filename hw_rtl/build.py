@@ -35,7 +35,7 @@ class BuildFailed(RuntimeError):
 class Parameters:
     """What the hardware is built for."""
 
-    lanes: int = 16  # channels side by side
+    lanes: int = 16  # channels side by side: 16, 32 or 64
     buffer_bytes: int = 262144  # on chip; a multiple of 4 * lanes
     dram_beats: int = 1 << 22  # beats of 16 bytes that the model of DRAM has; a power of 2
     optimization: str = "-O3"  # of Verilator and of the C++ compiler
@@ -145,9 +145,8 @@ def lint(scratch: Path, top: str, parameters: Parameters, *, replaced: Mapping[s
     """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
-    _run(
-        [tool("verilator"), "--lint-only", "-Wall", "--top-module", top, f"-GLanes={parameters.lanes}", *_files(scratch, sources(replaced))], scratch
-    )
+    generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
+    _run([tool("verilator"), "--lint-only", "-Wall", "--top-module", top, *generics, *_files(scratch, sources(replaced))], scratch)
 
 
 def available() -> str:

@@ -1,6 +1,6 @@
 // The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and AXI4-Lite slave for its registers.
 module lf_axi #(
-  parameter int unsigned Lanes = 16,           // channels side by side; a multiple of 16
+  parameter int unsigned Lanes = 16,           // channels side by side: 16, 32 or 64
   parameter int unsigned BufferBytes = 262144  // a multiple of 4 * Lanes
 ) (
   input  logic         clk_i,

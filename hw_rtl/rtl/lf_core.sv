@@ -3,7 +3,7 @@ module lf_core
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
 #(
-  parameter int unsigned Lanes = 16,           // channels side by side; a multiple of 16
+  parameter int unsigned Lanes = 16,           // channels side by side: 16, 32 or 64
   parameter int unsigned BufferBytes = 262144  // a multiple of 4 * Lanes
 ) (
   input  logic         clk_i,
@@ -40,6 +40,16 @@ module lf_core
   localparam int unsigned BufferWords = BufferBytes / Lanes;
   localparam int unsigned PageBits = $clog2(PageBytes);
   localparam int unsigned Classes = int'(ClassInstruction) + 1;
+
+  // A word has whole beats, a depthwise convolution 16 rows of the array, and a number of lanes 7 bits.
+  if (Lanes != 16 && Lanes != 32 && Lanes != 64) begin : gen_bad_lanes
+    $error("lf_core: found Lanes = %0d; accepted: 16, 32, 64", Lanes);
+  end
+  // Banks have the same number of words, at least 2, and a word's number has 20 bits.
+  if (BufferBytes % (Window * Lanes) != 0 || BufferWords < 2 * Window || BufferWords > 1 << 20) begin : gen_bad_buffer
+    $error("lf_core: found BufferBytes = %0d; accepted: multiples of %0d, from %0d to %0d", BufferBytes, Window * Lanes, 2 * Window * Lanes,
+           Lanes << 20);
+  end
 
   // Control.
   logic              unit_rst_n;

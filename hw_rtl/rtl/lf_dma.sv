@@ -73,6 +73,14 @@ module lf_dma
 );
   localparam int unsigned PointerWidth = $clog2(Outstanding);
 
+  // Pointers wrap by themselves; a request that does not cross a multiple of MaxBeats does not cross a page of 4 KiB.
+  if (Outstanding != 1 << PointerWidth) begin : gen_bad_outstanding
+    $error("lf_dma: found Outstanding = %0d; accepted: powers of 2", Outstanding);
+  end
+  if (PageBytes % (MaxBeats * BeatBytes) != 0) begin : gen_bad_beats
+    $error("lf_dma: found MaxBeats = %0d; accepted: powers of 2, up to %0d", MaxBeats, PageBytes / BeatBytes);
+  end
+
   typedef struct packed {
     logic       fetch;  // for the program, else for a load
     class_e     class_;

@@ -29,6 +29,13 @@ module lf_fetch
 );
   localparam int unsigned PointerWidth = $clog2(RingWords);
 
+  if (RingWords != 1 << PointerWidth || RingWords < LoopWords + Ahead) begin : gen_bad_ring
+    $error("lf_fetch: found RingWords = %0d; accepted: powers of 2, from %0d on", RingWords, LoopWords + Ahead);
+  end
+  if (Chunk == 0 || MaxBeats % Chunk != 0) begin : gen_bad_chunk
+    $error("lf_fetch: found Chunk = %0d; accepted: what divides %0d", Chunk, MaxBeats);
+  end
+
   logic [31:0] asked_q;  // words asked for
   logic [31:0] here_q;   // words that have come
   logic        valid_q;

@@ -30,6 +30,10 @@ module lf_queue
 );
   localparam int unsigned PointerWidth = $clog2(Depth);
 
+  if (Depth < 2 || Depth != 1 << PointerWidth) begin : gen_bad_depth
+    $error("lf_queue: found Depth = %0d; accepted: powers of 2, from 2 on", Depth);
+  end
+
   entry_t                  entries_q [Depth];
   logic [5:0]              descriptors_q [Depth];  // those of the entries
   logic [Depth-1:0]        used_q;

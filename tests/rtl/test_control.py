@@ -12,7 +12,7 @@ import pytest
 
 from codegen.accel import encode as encode_plan
 from codegen.source import Unsupported
-from hw_rtl.build import Model, Parameters, available, lint
+from hw_rtl.build import BuildFailed, Model, Parameters, available, lint
 from hw_rtl.emulator import Emulation, Hazard, ProgramError, emulate
 from hw_rtl.run import Dram, Failure, RunResult, run
 from lfopt.app.streams import memory as image
@@ -390,3 +390,14 @@ def test_lint_is_clean(lanes: int) -> None:
     """lf_sim has all modules in it."""
     with tempfile.TemporaryDirectory() as scratch:
         lint(Path(scratch), "lf_sim", Parameters(lanes=lanes))
+
+
+@pytest.mark.parametrize(("parameters", "says"), [
+    (Parameters(lanes=8), "found Lanes = 8; accepted: 16, 32, 64"),
+    (Parameters(buffer_bytes=262144 + 32), "found BufferBytes = 262176; accepted: multiples of 64, from 128 to 16777216"),
+])  # fmt: skip
+def test_hardware_that_cannot_be_is_refused(parameters: Parameters, says: str, tmp_path: Path) -> None:
+    with pytest.raises(BuildFailed) as refused:
+        lint(tmp_path, "lf_sim", parameters)
+    assert str(refused.value).count("Warning-") == 1
+    assert says in str(refused.value)
