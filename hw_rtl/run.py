@@ -41,6 +41,7 @@ class Dram:
     seed: int = 1  # of the stalls
     fault: int | None = None  # address whose beat is answered with an error
     silent: int | None = None  # beats read after which nothing moves any more
+    lost: int | None = None  # number of a write, from 0 on, whose response never comes
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,7 @@ def run(
             f"+seed={dram.seed}",
             *([] if dram.fault is None else [f"+fault={dram.fault}"]),
             *([] if dram.silent is None else [f"+silent={dram.silent}"]),
+            *([] if dram.lost is None else [f"+lost={dram.lost}"]),
         ]
         output = _simulated([str(model.program), *arguments], progress)
         if not after.exists():

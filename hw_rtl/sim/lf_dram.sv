@@ -2,7 +2,8 @@
 //
 // Plus arguments: +dram=FILE what it holds at first; +dump=FILE where to write what it holds at the end, +dump_first and +dump_bytes which bytes;
 // +bytes how many there are, behind which it answers with an error; +latency cycles; +stall how often of 256 cycles each channel holds back, +seed of
-// these; +fault an address whose beat is answered with an error; +silent beats to read after which nothing moves any more.
+// these; +fault an address whose beat is answered with an error; +silent beats to read after which nothing moves any more; +lost the number of a write
+// (from 0 on) whose response never comes.
 module lf_dram #(
   parameter int unsigned Beats = 1 << 22  // of 16 bytes
 ) (
@@ -45,10 +46,12 @@ module lf_dram #(
   int unsigned  seed;
   int unsigned  fault;
   int unsigned  silent;
+  int unsigned  lost;
 
   logic [31:0]             cycle_q;
   logic [31:0]             random_q;
   logic [31:0]             beats_read_q;
+  logic [31:0]             responses_given_q;
   request_t                reads_q [Depth];
   logic [PointerWidth-1:0] read_new_q;
   logic [PointerWidth-1:0] read_old_q;
@@ -96,8 +99,8 @@ module lf_dram #(
   assign write_beat      = wr_valid_i && wr_ready_o;
   assign response_push   = write_beat && write_left_q == 8'd1;
   assign response_pop    = moves && responses_q_count != '0 && cycle_q - responses_due_q[response_old_q] < 32'h8000_0000;
-  assign wr_resp_valid_o = response_pop;
-  assign wr_resp_err_o   = response_pop && responses_err_q[response_old_q];
+  assign wr_resp_valid_o = response_pop && responses_given_q != lost;
+  assign wr_resp_err_o   = wr_resp_valid_o && responses_err_q[response_old_q];
   assign unused          = ^{wr_req_addr_i[3:0], rd_req_addr_i[3:0]};
 
   function automatic logic bad(logic [27:0] beat);
@@ -109,6 +112,7 @@ module lf_dram #(
       cycle_q           <= '0;
       random_q          <= seed;
       beats_read_q      <= '0;
+      responses_given_q <= '0;
       read_new_q        <= '0;
       read_old_q        <= '0;
       reads_q_count     <= '0;
@@ -163,7 +167,10 @@ module lf_dram #(
         write_valid_q <= 1'b1;
         write_err_q   <= 1'b0;
       end
-      if (response_pop) response_old_q <= response_old_q + PointerWidth'(1);
+      if (response_pop) begin
+        response_old_q    <= response_old_q + PointerWidth'(1);
+        responses_given_q <= responses_given_q + 32'd1;
+      end
       responses_q_count <= responses_q_count + (PointerWidth + 1)'(response_push) - (PointerWidth + 1)'(response_pop);
     end
   end
@@ -205,11 +212,13 @@ module lf_dram #(
     bytes   = Beats * 16;
     fault   = '1;
     silent  = '1;
+    lost    = '1;
     void'($value$plusargs("latency=%d", latency));
     void'($value$plusargs("stall=%d", stall));
     void'($value$plusargs("seed=%d", seed));
     void'($value$plusargs("bytes=%d", bytes));
     void'($value$plusargs("silent=%d", silent));
+    void'($value$plusargs("lost=%d", lost));
     if ($value$plusargs("fault=%d", fault)) fault = fault / 16;
     if (latency == 0) latency = 1;
     if (stall > 250) stall = 250;  // of 256: it goes on

@@ -216,6 +216,31 @@ def test_loads_computations_and_stores_work_together(model: Model, filled: np.nd
     agrees(ran(model, program, filled, dram), emulate(program, filled, write_region=WRITABLE, check=True))
 
 
+LOOKED_UP = """
+describe 1 transfer class=input dram=0x100 columns=40 blocks=1 tail=16 slots=1
+describe 2 transfer class=parameter space=tables dram=0x1000 columns=16 blocks=1 tail=16 base=3 slots=1 row_beats=16
+describe 3 computation operation=copy first=1 last=1 a_slots=1 a_slot_words=40 a_block_words=40 a_height=4 a_width=40 kernel_rows=1 \
+kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 out_blocks=1 out_tail=16 o_base=100 o_slots=4 o_slot_words=40 o_block_words=40 o_width=40 \
+o_step=1 o_row_step=1 low=-128 high=127 has_table=1 table_id=3
+describe 4 transfer class=output dram=0x20000 columns=40 blocks=1 tail=16 base=100 slots=4 slot_words=40 row_beats=40
+load 1 count=1
+load 2 count=1
+exec 3 count=1 wait_load=0
+exec 3 count=1 row=1
+load 2 count=1 row=1 wait_exec=0
+exec 3 count=1 row=2 wait_load=0
+exec 3 count=1 row=3
+store 4 count=4 wait_exec=0
+halt
+""".replace("\\\n", "")
+
+
+def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: Model, memory: np.ndarray) -> None:
+    """Both of the two that are live hold the old one."""
+    program = text(LOOKED_UP)
+    agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE, check=True))
+
+
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 62))])
 def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(2000 + seed)
@@ -264,10 +289,11 @@ FAILURES = {
     f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1": (Error.FIELD, Queue.LOAD, 1),
     f"describe 1 {TRANSFER} space=tables\nstore 1 count=1": (Error.FIELD, Queue.STORE, 0),
     f"describe 1 {TRANSFER} class=6\nload 1 count=1": (Error.FIELD, Queue.LOAD, 0),
-    f"describe 1 {TRANSFER} base=16370\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
-    f"describe 1 {TRANSFER} base=253 space=factors\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
-    f"describe 1 {TRANSFER} base=63 space=tables\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
-    f"describe 1 {TRANSFER} base=16370 dram=0x20000\nstore 1 count=1": (Error.BUFFER, Queue.STORE, 0),
+    f"describe 1 {TRANSFER} tail=17\nload 1 count=1": (Error.FIELD, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=16365\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=252 columns=21 space=factors\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=63 columns=17 space=tables\nload 1 count=1": (Error.BUFFER, Queue.LOAD, 0),
+    f"describe 1 {TRANSFER} base=16365 dram=0x20000\nstore 1 count=1": (Error.BUFFER, Queue.STORE, 0),
     f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1 count=1 row=65535": (Error.REGION, Queue.LOAD, 1),
     f"describe 1 {TRANSFER}\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
     f"describe 1 {TRANSFER} dram=0x1fff0\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
@@ -289,6 +315,13 @@ def test_errors_name_code_queue_and_place(model: Model, memory: np.ndarray, line
     assert result.failure == Failure(*FAILURES[lines])
     stopped(result, memory)
     assert result.finished
+
+
+def test_a_loop_may_have_so_many_words(model: Model, memory: np.ndarray) -> None:
+    words, left = "loop 2\n" + f"describe 1 {TRANSFER}\n" * (FITTING - 1), LOOP_WORDS - 2 - (FITTING - 1) * (1 + PAYLOAD_WORDS)
+    assert not left % 2
+    program = text(words + "load 1 count=1\n" * (left // 2) + "end\nhalt")
+    agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE))
 
 
 @pytest.mark.parametrize(("change", "code"), [
@@ -327,6 +360,19 @@ def test_silence_is_found(model: Model, memory: np.ndarray, silent: int) -> None
     assert result.failure.code is Error.TIMEOUT
     assert result.failure.queue is (Queue.LOAD if silent > 8 else Queue.SEQUENCER)
     assert result.cycles < WATCHDOG_CYCLES + 1000
+
+
+def test_without_a_watchdog_silence_goes_on(model: Model, memory: np.ndarray) -> None:
+    program = text(f"describe 1 {TRANSFER} columns=600\nload 1 count=1\nhalt")
+    assert not run(model, program, memory, watchdog_cycles=0, limit_cycles=5000, dram=Dram(silent=200)).finished
+
+
+@pytest.mark.parametrize("lost", [0, 9])
+def test_a_lost_write_response_is_silence(model: Model, memory: np.ndarray, lost: int) -> None:
+    """Of the first of 10 bursts, whose place the next response takes; of the last."""
+    program = text(f"describe 1 {TRANSFER} columns=600 dram=0x20000\nstore 1 count=1\nhalt")
+    assert ran(model, program, memory, Dram(lost=10)).failure is None
+    assert ran(model, program, memory, Dram(lost=lost)).failure == Failure(Error.TIMEOUT, Queue.STORE, 0)
 
 
 def test_loops_that_do_nothing_are_silence(model: Model, memory: np.ndarray) -> None:

@@ -416,7 +416,7 @@ BAD = {
     "out_blocks": ({"out_blocks": 0}, 1), "no tail": ({"out_tail": 0}, 1), "long tail": ({"out_tail": LANES + 1}, 1), "a_slots": ({"a_slots": 0}, 1),
     "o_slots": ({"o_slots": 0}, 1), "b_slots": ({"first": 0, "b_slots": 0}, 1), "in_blocks": ({"in_blocks": 0}, 1), "in_tail": ({"in_tail": 0}, 1),
     "long in_tail": ({"in_tail": LANES + 1}, 1), "w_slots": ({"w_slots": 0}, 1), "narrow blocks": ({"narrow": 1, "in_tail": 3, "in_blocks": 2}, 1),
-    "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 257}, 2), "shift 0": ({"shift": 0}, 1),
+    "narrow tail": ({"narrow": 1, "in_tail": LANES // WINDOW + 1}, 1), "pixels": ({"o_width": 171}, 3), "shift 0": ({"shift": 0}, 1),
     "shift 63": ({"shift": 63}, 1), "window of COPY": ({"operation": COPY, "kernel_rows": 2}, 1), "held ADD": ({"operation": ADD, "last": 0}, 1),
     "a_height": ({"a_height": 0}, 1), "a_width": ({"a_width": 0}, 1),
     "a_lane of COPY": ({"operation": COPY, "lanes": 1, "a_lane": LANES}, 1), "o_lane of COPY": ({"operation": COPY, "lanes": 1, "o_lane": LANES}, 1),
@@ -448,6 +448,15 @@ BEHIND = {
     "held": {"first": 0, "b_base": WORDS - 79}, "to be held": {"last": 0, "b_base": WORDS - 79}, "second": {"operation": ADD, "b_base": WORDS - 19},
     "factors": {"scale": Scale.CHANNEL, "factors": 255, "out_blocks": 2}, "all blocks": {"out_blocks": 1023, "out_tail": 1, "o_block_words": 60000},
 }  # fmt: skip
+
+
+def test_all_may_end_where_the_buffer_and_the_factors_end(bench: Path) -> None:
+    rng = np.random.default_rng(30)
+    ends = {
+        "a_base": (WORDS - 20, {"a_slots": 1}), "b_base": (WORDS - 20, {"operation": ADD}), "o_base": (WORDS - 20, {"o_slots": 1}),
+        "w_base": ((WORDS - LANES) * LANES, {}), "bias": (WORDS - 4, {"has_bias": 1}), "factors": (255, {"scale": Scale.CHANNEL}),
+    }  # fmt: skip
+    check(bench, [lone(rng, ({**plain(CONV, 20), **more, name: place}, 0, 1)) for name, (place, more) in ends.items()])
 
 
 @pytest.mark.parametrize("name", BEHIND)
