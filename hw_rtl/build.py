@@ -40,6 +40,7 @@ class Parameters:
     dram_beats: int = 1 << 22  # beats of 16 bytes that the model of DRAM has; a power of 2
     optimization: str = "-O3"  # of Verilator and of the C++ compiler
     assertions: bool = False  # whether the assertions of the modules are checked
+    unknown: bool = False  # registers begin with random bits, and what is X is random, too: see run.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def build(keep: Keep, parameters: Parameters | None = None, *, replaced: Mapping
 def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -> Design:
     """The whole accelerator with its memory."""
     generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
-    options = ("--x-assign", "fast", "--x-initial", "fast", "--noassert", *("--assert",) * parameters.assertions)
+    unknown = "unique" if parameters.unknown else "fast"
+    options = ("--x-assign", unknown, "--x-initial", unknown, "--noassert", *("--assert",) * parameters.assertions)
     return Design(TOP, sources(replaced), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
 
 

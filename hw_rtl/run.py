@@ -67,14 +67,15 @@ def run(
     bound_cycles: int = 0,
     limit_cycles: int | None = None,
     dram: Dram | None = None,
+    unknown: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
 
     The program lies at `program_address` of the memory; None puts it behind the image, where the result does not show it. Regions are (first byte,
     first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. The hardware stops the
-    program after `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `progress` is told the cycles that have passed, now and then.
-    Raises SimulationFailed.
+    program after `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with which registers begin, of a
+    model that has Parameters.unknown. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(
@@ -109,6 +110,7 @@ def run(
             *([] if dram.fault is None else [f"+fault={dram.fault}"]),
             *([] if dram.silent is None else [f"+silent={dram.silent}"]),
             *([] if dram.lost is None else [f"+lost={dram.lost}"]),
+            *([] if unknown is None else ["+verilator+rand+reset+2", f"+verilator+seed+{unknown}"]),
         ]
         output = _simulated([str(model.program), *arguments], progress)
         if not after.exists():

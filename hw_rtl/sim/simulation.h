@@ -17,9 +17,11 @@ class Simulation {
     model_->arvalid_i = 0;
     model_->bready_i = 1;
     model_->rready_i = 1;
+    context->assertOn(false);  // registers may hold anything before reset
     model_->eval();
     Cycle();
     Cycle();
+    context->assertOn(true);
     model_->rst_ni = 1;
     Cycle();
     cycles_ = 0;
