@@ -76,7 +76,7 @@ bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from 
 bench-traffic: $(VENV)/.dev  ## Misses of a simulated cache beside the traffic that plans predict; needs valgrind
 	$(BIN)/python benchmarks/bench_traffic.py --results docs/results
 
-bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer
+bench-rtl: $(VENV)/.dev  ## Networks on the accelerator in RTL: bytes counted in hardware, fused and layer by layer; slower memories
 	$(BIN)/python benchmarks/bench_rtl.py --results docs/results
 
 bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela, on each of its accelerators: the bytes that its compiler reports
