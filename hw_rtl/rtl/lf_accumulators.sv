@@ -46,7 +46,7 @@ module lf_accumulators
     return column[ColumnBits-1:BankBits] + (ColumnBits-BankBits)'(bank < column[BankBits-1:0]);
   endfunction
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= 1'b0;
       first_q <= 1'b0;
@@ -110,7 +110,7 @@ module lf_accumulators
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       drained_half_q <= 1'b0;
       drained_q <= '0;
@@ -129,8 +129,8 @@ module lf_accumulators
     return 10'(column) + 10'(count) <= 10'(other) || 10'(other) + 10'(others) <= 10'(column);
   endfunction
 
-  assert property (@(posedge clk_i) !(valid_i && !first_i && valid_q) || half_i != half_q || apart(column_i, count_i, column_q, count_q));
-  assert property (@(posedge clk_i) !(read_grant_o && valid_q) || read_half_i != half_q || apart(read_column_i, 3'd1, column_q, count_q));
-  assert property (@(posedge clk_i) !(read_grant_o && valid_i) || read_half_i != half_i || apart(read_column_i, 3'd1, column_i, count_i));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !(valid_i && !first_i && valid_q) || half_i != half_q || apart(column_i, count_i, column_q, count_q));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !(read_grant_o && valid_q) || read_half_i != half_q || apart(read_column_i, 3'd1, column_q, count_q));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !(read_grant_o && valid_i) || read_half_i != half_i || apart(read_column_i, 3'd1, column_i, count_i));
 `endif
 endmodule

@@ -212,7 +212,7 @@ module lf_array
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= 1'b0;
       conv_q <= 1'b0;
@@ -265,7 +265,7 @@ module lf_array
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       sums_valid_q <= 1'b0;
       sums_conv_q <= 1'b0;
@@ -335,7 +335,7 @@ module lf_array
   // Operands are what 10 bits hold, and so are factors but for those of the first two rows.
   for (genvar r = 0; r < Lanes; r++) begin : gen_operands
     for (genvar o = 0; o < Lanes; o++) begin : gen_lane
-      assert property (@(posedge clk_i) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));
+      assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));
     end
   end
 `endif

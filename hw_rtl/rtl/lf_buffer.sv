@@ -125,7 +125,7 @@ module lf_buffer
     );
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       turn_q <= '{default: '0};
     end else begin

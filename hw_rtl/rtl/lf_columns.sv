@@ -111,7 +111,7 @@ module lf_columns
     .take_i    (issue_o)
   );
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       waits_q <= 1'b0;
       d_q <= '0;
@@ -160,7 +160,7 @@ module lf_columns
   assign issue_o = go && !step.over && (step.mask == '0 || rd_grant_i);
   assign new_o = waits_q && !busy_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
       half_q <= 1'b0;
@@ -241,8 +241,8 @@ module lf_columns
   assign unused = ^{work_q, advance[4:3]};
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || free_o);
-  assert property (@(posedge clk_i) !(issue_o && step.mask != '0) || rd_grant_i);
-  assert property (@(posedge clk_i) !rd_grant_i || rd_valid_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || free_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !(issue_o && step.mask != '0) || rd_grant_i);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !rd_grant_i || rd_valid_o);
 `endif
 endmodule

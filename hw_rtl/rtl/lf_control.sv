@@ -23,7 +23,7 @@ module lf_control
   input  logic [3:1]   under_way_i,     // LOAD, STORE, EXEC have a command under way
   input  logic [3:0][31:0] completed_i, // commands (words) finished, as in fault_i
   // What they are told.
-  output logic         unit_rst_no,     // clears every unit
+  output logic         unit_rst_no,     // clears every unit, as the clock rises
   output logic         run_o,
   output logic         stop_o,          // start nothing more
   // Registers.

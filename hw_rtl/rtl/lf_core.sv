@@ -432,7 +432,7 @@ module lf_core
     .BufferWords(BufferWords)
   ) u_buffer (
     .clk_i,
-    .rst_ni,
+    .rst_ni    (unit_rst_n),
     .rd_valid_i(buffer_rd_valid),
     .rd_word_i (buffer_rd_word),
     .rd_mask_i (buffer_rd_mask),

@@ -218,7 +218,7 @@ module lf_dma
   assign fetch_beat_o       = mem_rd_data_i;
   assign fetch_err_o        = fetch_beat_valid_o && mem_rd_err_i;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       for (int unsigned k = 0; k < Outstanding; k++) reads_q[k] <= '0;
       read_new_q        <= '0;
@@ -254,7 +254,7 @@ module lf_dma
   assign store_done       = mem_wr_resp_valid_i && !mem_wr_resp_err_i && !stop_i && writes_q[write_old_q].last;
   assign done_o[1]        = store_done;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       for (int unsigned k = 0; k < Outstanding; k++) writes_q[k] <= '0;
       write_new_q        <= '0;
@@ -315,8 +315,8 @@ module lf_dma
 
 `ifndef SYNTHESIS
   // Memory must not answer what it was not asked.
-  assert property (@(posedge clk_i) !mem_wr_resp_valid_i || writes_under_way_q != '0);
-  assert property (@(posedge clk_i) !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats));
-  assert property (@(posedge clk_i) !write_req_valid_q || 7'(write_req_beat_q[5:0]) + write_req_beats_q <= 7'(MaxBeats));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !mem_wr_resp_valid_i || writes_under_way_q != '0);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !write_req_valid_q || 7'(write_req_beat_q[5:0]) + write_req_beats_q <= 7'(MaxBeats));
 `endif
 endmodule

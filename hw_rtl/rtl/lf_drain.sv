@@ -205,7 +205,7 @@ module lf_drain
     job_ready_o = job_valid_i && !valid_q[put_q] && !preparing_q;
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       prepare_q <= 1'b0;
       preparing_q <= 1'b0;
@@ -322,7 +322,7 @@ module lf_drain
   assign sum_half_o = half_q;
   assign sum_column_o = column_q[8:0];
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= '0;
       prepared_q <= '0;
@@ -392,7 +392,7 @@ module lf_drain
   // The pipeline: sum, v (with bias), parts of the product, product, shifted by 16s, shifted, byte. Sums that are held go with it.
   stage_t sum_q, v_stage_q, part_q, product_q, coarse_stage_q, fine_stage_q, byte_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       sum_q <= '0;
       v_stage_q <= '0;
@@ -517,7 +517,7 @@ module lf_drain
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       first_q <= '0;
       next_q <= '0;

@@ -103,7 +103,7 @@ module lf_exec
   // The command at the door is known when its set-up has begun; what is set up goes on once it is accepted.
   logic known_q, accepted_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       known_q <= 1'b0;
       accepted_q <= 1'b0;
@@ -134,7 +134,7 @@ module lf_exec
     set_free = set_valid && (taken_q | take) == '1;
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       taken_q <= '0;
       set_number_q <= '0;
@@ -260,7 +260,7 @@ module lf_exec
   logic [5:0]       lane_q;
   logic             filled_half_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       window_q <= '0;
       products_q <= '0;
@@ -513,7 +513,7 @@ module lf_exec
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       error_q <= 1'b0;
       error_code_q <= ErrNone;

@@ -72,7 +72,7 @@ module lf_fetch
     .write_data_i   (beat_i)
   );
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       asked_q <= '0;
       here_q  <= '0;
@@ -86,7 +86,7 @@ module lf_fetch
 
 `ifndef SYNTHESIS
   // What has come was asked for, and does not overwrite what a loop may still need.
-  assert property (@(posedge clk_i) !beat_valid_i || here_q < asked_q);
-  assert property (@(posedge clk_i) !beat_valid_i || here_q - keep_i < 32'(RingWords));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q < asked_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q - keep_i < 32'(RingWords));
 `endif
 endmodule

@@ -95,7 +95,7 @@ module lf_job
     .remainder_o(remainder)
   );
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q        <= Idle;
       body_beats_q   <= '0;

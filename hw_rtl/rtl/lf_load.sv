@@ -125,7 +125,7 @@ module lf_load
     return found;
   endfunction
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       funnel_q <= '0;
       level_q  <= '0;
@@ -136,7 +136,7 @@ module lf_load
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       rows_q       <= '0;
       beats_left_q <= '0;

@@ -26,7 +26,7 @@ module lf_modulo (
   assign valid_o     = valid_q;
   assign remainder_o = rest_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q    <= 1'b0;
       valid_q   <= 1'b0;

@@ -116,7 +116,7 @@ module lf_prepare
     if (valid_i) product_q <= 32'(factor) * 32'(words);
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q  <= Idle;
       slot_q   <= '0;

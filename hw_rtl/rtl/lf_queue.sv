@@ -76,7 +76,7 @@ module lf_queue
     for (int unsigned k = 0; k < Depth; k++) match_o |= used_q[k] && descriptors_q[k] == match_i;
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       for (int unsigned k = 0; k < Depth; k++) begin
         entries_q[k]     <= '0;
@@ -112,7 +112,7 @@ module lf_queue
   end
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !take_i || loaded_q);
-  assert property (@(posedge clk_i) !done_i || under_way_q != '0);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || loaded_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !done_i || under_way_q != '0);
 `endif
 endmodule

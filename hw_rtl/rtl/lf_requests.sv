@@ -52,7 +52,7 @@ module lf_requests
   assign unused = ^{job_q.space, job_q.columns, job_q.tail, job_q.rest_bytes, job_q.slots, job_q.slot, job_q.base, job_q.place, job_q.slot_words,
                     job_q.block_words, job_q.beat, job_q.rows, job_q.total_beats, job_q.merge_rows};
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       job_q    <= '0;
       active_q <= 1'b0;
@@ -93,9 +93,9 @@ module lf_requests
   end
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || idle_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || idle_o);
   // A request leaves neither its region nor the MaxBeats that it begins in.
-  assert property (@(posedge clk_i) !valid_o || (beats != '0 && 7'(beat_q[5:0]) + beats <= 7'(MaxBeats)));
-  assert property (@(posedge clk_i) !valid_o || (beat_q >= BeatWidth'(region_i.first) && limit <= BeatWidth'(region_i.limit)));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (beats != '0 && 7'(beat_q[5:0]) + beats <= 7'(MaxBeats)));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (beat_q >= BeatWidth'(region_i.first) && limit <= BeatWidth'(region_i.limit)));
 `endif
 endmodule

@@ -64,7 +64,7 @@ module lf_ring (
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= Done;
       item_q <= '0;

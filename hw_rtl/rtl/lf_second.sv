@@ -53,7 +53,7 @@ module lf_second
     next_row = wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q);
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
       blocks_left_q <= '0;
@@ -110,7 +110,7 @@ module lf_second
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       taken_q <= '0;
       promised_q <= '0;
@@ -138,9 +138,9 @@ module lf_second
   assign unused = ^{descriptor_i, wrapped[32]};
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || !busy_q);
-  assert property (@(posedge clk_i) promised_q <= taken_q && taken_q <= 3'(Depth));
-  assert property (@(posedge clk_i) !use_i || promised_q != '0);
-  assert property (@(posedge clk_i) !pop_i || taken_q > promised_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) promised_q <= taken_q && taken_q <= 3'(Depth));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !use_i || promised_q != '0);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !pop_i || taken_q > promised_q);
 `endif
 endmodule

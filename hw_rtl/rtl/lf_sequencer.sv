@@ -312,7 +312,7 @@ module lf_sequencer
     };
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       place_q         <= '0;
       loops_q         <= '0;

@@ -148,7 +148,7 @@ module lf_setup
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q <= Idle;
       d_q <= '0;

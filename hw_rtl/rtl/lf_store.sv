@@ -100,7 +100,7 @@ module lf_store
   assign after_leave  = leave ? level_q - 8'(BeatBytes) : level_q;
   assign filled       = after_leave + 8'(lanes_q);
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       funnel_q <= '0;
       level_q  <= '0;
@@ -112,7 +112,7 @@ module lf_store
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       coming_q  <= 1'b0;
       lanes_q   <= '0;

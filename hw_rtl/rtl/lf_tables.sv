@@ -35,7 +35,7 @@ module lf_tables
 
   assign ready_o = valid_q[place_i] && table_q[place_i] == table_i && !reading_q && !copying_q;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= '0;
       table_q <= '{default: '0};

@@ -104,7 +104,7 @@ module lf_transfer
     .last_o
   );
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       next_q       <= '0;
       next_valid_q <= 1'b0;

@@ -201,7 +201,7 @@ module lf_walk
   assign first_taps = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
   assign in_blocks = descriptor_i.operation == 3'(DoConv) && !descriptor_i.narrow ? descriptor_i.in_blocks : 10'd1;
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       walk_q <= '{default: '0};
       d_q <= '0;
@@ -262,7 +262,7 @@ module lf_walk
     for (int unsigned t = 0; t < Window; t++) if (placed_q.mask[t] && place >= signed'(36'(BufferWords)) - signed'(36'(t))) entry.over = 1'b1;
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       placed_valid_q <= 1'b0;
       placed_q <= '0;
@@ -295,9 +295,9 @@ module lf_walk
   assign unused = ^{place[35:20], d_q};
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || !walk_q.busy);
-  assert property (@(posedge clk_i) !take_i || valid_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !walk_q.busy);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_o);
   // Of a window, no more is read at once than the buffer gives.
-  assert property (@(posedge clk_i) !walks || $countones(step.present >> step.from) == $countones(step.mask));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !walks || $countones(step.present >> step.from) == $countones(step.mask));
 `endif
 endmodule

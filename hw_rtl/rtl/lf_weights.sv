@@ -97,7 +97,7 @@ module lf_weights
     for (int unsigned t = 0; t < Window; t++) there_d = there_d + 3'(arriving_q[t]);
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       fetch_q <= 1'b0;
       over_q <= 1'b0;
@@ -216,7 +216,7 @@ module lf_weights
   assign row_together_o = reach_q.columns;
   assign full_o = full_q || (go && last_row_q);
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       row_q <= 1'b0;
       full_q <= 1'b0;
@@ -228,7 +228,7 @@ module lf_weights
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
       conv_q <= 1'b0;
@@ -361,10 +361,10 @@ module lf_weights
   assign unused = ^{descriptor_i, pair[Lanes*16-1:Lanes*8]};
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !start_i || !busy_o);
-  assert property (@(posedge clk_i) 5'(pop) <= there_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) 5'(pop) <= there_q);
   // A tile is promised when it is full, and taken over when it was promised.
-  assert property (@(posedge clk_i) !take_i || full_o);
-  assert property (@(posedge clk_i) !release_i || locked_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || full_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !release_i || locked_q);
 `endif
 endmodule

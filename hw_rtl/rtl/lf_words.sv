@@ -60,7 +60,7 @@ module lf_words
   assign unused = ^{job_q.class_, job_q.beat, job_q.row_beats, job_q.block_beats, job_q.merge_blocks, job_q.merge_rows, job_q.full_beats,
                     job_q.tail_beats, job_q.line_beats, job_q.total_beats, job_q.rest_bytes, job_q.rows, job_q.slot, job_q.place};
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       job_q     <= '0;
       active_q  <= 1'b0;
