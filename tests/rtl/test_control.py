@@ -335,6 +335,15 @@ def test_bad_words_are_found(model: Model, memory: np.ndarray, change: tuple[int
     assert result.failure == Failure(code, Queue.SEQUENCER, 0)
 
 
+def test_words_behind_halt_are_read_in_peace(model: Model, memory: np.ndarray) -> None:
+    """The run ends once they are there; from any address, no request for them crosses a page."""
+    program = text(f"describe 1 {TRANSFER}\nhalt") + bytes(100 * WORD_BYTES)
+    for beat in (0, 23, 40, 63):
+        result = run(model, program, memory, program_address=0x3000 + 16 * beat, write_region=WRITABLE)
+        assert result.failure is None
+        assert result.counters[Counter.WORDS] == 2 + PAYLOAD_WORDS
+
+
 @pytest.mark.parametrize("words", [0, 3, 6, 7, 8])
 def test_programs_that_end_without_halt_are_found(model: Model, memory: np.ndarray, words: int) -> None:
     program = text(f"describe 1 {TRANSFER}\nload 1 count=1\nhalt")[: 16 * words]
@@ -428,6 +437,12 @@ def test_cycles_are_bounded_to_the_cycle(model: Model, memory: np.ndarray) -> No
     program = text("\n".join(ONE_LONG_COMMAND).replace("KERNEL", "kernel_rows=4095 kernel_columns=4095"))
     result = ran(model, program, memory, bound_cycles=2500)
     assert result.failure == Failure(Error.LIMIT, Queue.SEQUENCER, len(program) // WORD_BYTES)
+    assert 2500 <= result.cycles < 2520
+    # What went wrong first stays, though the limit comes while computation ends.
+    program = text("\n".join([*ONE_LONG_COMMAND[:-1], "loop 300", "end", "end"]).replace("KERNEL", "kernel_rows=4095 kernel_columns=4095"))
+    result = ran(model, program, memory, bound_cycles=2500)
+    assert result.failure is not None
+    assert result.failure.code is Error.LOOP
     assert 2500 <= result.cycles < 2520
 
 
