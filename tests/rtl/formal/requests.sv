@@ -1,0 +1,80 @@
+// What holds of lf_requests for every transfer: requests stay until they are taken, keep within their region and within 4 KiB, and are in all as long
+// as the transfer.
+//
+// Assumed of the transfer is what lf_job makes: at least one beat of each kind, and lengths that fit to one another.
+module requests
+  import lf_isa_pkg::*;
+  import lf_dma_pkg::*;
+(
+  input logic    clk_i,
+  input logic    start_wish_i,
+  input job_t    job_i,
+  input region_t region_i,
+  input logic    ready_i
+);
+  logic     rst_nq = 1'b0;
+  logic [9:0] line, total;  // beats
+  logic     start, idle, outside, valid;
+  request_t request;
+  region_t  region_q;
+
+  assign start = start_wish_i && idle && rst_nq;
+
+  lf_requests u_requests (
+    .clk_i,
+    .rst_ni   (rst_nq),
+    .start_i  (start),
+    .job_i,
+    .region_i (region_q),
+    .idle_o   (idle),
+    .outside_o(outside),
+    .valid_o  (valid),
+    .request_o(request),
+    .ready_i
+  );
+
+  // What has been asked for, of what there is.
+  logic [15:0] asked_q = '0, wanted_q = '0;
+  logic        held_q = 1'b0;
+  request_t    request_q;
+
+  always_ff @(posedge clk_i) begin
+    rst_nq   <= 1'b1;
+    region_q <= rst_nq ? region_q : region_i;
+    held_q   <= rst_nq && valid && !ready_i;
+    request_q <= request;
+    if (start) begin
+      asked_q  <= '0;
+      wanted_q <= 16'(total);
+    end else if (valid && ready_i) begin
+      asked_q <= asked_q + 16'(request.beats);
+    end
+  end
+
+  always_comb begin
+    line  = 10'(job_i.tail_beats) + (job_i.blocks == 10'd1 ? 10'd0 : 10'(job_i.full_beats));
+    total = job_i.rows == 12'd1 ? line : line << 1;
+    assume (job_i.rows != '0 && job_i.rows <= 12'd2 && job_i.blocks != '0 && job_i.blocks <= 10'd2);
+    assume (job_i.full_beats != '0 && job_i.full_beats <= 24'd100 && job_i.tail_beats != '0 && job_i.tail_beats <= job_i.full_beats);
+    assume (job_i.line_beats == 34'(line) && job_i.total_beats == LengthWidth'(total));
+    assume (job_i.beat < 38'h20_0000_0000);  // sums of a transfer's fields have 37 bits
+    assume (region_i.limit <= 29'h1000_0000);  // addresses have 32 bits
+    assume (!job_i.merge_rows || job_i.merge_blocks);
+    assume (job_i.blocks != 10'd1 || job_i.merge_blocks);
+    if (rst_nq) begin
+      if (held_q) assert (valid && request == request_q);
+      if (valid) begin
+        assert (request.beats != '0 && 8'(request.beat[5:0]) + 8'(request.beats) <= 8'd64);
+        assert (29'(request.beat) >= region_q.first && 30'(request.beat) + 30'(request.beats) <= 30'(region_q.limit));
+        assert (!outside);
+        assert (request.last == (asked_q + 16'(request.beats) == wanted_q));
+        assert (asked_q + 16'(request.beats) <= wanted_q);
+      end
+      if (idle) assert (asked_q == wanted_q);
+    end
+  end
+
+  always_comb begin
+    cover (rst_nq && idle && wanted_q > 16'd100);
+  end
+endmodule
