@@ -1,0 +1,214 @@
+"""Small changes to the accelerator's SystemVerilog, each of which some check must find.
+
+`old` is a whole expression, a whole `assign`, or whole statements; it occurs once in its file. `same` says, of the few that no check can find, why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change."""
+
+    file: str  # module
+    old: str
+    new: str
+    same: str = ""  # why it does what the original does
+
+
+def mutants() -> list[Mutant]:
+    """All of them, in the order of their numbers, which begin with 1."""
+    return [Mutant(file, *rest) for file, rows in MUTANTS.items() for rest in rows]
+
+
+MUTANTS: dict[str, list[tuple[str, ...]]] = {
+    "lf_axi": [
+        ("s_awvalid_i && s_wvalid_i && !bvalid_q", "s_awvalid_i && s_wvalid_i"),
+        ("s_arvalid_i && !rvalid_q && !write", "s_arvalid_i && !rvalid_q"),
+        ("bvalid_q <= write || (bvalid_q && !s_bready_i);", "bvalid_q <= write;"),
+        ("(write && s_wstrb_i == '1) || read", "write || read"),
+        ("wr_beats - 8'd1", "wr_beats"),
+    ],
+    "lf_registers": [
+        ("{failed_i, 1'b1} & {2{done_i && !done_q}}", "{2{done_i && !done_q}}"),
+        ("(pending_q & ~acknowledged) | happened", "(pending_q | happened) & ~acknowledged"),
+        ("29'(read_base_q[31:4]) + 29'(read_base_q[3:0] != '0)", "29'(read_base_q[31:4])"),
+        ("29'(write_limit_q[31:4])", "29'(write_limit_q[31:4]) + 29'd1"),
+        ("!busy_i && !start_q", "!start_q"),
+        ("control.start && !control.abort_", "control.start"),
+        ("address[2] ? counters_q[k][63:32] : counters_q[k][31:0]", "counters_q[k][31:0]"),
+    ],
+    "lf_control": [
+        ("watchdog_i != '0 && silence_q >= watchdog_i", "silence_q >= watchdog_i"),
+        ("cycle_limit_i != '0 && cycles_q >= cycle_limit_i", "cycle_limit_i != '0 && cycles_q > cycle_limit_i"),
+        ("bus_idle_i && exec_idle_i", "exec_idle_i"),
+        ("finished_i && bus_idle_i", "finished_i"),
+        ("!fails && !failed_q", "!fails"),
+        ("(state_q == Quit ? moved_i : progress_i) || state_d != state_q", "progress_i || state_d != state_q"),
+        ("k == 0 ? fault_queue_i : queue_e'(k)", "queue_e'(k)"),
+        ("unit_rst_nq <= state_d != Clear;", "unit_rst_nq <= 1'b1;"),
+        ("abort_i ? ErrAborted : ErrLimit", "ErrAborted"),
+    ],
+    "lf_sequencer": [
+        ("loops_d[0].turn = loops_q[0].turn + 16'd1;", "loops_d[0].turn = loops_q[0].turn + 16'd2;"),
+        ("depth_q == 2'(LoopDepth)", "1'b0"),
+        ("place_q - outermost_q + size > 32'(LoopWords)", "place_q - outermost_q + size >= 32'(LoopWords)"),
+        ("match_i != '0", "1'b0"),
+        ("pushed_q[1][15:0] - 16'(run_q.wait_store)", "pushed_q[1][15:0] - 16'(run_q.wait_store) - 16'd1"),
+        ("words_run_q - 32'(PayloadWords)", "words_run_q"),
+        ("payload_q == 3'd1 && spare_set", "1'b0"),
+        ("run_q.wait_load != 6'(NoWait)", "1'b1",
+         "no wait is a distance of 63 commands, and a queue holds 8: all before them are finished"),
+    ],
+    "lf_fetch": [
+        ("limit > 33'(region_i.limit)", "1'b0"),
+        ("run_i && place_i < here_q", "run_i && place_i <= here_q"),
+        ("7'(Chunk) - 7'(beat[$clog2(Chunk)-1:0])", "7'(Chunk)"),
+        ("asked_q + 32'(beats) - keep_i <= 32'(RingWords)", "1'b1",
+         "a loop has at most LoopWords words, and those and the words read ahead fit the ring: the other bound is met first"),
+    ],
+    "lf_queue": [
+        ("waiting_q + under_way_q != (PointerWidth + 1)'(Depth)", "waiting_q != (PointerWidth + 1)'(Depth)"),
+        ("$signed(completed_i[queue] - head_entry_q.target[queue]) >= 16'sd0", "$signed(completed_i[queue] - head_entry_q.target[queue]) > 16'sd0"),
+        ("!head_entry_q.wait_valid[queue]", "1'b0",
+         "a command that does not wait has a target 63 commands back, and a queue holds 8: all before them are finished"),
+        ("used_q[k] && descriptors_q[k] == match_i", "1'b0"),
+    ],
+    "lf_prepare": [
+        ("paired ? entry_i.from_block : entry_i.to_block", "entry_i.to_block"),
+        ("slot_q <= computation_i.w_slots == '0 ? '0 : entry_i.slot[11:0];", "slot_q <= '0;"),
+        ("over_q <= factors[8];", "over_q <= 1'b0;"),
+    ],
+    "lf_transfer": [
+        ("ready && may_start_i && asking_idle && !next_valid_q && !stop_i", "ready && asking_idle && !next_valid_q && !stop_i"),
+        ("next_valid_q && (!active || (step_i && last_o))", "next_valid_q"),
+        ("taken_q - 32'd1", "taken_q"),
+        ("bad && may_start_i", "bad"),
+    ],
+    "lf_job": [
+        ("transfer_i.tail > 7'(Lanes)", "1'b0"),
+        ("merge_blocks_q && (entry_i.count == 12'd1 || 34'(transfer_i.row_beats) == line_beats_q)", "merge_blocks_q"),
+        ("(tail_bytes_q + 27'd15) >> 4", "tail_bytes_q >> 4"),
+        ("entry_i.slot >= {4'd0, transfer_i.slots}", "entry_i.slot > {4'd0, transfer_i.slots}"),
+    ],
+    "lf_modulo": [
+        ("shifted >= {1'b0, divisor_q}", "shifted > {1'b0, divisor_q}"),
+    ],
+    "lf_requests": [
+        ("7'(MaxBeats) - {1'b0, beat_q[5:0]}", "7'(MaxBeats)"),
+        ("limit > BeatWidth'(region_i.limit)", "limit > BeatWidth'(region_i.limit) + BeatWidth'(1)"),
+        ("beat_q < BeatWidth'(region_i.first)", "1'b0"),
+        ("blocks_q == 10'd2 ? job_q.tail_beats : job_q.full_beats", "job_q.full_beats"),
+        ("row_q    <= next_row;", ""),
+    ],
+    "lf_words": [
+        ("slots_q == 12'd1 ? job_q.base : slot_q + PlaceWidth'(job_q.slot_words)",
+         "slots_q == 12'd1 ? job_q.place : slot_q + PlaceWidth'(job_q.slot_words)"),
+        ("word_q >= limit_q", "word_q > limit_q"),
+        ("tail_q   <= blocks_q == 10'd2;", "tail_q   <= blocks_q <= 10'd3;"),
+    ],
+    "lf_load": [
+        ("row_end ? rows_q.rest_bytes : 5'd16", "5'd16"),
+        ("stop_i || (rows_q.rows != '0 && level_q <= 7'(FunnelBytes - BeatBytes))", "stop_i || (rows_q.rows != '0 && level_q <= 7'(FunnelBytes))"),
+        ("stop_i || (rows_q.rows != '0 && level_q <= 7'(FunnelBytes - BeatBytes))", "rows_q.rows != '0 && level_q <= 7'(FunnelBytes - BeatBytes)"),
+        ("assign wr_data_o   = funnel_q[Lanes*8-1:0] & mask;", "assign wr_data_o   = funnel_q[Lanes*8-1:0];"),
+    ],
+    "lf_store": [
+        ("level_q < 8'(Threshold)", "level_q < 8'(FunnelBytes)"),
+        ("row_end_q ? (filled + 8'(BeatBytes - 1)) & ~8'(BeatBytes - 1) : filled", "filled"),
+        ("rd_data_i & mask_q", "rd_data_i"),
+    ],
+    "lf_dma": [
+        ("reads_under_way_q != (PointerWidth + 1)'(Outstanding)", "reads_under_way_q != (PointerWidth + 1)'(Outstanding + 1)"),
+        ("writes_under_way_q != (PointerWidth + 1)'(Outstanding)", "writes_under_way_q != (PointerWidth + 1)'(Outstanding + 1)"),
+        ("read_free && !fetch_valid_i", "read_free"),
+        ("mem_wr_resp_valid_i && !mem_wr_resp_err_i && !stop_i && writes_q[write_old_q].last",
+         "mem_wr_resp_valid_i && !mem_wr_resp_err_i && !stop_i"),
+        ("reads_under_way_q == '0 && writes_under_way_q == '0", "reads_under_way_q == '0"),
+        ("(PointerWidth + 1)'(mem_wr_resp_valid_i)", "(PointerWidth + 1)'(write_end)"),
+        ("write_strobe_q <= !stop_i;", "write_strobe_q <= 1'b1;"),
+        ("write_valid_q && mem_wr_ready_i && write_strobe_q ? 5'd16 : 5'd0", "write_valid_q && mem_wr_ready_i ? 5'd16 : 5'd0"),
+        ("stop_i || store_beat_valid", "store_beat_valid"),
+        ("read_beat && read_old.fetch && !stop_i", "read_beat && read_old.fetch",
+         "once it is to stop, the sequencer's words and faults are not looked at, and the ring has room for what was asked for"),
+    ],
+    "lf_buffer": [
+        ("RowBits'(bank < word[1:0])", "RowBits'(0)"),
+        ("(wanted & taken) == '0", "1'b1"),
+        ("write_second[b] ? '1 : wr_lanes_i", "'1"),
+        ("32'(20'(word + 20'(t))) >= BufferWords", "32'(20'(word + 20'(t))) > BufferWords",
+         "a second net: those who ask for words find out themselves, before, that they lie behind the end"),
+    ],
+    "lf_setup": [
+        ("low_row_q + span_q < 0", "low_row_q + span_q <= 0"),
+        ("high_q > low_q ? high_q - low_q : '0", "high_q - low_q"),
+        ("(d_q.narrow && d_q.a_lane != '0)", "1'b0"),
+        ("32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows", "32'(d_q.factors) + 32'(d_q.out_blocks) >= FactorRows"),
+    ],
+    "lf_ring": [
+        ("negative && remainder != '0", "negative"),
+        ("34'(rest_q) >= shifted_q", "34'(rest_q) > shifted_q"),
+    ],
+    "lf_columns": [
+        ("walk_q.row < signed'(23'(d_q.a_height))", "walk_q.row <= signed'(23'(d_q.a_height))"),
+        ("begins + signed'(23'(j)) < signed'(23'(d_q.a_width))", "begins + signed'(23'(j)) <= signed'(23'(d_q.a_width))"),
+        ("sum >= 33'(limit)", "sum > 33'(limit)"),
+        ("!(again_q && alone_q)", "1'b1"),
+        ("!half_busy_i[half_q] || (head.step.final_pass && !head.step.pass_start)", "1'b1"),
+        ("walk_d.pass_offset = stepped(walk_q.pass_offset, kernel_step_q, limit_q);", ""),
+    ],
+    "lf_second": [
+        ("offset_q <= first_offset_q;", ""),
+        ("held ? 3'(Window) : 3'd1", "3'd1"),
+    ],
+    "lf_weights": [
+        ("base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)", "base_q + 42'(skip_q)"),
+        ("next_q + 42'(asked) > 42'(BufferWords)", "next_q + 42'(asked) >= 42'(BufferWords)"),
+        ("!full_q && (!locked_q || release_i)", "!full_q"),
+        ("7'(k) <= rows_left && (DepthBits+1)'(k) <= there_q", "(DepthBits+1)'(k) <= there_q"),
+    ],
+    "lf_array": [
+        ("value[7] && !is_unsigned", "value[7]"),
+        ("present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i)", "present_i[0] && 7'(l) < lanes_i"),
+        ("3'(r % Reach) < taps_i", "1'b1"),
+        ("signed'(32'h8000_0000)", "0"),
+        ("quarter[p][o] + 32'(m_q[3*Window + p][o])", "quarter[p][o]"),
+        ("held_q <= second_used_i && first_i && !descriptor_i.first;", "held_q <= second_used_i && !descriptor_i.first;",
+         "held sums, and the second operand, are used by the first pass of a block alone"),
+    ],
+    "lf_accumulators": [
+        ("read_i && !grows[read_half_i][read_column_i[BankBits-1:0]]", "read_i"),
+        ("!first_q && !max_q", "!max_q"),
+        ("written[b][l*32 +: 32] = sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];", "written[b][l*32 +: 32] = sum_i[BankBits'(b)][l];"),
+    ],
+    "lf_drain": [
+        ("factor_asked_q == 3'(FactorBytes) && !factor_coming_q", "factor_asked_q == 3'(FactorBytes)"),
+        ("twice >= above ? high_byte : twice < below ? low_byte : twice[8:1] + zero_byte + 8'(twice[0])",
+         "twice > above ? high_byte : twice < below ? low_byte : twice[8:1] + zero_byte + 8'(twice[0])"),
+        ("(found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF", "found"),
+        ("reading_q && on_way_q != '1 && pending_q[half_q] != '0", "reading_q && pending_q[half_q] != '0"),
+        ("reading_q && on_way_q != '1 && pending_q[half_q] != '0", "reading_q && on_way_q != '1"),
+        ("wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q)", "wrapped <= 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q)"),
+        ("7'(l) < lane_end", "1'b1"),
+    ],
+    "lf_tables": [
+        ("for (int unsigned p = 0; p < 2; p++) if (table_q[p] == write_word_i[WordBitsOfAll-1:PartBits]) valid_q[p] <= 1'b0;", ""),
+        ("reading_q <= part_q != '1;", "reading_q <= part_q != PartBits'(Words - 2);"),
+        ("valid_q[place_i] && table_q[place_i] == table_i", "valid_q[place_i]"),
+    ],
+    "lf_exec": [
+        ("columns_fault && columns_number_q == done_number_q", "columns_fault"),
+        ("weights_fault && weights_number_q == done_number_q", "weights_fault"),
+        ("rd_grant_i[2] && !c_valid && !error_q", "rd_grant_i[2] && !error_q"),
+        ("set_up && accepted_q", "set_up"),
+    ],
+    "lf_core": [
+        ("prepared_bad && may_start[2] && idle[2] && !exec_failed", "prepared_bad && may_start[2] && !exec_failed"),
+        ("assign rd_req_addr_o = {rd_req_addr[31:PageBits] + dram_offset, rd_req_addr[PageBits-1:0]};", "assign rd_req_addr_o = rd_req_addr;"),
+        ("halted && empty == '1", "halted"),
+        ("moved || aux_valid || exec_moved", "moved || aux_valid"),
+        ("fetch_err || program_outside", "program_outside"),
+    ],
+}  # fmt: skip
