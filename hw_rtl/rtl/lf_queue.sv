@@ -112,6 +112,7 @@ module lf_queue
   end
 
 `ifndef SYNTHESIS
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !push || !used_q[new_q]);
   assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || loaded_q);
   assert property (@(posedge clk_i) disable iff (!rst_ni) !done_i || under_way_q != '0);
 `endif

@@ -297,6 +297,7 @@ FAILURES = {
     f"describe 1 {TRANSFER}\nload 1 count=1 wait_load=0\nload 1 count=1 row=65535": (Error.REGION, Queue.LOAD, 1),
     f"describe 1 {TRANSFER}\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
     f"describe 1 {TRANSFER} dram=0x1fff0\nstore 1 count=1": (Error.REGION, Queue.STORE, 0),
+    f"{LOOKED_UP.splitlines()[3]} scale=channel factors=250\nexec 3 count=1\nexec 3 count=1 factor=6": (Error.BUFFER, Queue.EXEC, 1),
     "loop 0\nend": (Error.LOOP, Queue.SEQUENCER, 0),
     "end": (Error.LOOP, Queue.SEQUENCER, 0),
     "loop 1\nloop 1\nloop 1\nloop 1": (Error.LOOP, Queue.SEQUENCER, 3),
@@ -322,6 +323,13 @@ def test_a_loop_may_have_so_many_words(model: Model, memory: np.ndarray) -> None
     assert not left % 2
     program = text(words + "load 1 count=1\n" * (left // 2) + "end\nhalt")
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE))
+
+
+def test_a_bad_command_waits_as_a_good_one_does(model: Model, memory: np.ndarray) -> None:
+    program = text(f"describe 1 {TRANSFER} columns=600\ndescribe 2 {TRANSFER} tail=17\nload 1 count=1\nload 2 count=1 wait_load=0\nhalt")
+    result = ran(model, program, memory)
+    assert result.failure == Failure(Error.FIELD, Queue.LOAD, 1)
+    assert result.counters[Counter.LOADS] == 1
 
 
 @pytest.mark.parametrize(("change", "code"), [
