@@ -151,13 +151,17 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
         ("negative && remainder != '0", "negative"),
         ("34'(rest_q) >= shifted_q", "34'(rest_q) > shifted_q"),
     ],
-    "lf_columns": [
+    "lf_walk": [
         ("walk_q.row < signed'(23'(d_q.a_height))", "walk_q.row <= signed'(23'(d_q.a_height))"),
-        ("begins + signed'(23'(j)) < signed'(23'(d_q.a_width))", "begins + signed'(23'(j)) <= signed'(23'(d_q.a_width))"),
+        ("walk_q.a_column < signed'(23'(d_q.a_width)) - signed'(23'(j))", "walk_q.a_column <= signed'(23'(d_q.a_width)) - signed'(23'(j))"),
         ("sum >= 33'(limit)", "sum > 33'(limit)"),
-        ("!(again_q && alone_q)", "1'b1"),
-        ("!half_busy_i[half_q] || (head.step.final_pass && !head.step.pass_start)", "1'b1"),
         ("walk_d.pass_offset = stepped(walk_q.pass_offset, kernel_step_q, limit_q);", ""),
+        ("place >= signed'(36'(BufferWords)) - signed'(36'(t))", "place > signed'(36'(BufferWords)) - signed'(36'(t))"),
+    ],
+    "lf_columns": [
+        ("!(again_q && alone_q)", "1'b1"),
+        ("!half_busy_i[half_q] || (step.final_pass && !step.pass_start)", "1'b1"),
+        ("new_o && d_q.operation == 3'(DoCopy)", "1'b0"),
     ],
     "lf_second": [
         ("offset_q <= first_offset_q;", ""),
@@ -165,23 +169,24 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_weights": [
         ("base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)", "base_q + 42'(skip_q)"),
-        ("next_q + 42'(asked) > 42'(BufferWords)", "next_q + 42'(asked) >= 42'(BufferWords)"),
+        ("last_q >= 42'(BufferWords)", "last_q > 42'(BufferWords)"),
         ("!full_q && (!locked_q || release_i)", "!full_q"),
-        ("7'(k) <= rows_left && (DepthBits+1)'(k) <= there_q", "(DepthBits+1)'(k) <= there_q"),
+        ("7'(k) <= inner_left_q && 5'(k) <= there_q", "5'(k) <= there_q"),
+        ("end_at > (AtBits+1)'(Window * Lanes) ? RowBits'(2) : RowBits'(1)", "RowBits'(1)"),
     ],
     "lf_array": [
         ("value[7] && !is_unsigned", "value[7]"),
         ("present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i)", "present_i[0] && 7'(l) < lanes_i"),
         ("3'(r % Reach) < taps_i", "1'b1"),
         ("signed'(32'h8000_0000)", "0"),
-        ("quarter[p][o] + 32'(m_q[3*Window + p][o])", "quarter[p][o]"),
+        ("quarter[p][o] + sum_t'(m_q[3*Window + p][o])", "quarter[p][o]"),
         ("held_q <= second_used_i && first_i && !descriptor_i.first;", "held_q <= second_used_i && !descriptor_i.first;",
          "held sums, and the second operand, are used by the first pass of a block alone"),
     ],
     "lf_accumulators": [
         ("read_i && !grows[read_half_i][read_column_i[BankBits-1:0]]", "read_i"),
-        ("!first_q && !max_q", "!max_q"),
-        ("written[b][l*32 +: 32] = sum_i[BankBits'(b) - column_q[BankBits-1:0]][l];", "written[b][l*32 +: 32] = sum_i[BankBits'(b)][l];"),
+        ("!first_q && old[l] > one_q[l]", "old[l] > one_q[l]"),
+        ("turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];", "turned_q[b] <= sum_i[BankBits'(b)];"),
     ],
     "lf_drain": [
         ("factor_asked_q == 3'(FactorBytes) && !factor_coming_q", "factor_asked_q == 3'(FactorBytes)"),
