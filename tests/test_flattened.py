@@ -40,3 +40,26 @@ def test_a_layer_on_a_flattened_map_is_a_convolution(case: str) -> None:
     assert [operator.kind for operator in after.operators] == kinds
     x = rng.normal(size=(1, C, H, W)).astype(np.float32)
     np.testing.assert_allclose(reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_layer_on_the_result_of_a_layer_stays() -> None:
+    """Its operand is a view too, but of one pixel."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(C * H * W, M)).astype(np.float32), "v": rng.normal(size=(M, 2)).astype(np.float32)}
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"]),
+        helper.make_node("Gemm", ["flat", "w"], ["hidden"]),
+        helper.make_node("Gemm", ["hidden", "v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, C, H, W))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 2))],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    before = simplify(from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])))
+    after = flattened_as_convolutions(before)
+    assert [operator.kind for operator in after.operators] == ["Conv", "Reshape", "Gemm"]
+    x = rng.normal(size=(1, C, H, W)).astype(np.float32)
+    np.testing.assert_allclose(reference(after, {"x": x})["y"], reference(before, {"x": x})["y"], rtol=1e-5, atol=1e-5)

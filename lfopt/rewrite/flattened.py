@@ -21,7 +21,7 @@ def flattened_as_convolutions(graph: Graph) -> Graph:
     for operator in graph.operators:
         view = board.maker(operator.inputs[0]) if operator.inputs else None
         source = view.inputs[0] if view is not None and view.kind in FLATTENING and not view.domain else ""
-        weights = _weights(graph, operator, source) if source else None
+        weights = _weights(board, operator, source) if source else None
         if weights is not None:
             _replace(board, operator, source, weights)
     board.drop_dead()
@@ -45,14 +45,14 @@ def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) ->
     board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,)), position)
 
 
-def _weights(graph: Graph, operator: Operator, source: str) -> np.ndarray | None:
+def _weights(board: Board, operator: Operator, source: str) -> np.ndarray | None:
     """The kernel [m, c, h, w] of the convolution that a layer is; None if it is none."""
-    shape, flat = graph.shape(source), graph.shape(operator.inputs[0])
-    value = graph.constants.get(operator.inputs[1]) if operator.kind in ("Gemm", "MatMul") and not operator.domain else None
+    shape, flat = board.tensors[source].shape, board.tensors[operator.inputs[0]].shape
+    value = board.constants.get(operator.inputs[1]) if operator.kind in ("Gemm", "MatMul") and not operator.domain else None
     if value is None or value.ndim != 2 or len(shape) != 4 or shape[0] != 1 or flat != (1, prod(shape[1:])) or shape[2:] == (1, 1):
         return None
     more = operator.attributes
     plain = not more.get("transA", 0) and more.get("alpha", 1.0) == more.get("beta", 1.0) == 1
-    if not plain or any(graph.constants.get(name) is None for name in operator.inputs[2:] if name):
+    if not plain or any(board.constants.get(name) is None for name in operator.inputs[2:] if name):
         return None
     return np.ascontiguousarray(value if more.get("transB", 0) else value.T).reshape(-1, *shape[1:])
