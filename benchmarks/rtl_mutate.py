@@ -208,7 +208,7 @@ def checked(folder: Path, check: str, number: int, limit: float | None) -> tuple
             return False, "takes too long"
         said.seek(0)
         output = said.read()
-    if code > 1:
+    if code not in (0, 1):  # nothing was judged: it was killed, or could not begin
         raise SystemExit(f"{shlex.join(command)} ends with {code}:\n{output[-5000:]}")
     match = re.search(r"AssertionError: \['(\w+)", output) or re.search(r"^(?:FAILED|ERROR) [^:]*::(\w+)", output, re.MULTILINE)
     return code == 0, match[1] if match else ""  # of a bench in Python, or of pytest
