@@ -454,7 +454,7 @@ def test_cycles_are_bounded_to_the_cycle(model: Model, memory: np.ndarray) -> No
     assert 2500 <= result.cycles < 2520
 
 
-@pytest.mark.parametrize("lanes", [16, 32])
+@pytest.mark.parametrize("lanes", [16, pytest.param(32, marks=pytest.mark.slow)])
 def test_lint_is_clean(lanes: int) -> None:
     """lf_sim has all modules in it."""
     with tempfile.TemporaryDirectory() as scratch:
