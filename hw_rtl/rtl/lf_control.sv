@@ -55,6 +55,8 @@ module lf_control
   logic [31:0] silence_q;  // cycles since anything moved
   logic [31:0] cycles_q;   // of the run
   logic        quits_q;    // the run is given up
+  fault_t [3:0] fault_q;   // of the cycle before
+  queue_e      fault_queue_q;
 
   logic        silent;
   logic        over;
@@ -97,11 +99,11 @@ module lf_control
       end
       Run: begin
         for (int k = 3; k >= 0; k--) begin
-          if (fault_i[k].valid) begin
+          if (fault_q[k].valid) begin
             fails = 1'b1;
-            error = fault_i[k].code;
-            queue = k == 0 ? fault_queue_i : queue_e'(k);
-            index = fault_i[k].index;
+            error = fault_q[k].code;
+            queue = k == 0 ? fault_queue_q : queue_e'(k);
+            index = fault_q[k].index;
           end
         end
         if (fails) begin
@@ -172,6 +174,17 @@ module lf_control
         queue_q  <= queue;
         index_q  <= index;
       end
+    end
+  end
+
+  // A register between the units that find a fault and those that it stops.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      fault_q       <= '0;
+      fault_queue_q <= QueueSequencer;
+    end else begin
+      fault_q       <= fault_i;
+      fault_queue_q <= fault_queue_i;
     end
   end
 
