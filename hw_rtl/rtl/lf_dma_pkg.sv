@@ -5,7 +5,7 @@ package lf_dma_pkg;
   parameter int unsigned MaxBeats = 64;  // of one request; requests do not cross multiples of it, so not of 4 KiB either
   parameter int unsigned Outstanding = 4;  // requests under way, reads and writes each
   parameter int unsigned BeatWidth = 38;  // bits of the number of a beat in DRAM: no sum of a transfer's fields overflows
-  parameter int unsigned LengthWidth = 45;  // bits of a number of beats
+  parameter int unsigned LengthWidth = 34;  // bits of a number of beats that follow one another
   parameter int unsigned PlaceWidth = 35;  // bits of the number of a word on chip: no sum of a transfer's fields overflows
 
   // A LOAD or STORE ready to run: its descriptor, and what follows from it for the rows of the command.
@@ -23,8 +23,8 @@ package lf_dma_pkg;
     logic                   merge_rows;    // and so do the rows
     logic [23:0]            full_beats;    // of one block of a row, if it is not the last
     logic [23:0]            tail_beats;    // of the last block of a row
-    logic [33:0]            line_beats;    // of all blocks of a row
-    logic [LengthWidth-1:0] total_beats;   // of all rows
+    logic [LengthWidth-1:0] line_beats;    // of all blocks of a row
+    logic [LengthWidth-1:0] first_beats;   // of the first stretch that follows one another in DRAM
     logic [4:0]             rest_bytes;    // of the last beat of a row: 1 to 16, the others are padding
     logic [11:0]            slots;
     logic [11:0]            slot;          // of the first row

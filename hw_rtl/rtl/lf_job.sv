@@ -1,6 +1,6 @@
 // Prepares the transfer at the head of a queue: checks its fields, and finds where its rows begin in DRAM and on chip.
 //
-// It works on the head before the head may start, so that the time it takes is hidden.
+// It works on the head before the head may start, so that the time it takes is hidden: one multiplier makes all products, one after the other.
 module lf_job
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -24,150 +24,198 @@ module lf_job
   localparam int unsigned FactorWords = FactorBytes;  // words of a row of factors
   localparam int unsigned TableWords = TableBytes / Lanes;  // words of a table
 
-  typedef enum logic [2:0] {
-    Idle,
-    Sum,
-    Ask,
-    Answer,
-    Total,
-    Place,
-    Ready
+  // The first states choose operands; the product is there two cycles later.
+  typedef enum logic [3:0] {
+    Tail,   // bytes of a row in the last block
+    Body,   // words of all other blocks of a row
+    Row,    // beats from row 0 to the first row
+    Block,  // beats from block 0 to the first block
+    Base,   // words from the beginning of the space
+    Chip,   // words from block 0 to the first block
+    Rows,   // beats of all rows, if they follow one another
+    Slot,   // words from slot 0 to the first row's
+    Wait,
+    Last,
+    Ready,
+    Bad
   } state_e;
 
   state_e                 state_d, state_q;
-  logic [33:0]            body_beats_q;  // of all blocks of a row but the last
-  logic [26:0]            tail_bytes_q;
-  logic [35:0]            row_offset_q;  // beats from row 0 to the first row
-  logic [29:0]            block_offset_q;  // beats from block 0 to the first block
-  logic [29:0]            chip_offset_q;   // words from block 0 to the first block
-  logic [33:0]            line_beats_q;
-  logic [BeatWidth-1:0]   beat_q;
-  logic [LengthWidth-1:0] total_beats_q;
+  state_e                 chosen;        // Wait: nothing
+  state_e                 operands_of_q;
+  state_e                 product_of_q;
+  logic [19:0]            long_q;
+  logic [15:0]            short_q;
+  logic [35:0]            product_q;
+  logic                   bad_q;
+  logic                   outside_q;     // the row's number is not that of its slot: the remainder is to come
   logic [11:0]            slot_q;
-  logic [31:0]            slot_place_q;
+  logic [23:0]            tail_beats_q;
+  logic [4:0]             rest_bytes_q;
+  logic [LengthWidth-1:0] line_beats_q;
+  logic [LengthWidth-1:0] first_beats_q;
+  logic [BeatWidth-1:0]   beat_q;
   logic [PlaceWidth-1:0]  base_q;
+  logic [PlaceWidth-1:0]  place_q;
   logic                   merge_blocks_q;
-  job_t                   job_q;
+  logic                   merge_rows_q;
 
-  logic [9:0]  chip_block;
-  logic [9:0]  dram_block;
-  logic        outside;  // the row's number is not that of its slot
-  logic        modulo_ready;
-  logic        modulo_valid;
-  logic [11:0] remainder;
-  logic [23:0] full_beats;
-  logic [23:0] tail_beats;
-  logic        unused;
+  logic [19:0]            long;
+  logic [15:0]            short;
+  logic [15:0]            base_words;  // of what the base counts
+  logic [23:0]            full_beats;
+  logic                   row_merges;
+  logic                   modulo_valid;
+  logic [11:0]            remainder;
+  logic                   unused_modulo_ready;
+  logic                   unused;
 
-  assign chip_block = Store ? entry_i.from_block : entry_i.to_block;
-  assign dram_block = Store ? entry_i.to_block : entry_i.from_block;
-  assign outside    = entry_i.slot >= {4'd0, transfer_i.slots};
   assign full_beats = 24'(transfer_i.columns) * 24'(WordBeats);
-  assign tail_beats = 24'((tail_bytes_q + 27'd15) >> 4);
   assign unused     = ^{transfer_i.reserved, transfer_i.kind, entry_i.descriptor, entry_i.factor, entry_i.wait_valid, entry_i.target};
 
-  assign bad_o = valid_i && (entry_i.count == '0 || transfer_i.columns == '0 || transfer_i.blocks == '0 || transfer_i.slots == '0 ||
-                             transfer_i.tail == '0 || transfer_i.tail > 7'(Lanes) || transfer_i.class_ > ClassInstruction ||
-                             transfer_i.space > SpaceTables || (Store && transfer_i.space != SpaceBuffer) || transfer_i.dram[3:0] != '0);
-
   always_comb begin
-    state_d = state_q;
-    unique case (state_q)
-      Idle:    if (valid_i && !bad_o) state_d = Sum;
-      Sum:     state_d = outside ? Ask : Total;
-      Ask:     if (modulo_ready) state_d = Answer;
-      Answer:  if (modulo_valid) state_d = Total;
-      Total:   state_d = Place;
-      Place:   state_d = Ready;
-      Ready:   if (take_i) state_d = Idle;
-      default: state_d = Idle;
+    unique case (space_e'(transfer_i.space))
+      SpaceFactors: base_words = 16'(FactorWords);
+      SpaceTables:  base_words = 16'(TableWords);
+      default:      base_words = 16'd1;
     endcase
   end
 
+  always_comb begin
+    unique case (state_q)
+      Body:    {long, short} = {transfer_i.columns, 6'd0, transfer_i.blocks - 10'd1};
+      Row:     {long, short} = {transfer_i.row_beats, entry_i.row};
+      Block:   {long, short} = {transfer_i.block_beats, 6'd0, Store ? entry_i.to_block : entry_i.from_block};
+      Base:    {long, short} = {20'(transfer_i.base), base_words};
+      Chip:    {long, short} = {transfer_i.block_words, 6'd0, Store ? entry_i.from_block : entry_i.to_block};
+      Rows:    {long, short} = {transfer_i.row_beats, 4'd0, entry_i.count};
+      Slot:    {long, short} = {transfer_i.slot_words, 4'd0, slot_q};
+      default: {long, short} = {transfer_i.columns, 9'd0, transfer_i.tail};
+    endcase
+  end
+
+  always_comb begin
+    state_d = state_q;
+    chosen  = state_q;
+    unique case (state_q)
+      Tail:  if (valid_i) state_d = Body;
+             else chosen = Wait;
+      Body:  state_d = Row;
+      Row:   state_d = Block;
+      Block: state_d = Base;
+      Base:  state_d = Chip;
+      Chip:  state_d = Rows;
+      Rows:  state_d = Slot;
+      Slot:  if (!outside_q) state_d = Wait;
+             else chosen = Wait;
+      Wait:  state_d = Last;
+      Last:  state_d = bad_q ? Bad : Ready;
+      Ready: if (take_i) state_d = Tail;
+      default: ;
+    endcase
+    if (state_q >= Wait) chosen = Wait;
+  end
+
+  // A division takes longer than the states up to Slot.
   lf_modulo u_modulo (
     .clk_i,
     .rst_ni,
-    .valid_i    (state_q == Ask),
+    .valid_i    (state_q == Body && outside_q),
     .value_i    (entry_i.slot),
     .divisor_i  (transfer_i.slots),
-    .ready_o    (modulo_ready),
+    .ready_o    (unused_modulo_ready),
     .valid_o    (modulo_valid),
     .remainder_o(remainder)
   );
 
+  // No reset, so that the registers may be those of the multiplier.
   always_ff @(posedge clk_i) begin
+    long_q    <= long;
+    short_q   <= short;
+    product_q <= 36'(long_q) * 36'(short_q);
+  end
+
+  assign row_merges = merge_blocks_q && (entry_i.count == 12'd1 || LengthWidth'(transfer_i.row_beats) == line_beats_q);
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      state_q        <= Idle;
-      body_beats_q   <= '0;
-      tail_bytes_q   <= '0;
-      row_offset_q   <= '0;
-      block_offset_q <= '0;
-      chip_offset_q  <= '0;
-      line_beats_q   <= '0;
-      beat_q         <= '0;
-      total_beats_q  <= '0;
+      state_q        <= Tail;
+      operands_of_q  <= Wait;
+      product_of_q   <= Wait;
+      bad_q          <= 1'b0;
+      outside_q      <= 1'b0;
       slot_q         <= '0;
-      slot_place_q   <= '0;
+      tail_beats_q   <= '0;
+      rest_bytes_q   <= '0;
+      line_beats_q   <= '0;
+      first_beats_q  <= '0;
+      beat_q         <= '0;
       base_q         <= '0;
+      place_q        <= '0;
       merge_blocks_q <= 1'b0;
-      job_q          <= '0;
+      merge_rows_q   <= 1'b0;
     end else begin
-      state_q <= state_d;
-      unique case (state_q)
-        Idle: if (valid_i) begin
-          body_beats_q   <= 34'(transfer_i.blocks - 10'd1) * 34'(full_beats);
-          tail_bytes_q   <= 27'(transfer_i.columns) * 27'(transfer_i.tail);
-          row_offset_q   <= 36'(entry_i.row) * 36'(transfer_i.row_beats);
-          block_offset_q <= 30'(dram_block) * 30'(transfer_i.block_beats);
-          chip_offset_q  <= 30'(chip_block) * 30'(transfer_i.block_words);
-          slot_q         <= entry_i.slot[11:0];
+      state_q       <= state_d;
+      operands_of_q <= chosen;
+      product_of_q  <= operands_of_q;
+      if (state_q == Tail) begin
+        slot_q    <= entry_i.slot[11:0];
+        outside_q <= entry_i.slot >= {4'd0, transfer_i.slots};
+        bad_q     <= entry_i.count == '0 || transfer_i.columns == '0 || transfer_i.blocks == '0 || transfer_i.slots == '0 ||
+                     transfer_i.tail == '0 || transfer_i.tail > 7'(Lanes) || transfer_i.class_ > ClassInstruction ||
+                     transfer_i.space > SpaceTables || (Store && transfer_i.space != SpaceBuffer) || transfer_i.dram[3:0] != '0;
+        merge_blocks_q <= transfer_i.blocks == 10'd1 || 24'(transfer_i.block_beats) == full_beats;
+      end
+      if (modulo_valid) begin
+        slot_q    <= remainder;
+        outside_q <= 1'b0;
+      end
+      unique case (product_of_q)
+        Tail: begin
+          tail_beats_q <= 24'((product_q[26:0] + 27'd15) >> 4);
+          rest_bytes_q <= product_q[3:0] == '0 ? 5'd16 : 5'(product_q[3:0]);
         end
-        Sum: begin
-          line_beats_q <= body_beats_q + 34'(tail_beats);
-          beat_q       <= BeatWidth'(transfer_i.dram[31:4]) + BeatWidth'(row_offset_q) + BeatWidth'(block_offset_q);
-          unique case (space_e'(transfer_i.space))
-            SpaceFactors: base_q <= PlaceWidth'(transfer_i.base) * PlaceWidth'(FactorWords) + PlaceWidth'(chip_offset_q);
-            SpaceTables:  base_q <= PlaceWidth'(transfer_i.base) * PlaceWidth'(TableWords) + PlaceWidth'(chip_offset_q);
-            default:      base_q <= PlaceWidth'(transfer_i.base) + PlaceWidth'(chip_offset_q);
-          endcase
+        Body:  line_beats_q <= LengthWidth'(product_q) * LengthWidth'(WordBeats) + LengthWidth'(tail_beats_q);
+        Row:   beat_q <= BeatWidth'(transfer_i.dram[31:4]) + BeatWidth'(product_q);
+        Block: beat_q <= beat_q + BeatWidth'(product_q);
+        Base:  base_q <= PlaceWidth'(product_q);
+        Chip:  base_q <= base_q + PlaceWidth'(product_q);
+        Rows: begin
+          merge_rows_q <= row_merges;
+          if (!merge_blocks_q) first_beats_q <= LengthWidth'(full_beats);
+          else if (!row_merges || entry_i.count == 12'd1) first_beats_q <= line_beats_q;
+          else first_beats_q <= LengthWidth'(product_q);
         end
-        Answer: slot_q <= remainder;
-        Total: begin
-          total_beats_q  <= LengthWidth'(line_beats_q) * LengthWidth'(entry_i.count);
-          slot_place_q   <= 32'(slot_q) * 32'(transfer_i.slot_words);
-          merge_blocks_q <= transfer_i.blocks == 10'd1 || 24'(transfer_i.block_beats) == full_beats;
-        end
-        Place: begin
-          job_q <= '{
-            class_:       class_e'(transfer_i.class_),
-            space:        space_e'(transfer_i.space),
-            rows:         entry_i.count,
-            blocks:       transfer_i.blocks,
-            columns:      transfer_i.columns,
-            tail:         transfer_i.tail,
-            beat:         beat_q,
-            row_beats:    transfer_i.row_beats,
-            block_beats:  transfer_i.block_beats,
-            merge_blocks: merge_blocks_q,
-            merge_rows:   merge_blocks_q && (entry_i.count == 12'd1 || 34'(transfer_i.row_beats) == line_beats_q),
-            full_beats:   full_beats,
-            tail_beats:   tail_beats,
-            line_beats:   line_beats_q,
-            total_beats:  total_beats_q,
-            rest_bytes:   tail_bytes_q[3:0] == '0 ? 5'd16 : 5'(tail_bytes_q[3:0]),
-            slots:        transfer_i.slots,
-            slot:         slot_q,
-            base:         base_q,
-            place:        base_q + PlaceWidth'(slot_place_q),
-            slot_words:   transfer_i.slot_words,
-            block_words:  transfer_i.block_words
-          };
-        end
+        Slot:    place_q <= base_q + PlaceWidth'(product_q);
         default: ;
       endcase
     end
   end
 
   assign ready_o = state_q == Ready;
-  assign job_o   = job_q;
+  assign bad_o   = state_q == Bad;
+  assign job_o   = '{
+    class_:       class_e'(transfer_i.class_),
+    space:        space_e'(transfer_i.space),
+    rows:         entry_i.count,
+    blocks:       transfer_i.blocks,
+    columns:      transfer_i.columns,
+    tail:         transfer_i.tail,
+    beat:         beat_q,
+    row_beats:    transfer_i.row_beats,
+    block_beats:  transfer_i.block_beats,
+    merge_blocks: merge_blocks_q,
+    merge_rows:   merge_rows_q,
+    full_beats:   full_beats,
+    tail_beats:   tail_beats_q,
+    line_beats:   line_beats_q,
+    first_beats:  first_beats_q,
+    rest_bytes:   rest_bytes_q,
+    slots:        transfer_i.slots,
+    slot:         slot_q,
+    base:         base_q,
+    place:        place_q,
+    slot_words:   transfer_i.slot_words,
+    block_words:  transfer_i.block_words
+  };
 endmodule

@@ -50,7 +50,7 @@ module lf_requests
   };
   // Of the job, this unit needs only where it lies in DRAM.
   assign unused = ^{job_q.space, job_q.columns, job_q.tail, job_q.rest_bytes, job_q.slots, job_q.slot, job_q.base, job_q.place, job_q.slot_words,
-                    job_q.block_words, job_q.beat, job_q.rows, job_q.total_beats, job_q.merge_rows};
+                    job_q.block_words, job_q.beat, job_q.rows, job_q.first_beats, job_q.merge_rows};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -68,7 +68,7 @@ module lf_requests
       beat_q   <= job_i.beat;
       block_q  <= job_i.beat;
       row_q    <= job_i.beat;
-      left_q   <= job_i.merge_rows ? job_i.total_beats : job_i.merge_blocks ? LengthWidth'(job_i.line_beats) : LengthWidth'(job_i.full_beats);
+      left_q   <= job_i.first_beats;
       blocks_q <= job_i.merge_blocks ? 10'd1 : job_i.blocks;
       rows_q   <= job_i.merge_rows ? 12'd1 : job_i.rows;
     end else if (step) begin

@@ -58,7 +58,7 @@ module lf_words
   assign last_o     = row_end_o && rows_q == 12'd1;
   // Of the job, this unit needs only where it lies on chip.
   assign unused = ^{job_q.class_, job_q.beat, job_q.row_beats, job_q.block_beats, job_q.merge_blocks, job_q.merge_rows, job_q.full_beats,
-                    job_q.tail_beats, job_q.line_beats, job_q.total_beats, job_q.rest_bytes, job_q.rows, job_q.slot, job_q.place};
+                    job_q.tail_beats, job_q.line_beats, job_q.first_beats, job_q.rest_bytes, job_q.rows, job_q.slot, job_q.place};
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
