@@ -1,6 +1,7 @@
 // What loads and stores have in common: prepares the head of the queue, asks for its beats, walks over its words, and counts commands.
 //
-// Three commands may be in work at once: one is being prepared, one asks for its beats, the words of one are moved.
+// Three commands may be in work at once: one is being prepared, one asks for its beats, the words of one are moved. What is prepared waits where
+// requests are made, so that the first is made when the command starts.
 module lf_transfer
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -38,11 +39,12 @@ module lf_transfer
   output logic               last_o,
   input  logic               step_i
 );
-  // Jobs: ready -> asking, next -> moved.
+  // Jobs: ready -> loaded -> asking, next -> moved.
   job_t        ready_job;
   logic        ready;
   logic        bad;
   logic        asking_idle;
+  logic        asking_loaded;
   logic        outside_dram;
   job_t        next_q;
   logic        next_valid_q;
@@ -66,15 +68,18 @@ module lf_transfer
     .take_i (take_o)
   );
 
-  assign take_o = ready && may_start_i && asking_idle && !next_valid_q && !stop_i;
+  // A request that was not made is the newest command's.
+  assign take_o = asking_loaded && may_start_i && !outside_dram && !next_valid_q && !stop_i;
 
   lf_requests u_requests (
     .clk_i,
     .rst_ni,
-    .start_i  (take_o),
+    .load_i   (ready && asking_idle),
     .job_i    (ready_job),
     .region_i,
     .idle_o   (asking_idle),
+    .loaded_o (asking_loaded),
+    .start_i  (take_o),
     .outside_o(outside_dram),
     .valid_o  (request_valid_o),
     .request_o,
