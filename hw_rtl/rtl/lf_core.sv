@@ -80,7 +80,6 @@ module lf_core
 
   // Program.
   logic [31:0]            keep;
-  logic [31:0]            place;
   logic                   word_valid;
   logic [127:0]           word;
   logic                   program_outside;
@@ -91,7 +90,9 @@ module lf_core
   logic [127:0]           fetch_beat;
   logic                   fetch_err;
   logic                   halted;
-  logic                   ran;
+  logic                   word_take;
+  logic                   word_jump;
+  logic [31:0]            word_target;
   logic [31:0]            words_run;
   logic                   describe;
   logic [5:0]             describe_entry;
@@ -231,9 +232,11 @@ module lf_core
     .program_i      (program_beat),
     .words_i        (program_words),
     .keep_i         (keep),
-    .place_i        (place),
     .valid_o        (word_valid),
     .word_o         (word),
+    .take_i         (word_take),
+    .jump_i         (word_jump),
+    .target_i       (word_target),
     .outside_o      (program_outside),
     .request_valid_o(fetch_valid),
     .request_o      (fetch),
@@ -248,9 +251,11 @@ module lf_core
     .run_i             (run),
     .words_i           (program_words),
     .keep_o            (keep),
-    .place_o           (place),
     .word_valid_i      (word_valid),
     .word_i            (word),
+    .take_o            (word_take),
+    .jump_o            (word_jump),
+    .target_o          (word_target),
     .push_valid_o      (push_valid),
     .push_ready_i      (push_ready),
     .push_o            (push),
@@ -260,7 +265,6 @@ module lf_core
     .match_o           (match_entry),
     .match_i           (match),
     .halted_o          (halted),
-    .ran_o             (ran),
     .fault_o           (sequencer_fault),
     .fault_queue_o     (fault_queue),
     .words_run_o       (words_run)
@@ -481,7 +485,7 @@ module lf_core
     count[5'(CountLoads)]  = done[0];
     count[5'(CountStores)] = done[1];
     count[5'(CountExecs)]  = done[2];
-    count[5'(CountWords)]  = ran;
+    count[5'(CountWords)]  = word_take;
     // By class, in the order of class_e.
     count[5'(CountReadInput)+:Classes]    = Classes'(read_beat) << read_class;
     count[5'(CountWrittenInput)+:Classes] = Classes'(written_bytes != '0) << written_class;

@@ -1,4 +1,6 @@
 // Reads the program ahead of the sequencer, into a ring that keeps the words of the outermost loop.
+//
+// A word goes from the ring to a register, and is run from there. One a cycle; after a jump one cycle passes without.
 module lf_fetch
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -13,11 +15,13 @@ module lf_fetch
   input  region_t      region_i,
   input  logic [27:0]  program_i,  // beat of the first word
   input  logic [31:0]  words_i,    // of the program
-  // The sequencer's place.
+  // The sequencer.
   input  logic [31:0]  keep_i,     // the first word that may be wanted again
-  input  logic [31:0]  place_i,    // the word that is wanted in the next cycle
-  output logic         valid_o,    // it is there
+  output logic         valid_o,    // there is a word
   output logic [127:0] word_o,
+  input  logic         take_i,     // it is run in this cycle
+  input  logic         jump_i,     // level: once it is run, target_i is wanted, and not the word that follows
+  input  logic [31:0]  target_i,   // a word that has been run before
   output logic         outside_o,  // level: the program lies outside of what may be read
   // Requests. Accepted when valid and ready.
   output logic         request_valid_o,
@@ -29,64 +33,126 @@ module lf_fetch
 );
   localparam int unsigned PointerWidth = $clog2(RingWords);
 
-  if (RingWords != 1 << PointerWidth || RingWords < LoopWords + Ahead) begin : gen_bad_ring
-    $error("lf_fetch: found RingWords = %0d; accepted: powers of 2, from %0d on", RingWords, LoopWords + Ahead);
-  end
-  if (Chunk == 0 || MaxBeats % Chunk != 0) begin : gen_bad_chunk
-    $error("lf_fetch: found Chunk = %0d; accepted: what divides %0d", Chunk, MaxBeats);
-  end
+  // A request takes as many cycles as it has steps; it is of many words.
+  typedef enum logic [1:0] {
+    Size,
+    Sum,
+    Check,
+    Ask
+  } state_e;
 
-  logic [31:0] asked_q;  // words asked for
-  logic [31:0] here_q;   // words that have come
+  state_e      state_q;
+  logic [31:0] asked_q;    // words asked for
+  logic [31:0] after_q;    // the same, after the next request
+  logic [32:0] beat_q;     // of the next word to ask for
+  logic [32:0] limit_q;    // first beat behind the next request
+  logic [6:0]  beats_q;    // of the next request
+  logic        outside_q;
+  logic        fits_q;     // there is room in the ring, and it is not too far ahead
+  logic [31:0] here_q;     // words that have come
+  logic [31:0] read_q;     // next word to be read from the ring
+  logic        there_q;    // the ring's output is a word
   logic        valid_q;
-  logic [32:0] beat;     // of the next word to ask for
-  logic [32:0] limit;
-  logic [31:0] left;
-  logic [6:0]  room;     // beats up to the next multiple of Chunk
-  logic [6:0]  beats;
-  logic        wanted;
+  logic [127:0] word_q;
 
-  assign beat   = 33'(program_i) + 33'(asked_q);
-  assign left   = words_i - asked_q;
-  assign room   = 7'(Chunk) - 7'(beat[$clog2(Chunk)-1:0]);
-  assign beats  = left < 32'(room) ? left[6:0] : room;
-  assign limit  = beat + 33'(beats);
-  assign wanted = run_i && left != '0 && asked_q + 32'(beats) - place_i <= 32'(Ahead) && asked_q + 32'(beats) - keep_i <= 32'(RingWords);
+  logic [32:0]  beat;
+  logic [31:0]  left;
+  logic [6:0]   room;      // beats up to the next multiple of Chunk
+  logic         asks;
+  logic         move;      // from the ring's output to the register
+  logic         jump;
+  logic         read;
+  logic [31:0]  place;     // of the word that is read
+  logic [127:0] there;
 
-  assign outside_o       = wanted && (beat < 33'(region_i.first) || limit > 33'(region_i.limit));
-  assign request_valid_o = wanted && !outside_o;
-  assign request_o       = '{beat: beat[27:0], beats: beats, class_: ClassInstruction, last: 1'b0};
-  assign valid_o         = valid_q;
+  assign beat = 33'(program_i) + 33'(asked_q);
+  assign left = words_i - asked_q;
+  assign room = 7'(Chunk) - 7'(beat[$clog2(Chunk)-1:0]);
+  assign asks = run_i && state_q == Ask && fits_q;
+
+  assign outside_o       = asks && outside_q;
+  assign request_valid_o = asks && !outside_q;
+  assign request_o       = '{beat: beat_q[27:0], beats: beats_q, class_: ClassInstruction, last: 1'b0};
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      state_q   <= Size;
+      asked_q   <= '0;
+      after_q   <= '0;
+      beat_q    <= '0;
+      limit_q   <= '0;
+      beats_q   <= '0;
+      outside_q <= 1'b0;
+      fits_q    <= 1'b0;
+    end else begin
+      fits_q <= after_q - read_q <= 32'(Ahead) && after_q - keep_i <= 32'(RingWords);
+      unique case (state_q)
+        Size: begin
+          beat_q  <= beat;
+          beats_q <= left < 32'(room) ? left[6:0] : room;
+          if (left != '0) state_q <= Sum;
+        end
+        Sum: begin
+          after_q <= asked_q + 32'(beats_q);
+          limit_q <= beat_q + 33'(beats_q);
+          state_q <= Check;
+        end
+        Check: begin
+          outside_q <= beat_q < 33'(region_i.first) || limit_q > 33'(region_i.limit);
+          state_q   <= Ask;
+        end
+        default: if (request_valid_o && request_ready_i) begin
+          asked_q <= after_q;
+          state_q <= Size;
+        end
+      endcase
+    end
+  end
+
+  assign move  = there_q && (!valid_q || take_i);
+  assign jump  = jump_i && valid_q;
+  assign read  = jump ? take_i : read_q != here_q && (!there_q || move);
+  assign place = jump ? target_i : read_q;
 
   lf_memory #(
     .Width(WordBits),
     .Depth(RingWords)
   ) u_ring (
     .clk_i,
-    .read_i         (run_i),
-    .read_address_i (place_i[PointerWidth-1:0]),
-    .read_data_o    (word_o),
+    .read_i         (read),
+    .read_address_i (place[PointerWidth-1:0]),
+    .read_data_o    (there),
     .write_i        (beat_valid_i),
     .write_address_i(here_q[PointerWidth-1:0]),
     .write_parts_i  (1'b1),
     .write_data_i   (beat_i)
   );
 
-  always_ff @(posedge clk_i) begin
+  always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
-      asked_q <= '0;
       here_q  <= '0;
+      read_q  <= '0;
+      there_q <= 1'b0;
       valid_q <= 1'b0;
+      word_q  <= '0;
     end else begin
-      if (request_valid_o && request_ready_i) asked_q <= asked_q + 32'(beats);
       if (beat_valid_i) here_q <= here_q + 32'd1;
-      valid_q <= run_i && place_i < here_q;
+      if (read) read_q <= place + 32'd1;
+      if (read || move) there_q <= read;
+      if (move) word_q <= there;
+      // What has been read behind a jump is dropped.
+      if (take_i || move) valid_q <= move && !jump;
     end
   end
 
+  assign valid_o = valid_q;
+  assign word_o  = word_q;
+
 `ifndef SYNTHESIS
   // What has come was asked for, and does not overwrite what a loop may still need.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q < asked_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q - keep_i < 32'(RingWords));
+  assert property (@(posedge clk_i) !beat_valid_i || here_q < asked_q);
+  assert property (@(posedge clk_i) !beat_valid_i || here_q - keep_i < 32'(RingWords));
+  assert property (@(posedge clk_i) !take_i || valid_q);
+  assert property (@(posedge clk_i) !(take_i && jump_i) || target_i < here_q);
 `endif
 endmodule

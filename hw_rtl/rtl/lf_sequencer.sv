@@ -1,7 +1,7 @@
 // Runs the words of the program in order: loops, the descriptor table, and commands, which it hands to three queues.
 //
-// One word a cycle, unless DESCRIBE waits for commands that name its entry. A command of a queue takes a cycle more for every loop around it, and one
-// to enter its queue.
+// One word a cycle, unless DESCRIBE waits for commands that name its entry; an END that jumps takes two. A command of a queue takes a cycle more for
+// every loop around it, and one to enter its queue.
 module lf_sequencer
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -12,9 +12,11 @@ module lf_sequencer
   input  logic [31:0]            words_i,        // of the program
   // Words of the program.
   output logic [31:0]            keep_o,         // the first word that may be wanted again
-  output logic [31:0]            place_o,        // the word wanted in the next cycle
   input  logic                   word_valid_i,
   input  logic [127:0]           word_i,
+  output logic                   take_o,         // the word has been run
+  output logic                   jump_o,         // level: once it is run, target_o is wanted, and not the word that follows
+  output logic [31:0]            target_o,
   // Queues: LOAD, STORE, EXEC. Accepted when valid and ready.
   output logic [2:0]             push_valid_o,
   input  logic [2:0]             push_ready_i,
@@ -27,7 +29,6 @@ module lf_sequencer
   input  logic [2:0]             match_i,        // a queue has a command that names the entry match_o
   // How it goes.
   output logic                   halted_o,       // HALT has been run
-  output logic                   ran_o,          // a word has been run
   output fault_t                 fault_o,        // level
   output queue_e                 fault_queue_o,
   output logic [31:0]            words_run_o
@@ -35,17 +36,22 @@ module lf_sequencer
 
   localparam int unsigned RunBits = $bits(run_t);
   localparam int unsigned RunWords = RunBits / WordBits;
+  localparam int unsigned OffsetWidth = $clog2(LoopWords + 1);
 
   typedef struct packed {
-    logic [31:0] first;  // the word after LOOP
-    logic [15:0] count;
-    logic [15:0] turn;
+    logic [31:0]            first;   // the word after LOOP
+    logic [OffsetWidth-1:0] offset;  // the same, from the outermost LOOP on
+    logic [15:0]            left;    // turns, this one too
+    logic [15:0]            turn;
   } loop_state_t;
 
   logic [31:0]              place_d, place_q;
+  logic [31:0]              left_q;      // words of the program from place_q on
+  logic                     moved_q;     // place_q is not the word after the last: left_q is to follow
   loop_state_t [2:0]        loops_d, loops_q;  // the innermost first
   logic [1:0]               depth_d, depth_q;
   logic [31:0]              outermost_d, outermost_q;  // word of its LOOP
+  logic [OffsetWidth-1:0]   offset_d, offset_q;        // words from there to place_q
   logic                     halted_d, halted_q;
   logic [31:0]              words_run_q;
   logic [2:0][31:0]         pushed_q;    // commands handed out
@@ -71,8 +77,10 @@ module lf_sequencer
   logic [2:0]               queue;      // one bit: the queue of the command
   logic [1:0]               number;     // the same, as a number
   logic                     known;      // the command's descriptor is there, and of the right kind
-  logic [31:0]              size;       // words of the command
+  logic [2:0]               size;       // words of the command
   logic                     too_long;   // the command does not end within the first LoopWords of its loop
+  logic                     too_short;  // it does not end within the program
+  logic                     again;      // the innermost loop has another turn
   logic                     takes_entry;
   logic signed [11:0]       row_step;
   logic signed [11:0]       slot_step;
@@ -97,7 +105,7 @@ module lf_sequencer
   assign describe = describe_t'(word_i);
   assign loop     = loop_t'(word_i);
   assign plain    = plain_t'(word_i);
-  assign ready    = run_i && !halted_q && !moving_q && word_valid_i && place_q < words_i;
+  assign ready    = run_i && !halted_q && !moving_q && word_valid_i;
 
   assign payload     = {word_i, payload_words_q};
   assign transfer    = transfer_t'(payload);
@@ -108,13 +116,15 @@ module lf_sequencer
   // Words of the command.
   always_comb begin
     unique case (opcode_e'(opcode))
-      OpDescribe:              size = 32'(1 + PayloadWords);
-      OpLoad, OpStore, OpExec: size = 32'(RunWords);
-      default:                 size = 32'd1;
+      OpDescribe:              size = 3'(1 + PayloadWords);
+      OpLoad, OpStore, OpExec: size = 3'(RunWords);
+      default:                 size = 3'd1;
     endcase
   end
 
-  assign too_long = depth_q != '0 && place_q - outermost_q + size > 32'(LoopWords);
+  assign too_long  = depth_q != '0 && offset_q > OffsetWidth'(LoopWords) - OffsetWidth'(size);
+  assign too_short = left_q < 32'(size);
+  assign again     = loops_q[0].left != 16'd1;
 
   always_comb begin
     unique case (opcode_e'(run_q.opcode))
@@ -144,11 +154,11 @@ module lf_sequencer
         OpDescribe: begin
           if (describe.reserved != '0) error = ErrReserved;
           else if (describe.kind != KindTransfer && describe.kind != KindComputation) error = ErrField;
-          else if (words_i - place_q < size) error = ErrProgram;
+          else if (too_short) error = ErrProgram;
           else if (too_long) error = ErrLoop;
         end
         OpLoad, OpStore, OpExec: begin
-          if (words_i - place_q < size) error = ErrProgram;
+          if (too_short) error = ErrProgram;
           else if (too_long) error = ErrLoop;
         end
         OpLoop: begin
@@ -171,7 +181,7 @@ module lf_sequencer
   always_comb begin
     fault_o       = '{valid: 1'b0, code: ErrNone, index: words_run_q};
     fault_queue_o = QueueSequencer;
-    if (run_i && !halted_q && !moving_q && place_q == words_i) begin
+    if (run_i && !halted_q && !moving_q && !moved_q && left_q == '0) begin
       fault_o.valid = 1'b1;
       fault_o.code  = ErrProgram;
     end else if (ready && error != ErrNone) begin
@@ -217,6 +227,7 @@ module lf_sequencer
     loops_d      = loops_q;
     depth_d      = depth_q;
     outermost_d  = outermost_q;
+    offset_d     = offset_q;
     halted_d     = halted_q;
     payload_d    = payload_q;
     push_valid_o = '0;
@@ -241,7 +252,9 @@ module lf_sequencer
       end
     end
     if (ready && error == ErrNone) begin
-      ran = 1'b1;
+      ran      = 1'b1;
+      offset_d = offset_q + OffsetWidth'(1);
+      place_d  = place_q + 32'd1;
       if (payload_q != '0) begin
         payload_d = payload_q - 3'd1;
         write_o   = payload_q == 3'd1;
@@ -253,8 +266,9 @@ module lf_sequencer
       end else begin
         unique case (opcode_e'(opcode))
           OpDescribe: begin
-            if (match_i != '0) ran = 1'b0;
-            else begin
+            if (match_i != '0) begin
+              ran = 1'b0;
+            end else begin
               takes_entry = 1'b1;
               payload_d   = 3'(PayloadWords);
             end
@@ -264,12 +278,18 @@ module lf_sequencer
             second_d            = 1'b1;
           end
           OpLoop: begin
-            loops_d = {loops_q[1:0], loop_state_t'{first: place_q + 32'd1, count: loop.count, turn: 16'd0}};
+            if (depth_q == '0) begin
+              outermost_d = place_q;
+              offset_d    = OffsetWidth'(1);
+            end
+            loops_d = {loops_q[1:0], loop_state_t'{first: place_d, offset: offset_d, left: loop.count, turn: 16'd0}};
             depth_d = depth_q + 2'd1;
-            if (depth_q == '0) outermost_d = place_q;
           end
           OpEnd: begin
-            if (loops_q[0].turn + 16'd1 != loops_q[0].count) begin
+            if (again) begin
+              place_d         = loops_q[0].first;
+              offset_d        = loops_q[0].offset;
+              loops_d[0].left = loops_q[0].left - 16'd1;
               loops_d[0].turn = loops_q[0].turn + 16'd1;
             end else begin
               loops_d = {loop_state_t'('0), loops_q[2:1]};
@@ -280,20 +300,17 @@ module lf_sequencer
           default: ;
         endcase
       end
-      if (ran) begin
-        place_d = place_q + 32'd1;
-        if (payload_q == '0 && !second_q && opcode == OpEnd && loops_q[0].turn + 16'd1 != loops_q[0].count) place_d = loops_q[0].first;
-      end
     end
   end
 
   assign keep_o             = depth_q != '0 ? outermost_q : place_q;
-  assign place_o            = place_d;
+  assign take_o             = ran;
+  assign jump_o             = payload_q == '0 && !second_q && opcode == OpEnd && again;
+  assign target_o           = loops_q[0].first;
   assign write_descriptor_o = entry_q;
   assign write_payload_o    = payload;
   assign match_o            = describe.descriptor;
   assign halted_o           = halted_q;
-  assign ran_o              = ran;
   assign words_run_o        = words_run_q;
 
   // A distance of n commands: all but the last n that were handed out before must be finished.
@@ -312,12 +329,25 @@ module lf_sequencer
     };
   end
 
-  always_ff @(posedge clk_i) begin
+  // After a jump, no word is there in the next cycle.
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) begin
+      left_q  <= '0;
+      moved_q <= 1'b1;
+    end else begin
+      moved_q <= ran && jump_o;
+      if (moved_q) left_q <= words_i - place_q;
+      else if (ran) left_q <= left_q - 32'd1;
+    end
+  end
+
+  always_ff @(posedge clk_i or negedge rst_ni) begin
     if (!rst_ni) begin
       place_q         <= '0;
       loops_q         <= '0;
       depth_q         <= '0;
       outermost_q     <= '0;
+      offset_q        <= '0;
       halted_q        <= 1'b0;
       payload_q       <= '0;
       second_q        <= 1'b0;
@@ -340,6 +370,7 @@ module lf_sequencer
       loops_q     <= loops_d;
       depth_q     <= depth_d;
       outermost_q <= outermost_d;
+      offset_q    <= offset_d;
       halted_q    <= halted_d;
       payload_q   <= payload_d;
       if (ran) words_run_q <= words_run_q + 32'd1;
@@ -357,4 +388,8 @@ module lf_sequencer
       end
     end
   end
+
+`ifndef SYNTHESIS
+  assert property (@(posedge clk_i) !word_valid_i || (!moved_q && place_q < words_i));
+`endif
 endmodule
