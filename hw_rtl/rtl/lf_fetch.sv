@@ -33,6 +33,13 @@ module lf_fetch
 );
   localparam int unsigned PointerWidth = $clog2(RingWords);
 
+  if (RingWords != 1 << PointerWidth || RingWords < LoopWords + Ahead) begin : gen_bad_ring
+    $error("lf_fetch: found RingWords = %0d; accepted: powers of 2, from %0d on", RingWords, LoopWords + Ahead);
+  end
+  if (Chunk != 1 << $clog2(Chunk) || MaxBeats % Chunk != 0) begin : gen_bad_chunk
+    $error("lf_fetch: found Chunk = %0d; accepted: powers of 2 that divide %0d", Chunk, MaxBeats);
+  end
+
   // A request takes as many cycles as it has steps; it is of many words.
   typedef enum logic [1:0] {
     Size,
@@ -74,7 +81,7 @@ module lf_fetch
   assign request_valid_o = asks && !outside_q;
   assign request_o       = '{beat: beat_q[27:0], beats: beats_q, class_: ClassInstruction, last: 1'b0};
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q   <= Size;
       asked_q   <= '0;
@@ -128,7 +135,7 @@ module lf_fetch
     .write_data_i   (beat_i)
   );
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       here_q  <= '0;
       read_q  <= '0;
@@ -150,9 +157,9 @@ module lf_fetch
 
 `ifndef SYNTHESIS
   // What has come was asked for, and does not overwrite what a loop may still need.
-  assert property (@(posedge clk_i) !beat_valid_i || here_q < asked_q);
-  assert property (@(posedge clk_i) !beat_valid_i || here_q - keep_i < 32'(RingWords));
-  assert property (@(posedge clk_i) !take_i || valid_q);
-  assert property (@(posedge clk_i) !(take_i && jump_i) || target_i < here_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q < asked_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q - keep_i < 32'(RingWords));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_q);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !(take_i && jump_i) || target_i < here_q);
 `endif
 endmodule

@@ -137,7 +137,7 @@ module lf_job
 
   assign row_merges = merge_blocks_q && (entry_i.count == 12'd1 || LengthWidth'(transfer_i.row_beats) == line_beats_q);
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       state_q        <= Tail;
       operands_of_q  <= Wait;

@@ -69,7 +69,7 @@ module lf_requests
   assign unused = ^{job_q.space, job_q.columns, job_q.tail, job_q.rest_bytes, job_q.slots, job_q.slot, job_q.base, job_q.place, job_q.slot_words,
                     job_q.block_words, job_q.beat, job_q.rows, job_q.first_beats, job_q.merge_rows};
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       job_q    <= '0;
       loaded_q <= 1'b0;
@@ -115,7 +115,7 @@ module lf_requests
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q   <= 1'b0;
       outside_q <= 1'b0;
@@ -130,11 +130,11 @@ module lf_requests
   end
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !load_i || idle_o);
-  assert property (@(posedge clk_i) !start_i || loaded_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !load_i || idle_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || loaded_o);
   // A request leaves neither its region nor the MaxBeats that it begins in.
-  assert property (@(posedge clk_i) !valid_o || (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)));
-  assert property (@(posedge clk_i) !valid_o || (29'(request_o.beat) >= region_i.first &&
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (request_o.beats != '0 && 7'(request_o.beat[PageWidth-1:0]) + request_o.beats <= 7'(MaxBeats)));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_o || (29'(request_o.beat) >= region_i.first &&
                                                  29'(request_o.beat) + 29'(request_o.beats) <= region_i.limit));
 `endif
 endmodule

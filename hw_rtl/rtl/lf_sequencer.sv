@@ -330,7 +330,7 @@ module lf_sequencer
   end
 
   // After a jump, no word is there in the next cycle.
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       left_q  <= '0;
       moved_q <= 1'b1;
@@ -341,7 +341,7 @@ module lf_sequencer
     end
   end
 
-  always_ff @(posedge clk_i or negedge rst_ni) begin
+  always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       place_q         <= '0;
       loops_q         <= '0;
@@ -390,6 +390,6 @@ module lf_sequencer
   end
 
 `ifndef SYNTHESIS
-  assert property (@(posedge clk_i) !word_valid_i || (!moved_q && place_q < words_i));
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !word_valid_i || (!moved_q && place_q < words_i));
 `endif
 endmodule
