@@ -52,7 +52,9 @@ module lf_exec
   logic   error_q;
   error_e error_code_q;
 
-  // Set-up. The columns, the second operand and the weights take a command each when they are ready for it.
+  // Set-up. The columns, the second operand and the weights take a command each when they are ready for it. The command at the door is known when its
+  // set-up has begun; what is set up goes on once it is accepted.
+  logic               known_q, accepted_q;
   logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
   error_e             set_bad_code;
   computation_t       set;
@@ -99,9 +101,6 @@ module lf_exec
     .w_tail_skip_o  (set_w_tail_skip),
     .w_tail_bytes_o (set_w_tail_bytes)
   );
-
-  // The command at the door is known when its set-up has begun; what is set up goes on once it is accepted.
-  logic known_q, accepted_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin

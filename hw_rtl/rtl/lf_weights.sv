@@ -59,6 +59,23 @@ module lf_weights
   logic [40:0] skip_q, end_q, tail_skip_q, tail_end_q;  // of the weights of a block: the first byte that is used, and the last
   logic [23:0] block_bytes_q;
 
+  // What a command begins with.
+  logic       conv_new, narrow_new;
+  reach_t     reach_new;
+  logic [9:0] in_blocks_new;
+  logic [6:0] first_size_new;
+  logic [2:0] first_group_new;
+
+  always_comb begin
+    conv_new = descriptor_i.operation == 3'(DoConv);
+    narrow_new = conv_new && descriptor_i.narrow;
+    reach_new = reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
+        descriptor_i.stride_columns, descriptor_i.o_width);
+    in_blocks_new = conv_new && !narrow_new ? descriptor_i.in_blocks : 10'd1;
+    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? descriptor_i.in_tail : 7'(Lanes)) - 7'(descriptor_i.a_lane);
+    first_group_new = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
+  end
+
   // -- Fetching: the words of a block, while those of the next are looked up ------------------------------------------------------------------
 
   logic               fetch_q, over_q, ready_q;  // words of the block are left; it lies behind the end of the buffer; the next is looked up
@@ -336,23 +353,6 @@ module lf_weights
         busy_q <= blocks_left_q != 10'd1;
       end
     end
-  end
-
-  // What a command begins with.
-  logic       conv_new, narrow_new;
-  reach_t     reach_new;
-  logic [9:0] in_blocks_new;
-  logic [6:0] first_size_new;
-  logic [2:0] first_group_new;
-
-  always_comb begin
-    conv_new = descriptor_i.operation == 3'(DoConv);
-    narrow_new = conv_new && descriptor_i.narrow;
-    reach_new = reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
-        descriptor_i.stride_columns, descriptor_i.o_width);
-    in_blocks_new = conv_new && !narrow_new ? descriptor_i.in_blocks : 10'd1;
-    first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? descriptor_i.in_tail : 7'(Lanes)) - 7'(descriptor_i.a_lane);
-    first_group_new = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
   end
 
   assign busy_o = busy_q || row_q;
