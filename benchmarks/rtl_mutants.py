@@ -161,7 +161,7 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     "lf_columns": [
         ("!(again_q && alone_q)", "1'b1"),
         ("!half_busy_i[half_q] || (step.final_pass && !step.pass_start)", "1'b1"),
-        ("new_o && d_q.operation == 3'(DoCopy)", "1'b0"),
+        ("new_o && walk_q.d.operation == 3'(DoCopy)", "1'b0"),
     ],
     "lf_second": [
         ("offset_q <= first_offset_q;", ""),

@@ -11,7 +11,7 @@ import numpy as np
 from codegen.accel.maps import dimensions
 from lfopt.ir import CommandStream, StoredMap
 from lfopt.isa.manifest import MAGIC, Header, MapEntry
-from lfopt.isa.registers import ISA
+from lfopt.isa.registers import BYTES, ISA
 
 
 def manifest(stream: CommandStream) -> bytes:
@@ -20,7 +20,7 @@ def manifest(stream: CommandStream) -> bytes:
     header = {
         Header.MAGIC: MAGIC,
         Header.CHECKSUM: 0,
-        Header.BYTES: 4 * (len(Header) + len(maps)),
+        Header.BYTES: BYTES * (len(Header) + len(maps)),
         Header.ISA: ISA,
         Header.LANES: stream.lanes,
         Header.BUFFER_BYTES: stream.buffer_bytes,
@@ -42,8 +42,9 @@ def manifest(stream: CommandStream) -> bytes:
 
 def sealed(data: bytes) -> bytes:
     """A manifest with the checksum that it must have."""
-    at = 4 * Header.CHECKSUM
-    return data[:at] + struct.pack("<I", zlib.adler32(data[at + 4 :])) + data[at + 4 :]
+    at = BYTES * Header.CHECKSUM
+    behind = data[at + BYTES :]
+    return data[:at] + struct.pack("<I", zlib.adler32(behind)) + behind
 
 
 def _entry(stored: StoredMap) -> Iterator[int]:

@@ -3,7 +3,7 @@
 //   CONV         each row of the multipliers has an element of one input channel, or of one input channel and kernel column
 //   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
 //                3 columns, the fifth kernel column is in rows 12 to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
-//   the others   rows 0 to 3, with other factors than weights: the second operand, a multiplier, 1
+//   the others   rows 0 to 3: the first two with other factors than weights (the second operand, a multiplier, 1), the last two as they are
 module lf_array
   import lf_isa_pkg::*;
   import lf_reach_pkg::Reach;
@@ -45,7 +45,7 @@ module lf_array
   localparam int unsigned NarrowLanes = Lanes / Window;
   localparam int unsigned Spread = Window * Window;  // rows of a depthwise convolution
 
-  // Operands need 10 bits, products 20. The simulator's loops become vector instructions where they have 32; an assertion says what they hold.
+  // Operands need 10 bits, products 20. The simulator's loops become vector instructions where they have 32; an assertion says what operands hold.
 `ifdef SYNTHESIS
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
@@ -145,7 +145,7 @@ module lf_array
   operand_t lane [Lanes];  // CONV: an element for each row
   operand_t second [Lanes];
   operand_t x_d [Lanes][Lanes], x_q [Lanes][Lanes];
-  factor_t  y_d [Window][Lanes], y_q [Window][Lanes];  // factors that are no weights
+  factor_t  y_d [2][Lanes], y_q [2][Lanes];  // factors of the first two rows that are no weights
   logic     other_q, most_q, conv_q, valid_q, held_q;  // other: factors are no weights; most: the largest element
   logic [2:0] together_q;
   logic [Window-1:0]   present_q;
@@ -173,7 +173,7 @@ module lf_array
 
   always_comb begin
     for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
-    for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) y_d[t][o] = '0;
+    for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = '0;
     for (int unsigned o = 0; o < Lanes; o++) second[o] = '0;
     if (valid_i && !fetch_i) begin
       if (conv) begin
@@ -189,7 +189,7 @@ module lf_array
           end
         end
       end else begin
-        for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) y_d[t][o] = factor_t'(1);
+        for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = factor_t'(1);
         for (int unsigned o = 0; o < Lanes; o++) second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - operand_t'(descriptor_i.b_zero);
         unique case (descriptor_i.operation)
           3'(DoSum): for (int unsigned t = 0; t < Window; t++) x_d[t] = element[t];
@@ -332,7 +332,7 @@ module lf_array
   assign unused = ^descriptor_i;
 
 `ifndef SYNTHESIS
-  // Operands are what 10 bits hold, and so are factors but for those of the first two rows.
+  // Operands are what 10 bits hold.
   for (genvar r = 0; r < Lanes; r++) begin : gen_operands
     for (genvar o = 0; o < Lanes; o++) begin : gen_lane
       assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));

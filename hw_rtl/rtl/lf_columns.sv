@@ -12,6 +12,7 @@ module lf_columns
   input  logic               start_i,
   output logic               free_o,
   input  computation_t       descriptor_i,
+  input  reach_t             reach_i,
   input  logic [11:0]        count_i,
   input  logic [9:0]         columns_i,
   input  logic [11:0]        kernel_rows_i,
@@ -50,23 +51,13 @@ module lf_columns
   input  logic [1:0]         half_busy_i,  // finished sums are not all read
   // The step that goes.
   output logic               issue_o,
-  output logic               fetch_o,  // it brings words for the step after it, and is no column itself
-  output logic [Reach-1:0]   present_o,  // words of its window that are no padding
-  output logic [2:0]         from_o,  // word of its window that the first one from the buffer is; those before are of the window before,
-  output logic [2:0]         shift_o,  // so many words farther on there
-  output logic [2:0]         taps_o,  // kernel columns of the group
-  output logic [6:0]         lanes_o,  // CONV: input channels end here
-  output logic [5:0]         lane_o,  // CONV: they begin here
-  output logic               first_o,  // of the block's passes
-  output logic               final_o,  // of the block's passes
-  output logic               final_start_o,  // first column of that pass
+  output step_t              step_o,
+  output logic [2:0]         shift_o,  // columns of the operand from its window to the next
+  output logic               final_start_o,  // first column of a block's last pass
   output logic               uses_second_o,
   output logic               second_end_o,  // no later column uses this one of the second operand
   output logic               uses_tile_o,
-  output logic               pass_start_o,
   output logic               half_o,
-  output logic [8:0]         column_o,  // the first,
-  output logic [2:0]         count_o,  // of so many
   // The block at work goes to the drain while its sums grow.
   output logic               job_valid_o,
   input  logic               job_ready_i,
@@ -77,17 +68,20 @@ module lf_columns
   output logic               wait_buffer_o,
   output logic               wait_drain_o
 );
-  // The command that the walk is in.
-  computation_t d_q;
-  logic [11:0]  rows_q;
-  logic [9:0]   columns_q;
-  logic         kernel_meets_q;  // some row of the kernel meets the map
-  logic [31:0]  o_offset_q, o_row_step_q, o_limit_q, b_offset_q, b_row_step_q, b_limit_q;
-  logic         waits_q;  // it is not yet the one whose steps go
-  logic         walking, valid;
-  logic [2:0]   together;
-  logic [4:0]   advance;
-  step_t        step;
+  // What others must know of a command, too.
+  typedef struct packed {
+    computation_t d;
+    logic [9:0]   columns;
+    logic [31:0]  o_offset, o_row_step, o_limit, b_offset, b_row_step, b_limit;
+  } command_t;
+  command_t    walk_q, work_q;  // that of the walk; that whose steps go
+  logic [11:0] rows_q;
+  logic        kernel_meets_q;  // some row of the kernel meets the map
+  logic        waits_q;  // the walk's is not yet the one whose steps go
+  logic        walking, valid;
+  logic [2:0]  together;
+  logic [4:0]  advance;
+  step_t       step;
 
   lf_walk #(
     .BufferWords(BufferWords)
@@ -96,6 +90,7 @@ module lf_columns
     .rst_ni,
     .start_i,
     .descriptor_i,
+    .reach_i,
     .count_i,
     .kernel_rows_i,
     .a_row_i,
@@ -114,20 +109,23 @@ module lf_columns
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       waits_q <= 1'b0;
-      d_q <= '0;
+      walk_q <= '0;
       rows_q <= '0;
-      columns_q <= '0;
       kernel_meets_q <= 1'b0;
-      {o_offset_q, o_row_step_q, o_limit_q} <= '0;
-      {b_offset_q, b_row_step_q, b_limit_q} <= '0;
     end else if (start_i) begin
       waits_q <= 1'b1;
-      d_q <= descriptor_i;
+      walk_q <= '{
+        d: descriptor_i,
+        columns: columns_i,
+        o_offset: o_offset_i,
+        o_row_step: o_row_step_i,
+        o_limit: o_limit_i,
+        b_offset: b_offset_i,
+        b_row_step: b_row_step_i,
+        b_limit: b_limit_i
+      };
       rows_q <= count_i;
-      columns_q <= columns_i;
       kernel_meets_q <= kernel_rows_i != '0;
-      {o_offset_q, o_row_step_q, o_limit_q} <= {o_offset_i, o_row_step_i, o_limit_i};
-      {b_offset_q, b_row_step_q, b_limit_q} <= {b_offset_i, b_row_step_i, b_limit_i};
     end else if (new_o) begin
       waits_q <= 1'b0;
     end
@@ -136,9 +134,7 @@ module lf_columns
   assign free_o = !walking && !waits_q;
 
   // The command whose steps go.
-  computation_t work_q;
-  logic [9:0]   work_columns_q, block_q;
-  logic [31:0]  work_o_offset_q, work_o_row_step_q, work_o_limit_q, work_b_offset_q, work_b_row_step_q, work_b_limit_q;
+  logic [9:0]   block_q;
   logic [2:0]   together_q, shift_q;
   logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, needs_second_q, held_sums_q;
   logic         waiting, go, half_ready, drain_ready, tile_ready, second_ready, calm;
@@ -173,14 +169,11 @@ module lf_columns
       needs_second_q <= 1'b0;
       held_sums_q <= 1'b0;
       work_q <= '0;
-      work_columns_q <= '0;
-      {work_o_offset_q, work_o_row_step_q, work_o_limit_q} <= '0;
-      {work_b_offset_q, work_b_row_step_q, work_b_limit_q} <= '0;
       together_q <= '0;
       shift_q <= '0;
     end else begin
       again_q <= issue_o;
-      fresh_q <= new_o && d_q.operation == 3'(DoCopy);  // its lanes are looked up
+      fresh_q <= new_o && walk_q.d.operation == 3'(DoCopy);  // its lanes are looked up
       if (job_ready_i) job_q <= 1'b0;
       if (issue_o && step.block_end) begin
         half_q <= !half_q;
@@ -192,47 +185,31 @@ module lf_columns
         busy_q <= 1'b1;
         block_q <= '0;
         job_q <= 1'b1;
-        work_q <= d_q;
-        work_columns_q <= columns_q;
-        {work_o_offset_q, work_o_row_step_q, work_o_limit_q} <= {o_offset_q, o_row_step_q, o_limit_q};
-        {work_b_offset_q, work_b_row_step_q, work_b_limit_q} <= {b_offset_q, b_row_step_q, b_limit_q};
+        work_q <= walk_q;
         together_q <= together;
         shift_q <= 3'(advance);
-        alone_q <= rows_q == 12'd1 && d_q.o_width <= 12'(together);
-        weighted_q <= (d_q.operation == 3'(DoConv) || d_q.operation == 3'(DoDepthwise)) && kernel_meets_q;
-        held_sums_q <= d_q.operation != 3'(DoAdd) && d_q.operation != 3'(DoMul);
-        needs_second_q <= !d_q.first || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul);
+        alone_q <= rows_q == 12'd1 && walk_q.d.o_width <= 12'(together);
+        weighted_q <= (walk_q.d.operation == 3'(DoConv) || walk_q.d.operation == 3'(DoDepthwise)) && kernel_meets_q;
+        held_sums_q <= walk_q.d.operation != 3'(DoAdd) && walk_q.d.operation != 3'(DoMul);
+        needs_second_q <= !walk_q.d.first || walk_q.d.operation == 3'(DoAdd) || walk_q.d.operation == 3'(DoMul);
       end
     end
   end
 
   assign busy_o = walking || waits_q || busy_q;
-  assign descriptor_o = work_q;
-  assign columns_o = work_columns_q;
-  assign {o_offset_o, o_row_step_o, o_limit_o} = {work_o_offset_q, work_o_row_step_q, work_o_limit_q};
-  assign {b_offset_o, b_row_step_o, b_limit_o} = {work_b_offset_q, work_b_row_step_q, work_b_limit_q};
+  assign {descriptor_o, columns_o, o_offset_o, o_row_step_o, o_limit_o, b_offset_o, b_row_step_o, b_limit_o} = work_q;
   assign together_o = together_q;
-  assign fetch_o = step.fetch;
-  assign present_o = step.present;
-  assign from_o = step.from;
+  assign step_o = step;
   assign shift_o = shift_q;
-  assign taps_o = step.taps;
-  assign lanes_o = step.lanes;
-  assign lane_o = step.lane;
-  assign first_o = step.first;
-  assign final_o = step.final_pass;
   assign final_start_o = step.final_pass && step.pass_start;
-  assign second_end_o = !work_q.b_vector || held_sums_q || step.row_end;
+  assign second_end_o = !work_q.d.b_vector || held_sums_q || step.row_end;
   assign uses_second_o = step.first && needs_second_q && !step.fetch;
   assign uses_tile_o = weighted_q && !step.fetch;
-  assign pass_start_o = step.pass_start;
   assign half_o = half_q;
-  assign column_o = step.column;
-  assign count_o = step.count;
   assign job_valid_o = job_q;
   assign job_block_o = block_q;
   assign job_half_o = half_q;
-  assign job_last_o = block_q == work_q.out_blocks - 10'd1;
+  assign job_last_o = block_q == work_q.d.out_blocks - 10'd1;
   assign wait_weights_o = waiting && drain_ready && !tile_ready;
   assign wait_buffer_o = waiting && drain_ready && tile_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
   assign wait_drain_o = waiting && !drain_ready;

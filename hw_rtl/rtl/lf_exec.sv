@@ -2,7 +2,7 @@
 // windows are found, one whose columns go, one that is drained); they finish in order.
 module lf_exec
   import lf_isa_pkg::*;
-  import lf_reach_pkg::Reach;
+  import lf_reach_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferWords = 16384
@@ -54,7 +54,7 @@ module lf_exec
 
   // Set-up. The columns, the second operand and the weights take a command each when they are ready for it. The command at the door is known when its
   // set-up has begun; what is set up goes on once it is accepted.
-  logic               known_q, accepted_q;
+  logic               known_q, accepted_q, offered;
   logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
   error_e             set_bad_code;
   computation_t       set;
@@ -70,7 +70,7 @@ module lf_exec
   ) u_setup (
     .clk_i,
     .rst_ni,
-    .valid_i        (valid_i && !known_q && !error_q),
+    .valid_i        (offered),
     .ready_o        (set_ready),
     .descriptor_i,
     .row_i,
@@ -112,7 +112,8 @@ module lf_exec
     end
   end
 
-  assign begins = valid_i && set_ready && !known_q && !error_q;
+  assign offered = valid_i && !known_q && !error_q;
+  assign begins = offered && set_ready;
   assign ready_o = (known_q || begins) && !error_q;
   assign accept = ready_o && may_start_i;
   assign set_valid = set_up && accepted_q;
@@ -163,14 +164,14 @@ module lf_exec
   logic [19:0]       w_word, c_word;
   logic              tile_full;
   logic [1:0]        half_busy;
-  logic              second_ready, issue, fetch, first, final_pass, final_start, uses_second, second_end, uses_tile, pass_start, half;
-  logic [Reach-1:0]  present;
-  logic [2:0]        together, from, shift, taps, count;
-  logic [6:0]        lanes;
-  logic [5:0]        lane;
-  logic [8:0]        column;
+  logic              second_ready, issue, final_start, uses_second, second_end, uses_tile, half;
+  reach_t            set_reach;
+  step_t             step;
+  logic [2:0]        together, shift;
   logic              job_valid, job_ready, job_half, job_last;
   logic [9:0]        job_block;
+
+  assign set_reach = reach(set.operation, set.narrow, set.first, set.dilation, set.kernel_columns, set.stride_columns, set.o_width);
 
   lf_columns #(
     .BufferWords(BufferWords)
@@ -180,6 +181,7 @@ module lf_exec
     .start_i        (take[0]),
     .free_o         (columns_free),
     .descriptor_i   (set),
+    .reach_i        (set_reach),
     .count_i        (set_count),
     .columns_i      (set_columns),
     .kernel_rows_i  (set_kernel_rows),
@@ -214,23 +216,13 @@ module lf_exec
     .second_i       (second_ready),
     .half_busy_i    (half_busy),
     .issue_o        (issue),
-    .fetch_o        (fetch),
-    .present_o       (present),
-    .from_o         (from),
+    .step_o         (step),
     .shift_o        (shift),
-    .taps_o         (taps),
-    .lanes_o        (lanes),
-    .lane_o         (lane),
-    .first_o        (first),
-    .final_o        (final_pass),
     .final_start_o  (final_start),
     .uses_second_o  (uses_second),
     .second_end_o   (second_end),
     .uses_tile_o    (uses_tile),
-    .pass_start_o   (pass_start),
     .half_o         (half),
-    .column_o       (column),
-    .count_o        (count),
     .job_valid_o    (job_valid),
     .job_ready_i    (job_ready),
     .job_block_o    (job_block),
@@ -251,13 +243,11 @@ module lf_exec
     logic [8:0] column;
     logic [2:0] count;
   } column_t;
-  column_t          window_q, products_q, sums_q, grow_q;
-  logic             arrived_q, fetched_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
-  logic [Reach-1:0] present_q;
-  logic [2:0]       from_q, taps_q, filled_q;
-  logic [6:0]       lanes_q;
-  logic [5:0]       lane_q;
-  logic             filled_half_q;
+  column_t    window_q, products_q, sums_q, grow_q;
+  step_t      step_q;
+  logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
+  logic [2:0] filled_q;
+  logic       filled_half_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -265,39 +255,29 @@ module lf_exec
       products_q <= '0;
       sums_q <= '0;
       grow_q <= '0;
+      step_q <= '0;
       arrived_q <= 1'b0;
-      fetched_q <= 1'b0;
       uses_second_q <= 1'b0;
       second_end_q <= 1'b0;
       start_q <= 1'b0;
       new_q <= 1'b0;
-      present_q <= '0;
-      from_q <= '0;
-      taps_q <= '0;
-      lanes_q <= '0;
-      lane_q <= '0;
       filled_q <= '0;
       filled_half_q <= 1'b0;
     end else begin
       new_q <= columns_new;
+      step_q <= step;
       arrived_q <= issue;
-      fetched_q <= fetch;
       uses_second_q <= uses_second;
       second_end_q <= second_end;
-      start_q <= issue && pass_start && uses_tile;
-      present_q <= present;
-      from_q <= from;
-      taps_q <= taps;
-      lanes_q <= lanes;
-      lane_q <= lane;
+      start_q <= issue && step.pass_start && uses_tile;
       window_q <= '{
-        valid: issue && !fetch,
-        first: first,
-        final_pass: final_pass,
+        valid: issue && !step.fetch,
+        first: step.first,
+        final_pass: step.final_pass,
         half: half,
         most: work.operation == 3'(DoMax),
-        column: column,
-        count: count
+        column: step.column,
+        count: step.count
       };
       products_q <= window_q;
       sums_q <= products_q;
@@ -353,6 +333,7 @@ module lf_exec
     .rst_ni,
     .start_i       (take[2] && needs_weights),
     .descriptor_i  (set),
+    .reach_i       (set_reach),
     .columns_i     (set_columns),
     .kernel_rows_i (set_kernel_rows),
     .skip_i        (set_w_skip << LaneBits),
@@ -376,7 +357,7 @@ module lf_exec
     .zero_o        (weights_zero),
     .unsigned_o    (weights_unsigned),
     .full_o        (tile_full),
-    .take_i        (issue && pass_start && uses_tile),
+    .take_i        (issue && step.pass_start && uses_tile),
     .release_i     (start_q)
   );
 
@@ -391,14 +372,14 @@ module lf_exec
     .together_i     (together),
     .start_i        (new_q),
     .valid_i        (arrived_q),
-    .fetch_i        (fetched_q),
+    .fetch_i        (step_q.fetch),
     .window_i       (rd_data_i[0]),
-    .present_i       (present_q),
-    .from_i         (from_q),
+    .present_i       (step_q.present),
+    .from_i         (step_q.from),
     .shift_i        (shift),
-    .taps_i         (taps_q),
-    .lanes_i        (lanes_q),
-    .lane_i         (lane_q),
+    .taps_i         (step_q.taps),
+    .lanes_i        (step_q.lanes),
+    .lane_i         (step_q.lane),
     .pass_start_i   (start_q),
     .first_i        (window_q.first),
     .second_used_i  (uses_second_q),
@@ -530,5 +511,5 @@ module lf_exec
   assign array_active_o = issue && uses_tile;
 
   logic unused;
-  assign unused = ^work_columns;
+  assign unused = ^{work_columns, step_q};
 endmodule

@@ -51,4 +51,13 @@ package lf_reach_pkg;
     end
     return '{columns: 3'd1, taps: 3'd1};
   endfunction
+
+  // Kernel columns of a group, of which `left` are left with it; and of the group behind it, if there is one.
+  function automatic logic [2:0] taps_of(logic [11:0] left, logic [2:0] taps);
+    return left < 12'(taps) ? 3'(left) : taps;
+  endfunction
+
+  function automatic logic [2:0] taps_behind(logic [11:0] left, logic [2:0] taps);
+    return left < 12'({taps, 1'b0}) ? 3'(left) - taps : taps;
+  endfunction
 endpackage

@@ -13,6 +13,7 @@ module lf_walk
   input  logic               rst_ni,
   input  logic               start_i,
   input  computation_t       descriptor_i,
+  input  reach_t             reach_i,
   input  logic [11:0]        count_i,
   input  logic [11:0]        kernel_rows_i,
   input  logic signed [22:0] a_row_i,
@@ -33,7 +34,7 @@ module lf_walk
   logic signed [22:0] first_row_q;
   logic [31:0]        first_offset_q, row_step_q, kernel_step_q, limit_q;
   logic               conv_q, wide_q;  // wide: more than one kernel column in a pass
-  reach_t             reach_q, reach_new;
+  reach_t             reach_q;
   logic [2:0]         first_taps_q, first_taps;  // kernel columns of the first group
   logic [9:0]         in_blocks_q, in_blocks;
   logic [4:0]         advance_q;
@@ -142,7 +143,7 @@ module lf_walk
           walk_d.in_left = in_blocks_q;
           walk_d.block_offset = conv_q ? '0 : walk_q.block_offset;
           walk_d.columns_left = walk_q.columns_left - 12'(reach_q.taps);
-          walk_d.taps = walk_q.columns_left < 12'({reach_q.taps, 1'b0}) ? 3'(walk_q.columns_left) - reach_q.taps : reach_q.taps;
+          walk_d.taps = taps_behind(walk_q.columns_left, reach_q.taps);
           walk_d.pass_column = walk_q.pass_column + (wide_q ? 23'(reach_q.taps) : 23'(d_q.dilation));
           if (group_end) begin
             walk_d.columns_left = d_q.kernel_columns;
@@ -196,9 +197,7 @@ module lf_walk
     end
   end
 
-  assign reach_new = reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
-      descriptor_i.stride_columns, descriptor_i.o_width);
-  assign first_taps = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
+  assign first_taps = taps_of(descriptor_i.kernel_columns, reach_i.taps);
   assign in_blocks = descriptor_i.operation == 3'(DoConv) && !descriptor_i.narrow ? descriptor_i.in_blocks : 10'd1;
 
   always_ff @(posedge clk_i) begin
@@ -230,11 +229,11 @@ module lf_walk
         kernel_step_q <= a_kernel_step_i;
         limit_q <= a_limit_i;
         conv_q <= descriptor_i.operation == 3'(DoConv);
-        wide_q <= reach_new.taps != 3'd1;
-        reach_q <= reach_new;
+        wide_q <= reach_i.taps != 3'd1;
+        reach_q <= reach_i;
         first_taps_q <= first_taps;
         in_blocks_q <= in_blocks;
-        advance_q <= reach_new.columns == 3'd1 ? 5'(descriptor_i.stride_columns) : 5'd4 - 5'(reach_new.columns == 3'd3);
+        advance_q <= reach_i.columns == 3'd1 ? 5'(descriptor_i.stride_columns) : 5'd4 - 5'(reach_i.columns == 3'd3);
       end
     end
   end

@@ -15,6 +15,7 @@ module lf_weights
   input  logic                    rst_ni,
   input  logic                    start_i,
   input  computation_t            descriptor_i,
+  input  reach_t                  reach_i,
   input  logic [9:0]              columns_i,
   input  logic [11:0]             kernel_rows_i,
   input  logic [39:0]             skip_i,  // bytes; see lf_setup
@@ -61,7 +62,6 @@ module lf_weights
 
   // What a command begins with.
   logic       conv_new, narrow_new;
-  reach_t     reach_new;
   logic [9:0] in_blocks_new;
   logic [6:0] first_size_new;
   logic [2:0] first_group_new;
@@ -69,11 +69,9 @@ module lf_weights
   always_comb begin
     conv_new = descriptor_i.operation == 3'(DoConv);
     narrow_new = conv_new && descriptor_i.narrow;
-    reach_new = reach(descriptor_i.operation, descriptor_i.narrow, descriptor_i.first, descriptor_i.dilation, descriptor_i.kernel_columns,
-        descriptor_i.stride_columns, descriptor_i.o_width);
     in_blocks_new = conv_new && !narrow_new ? descriptor_i.in_blocks : 10'd1;
     first_size_new = !conv_new ? 7'd1 : (in_blocks_new == 10'd1 ? descriptor_i.in_tail : 7'(Lanes)) - 7'(descriptor_i.a_lane);
-    first_group_new = descriptor_i.kernel_columns < 12'(reach_new.taps) ? 3'(descriptor_i.kernel_columns) : reach_new.taps;
+    first_group_new = taps_of(descriptor_i.kernel_columns, reach_i.taps);
   end
 
   // -- Fetching: the words of a block, while those of the next are looked up ------------------------------------------------------------------
@@ -285,7 +283,7 @@ module lf_weights
       conv_q <= conv_new;
       narrow_q <= narrow_new;
       wide_q <= descriptor_i.operation == 3'(DoDepthwise) || columns_i < 10'(Lanes - Lanes / Window);
-      reach_q <= reach_new;
+      reach_q <= reach_i;
       blocks_left_q <= descriptor_i.out_blocks;
       in_blocks_q <= in_blocks_new;
       in_tail_q <= descriptor_i.in_tail;
@@ -336,7 +334,7 @@ module lf_weights
           in_left_q <= in_blocks_q;
           index_q <= a_lane_q;
           columns_left_q <= columns_left_q - 12'(reach_q.taps);
-          if (!group_last) outer_left_q <= columns_left_q < 12'({reach_q.taps, 1'b0}) ? 3'(columns_left_q) - reach_q.taps : reach_q.taps;
+          if (!group_last) outer_left_q <= taps_behind(columns_left_q, reach_q.taps);
           if (group_last) begin
             columns_left_q <= kernel_columns_q;
             kernel_rows_left_q <= kernel_rows_left_q - 1'b1;

@@ -328,10 +328,7 @@ class Contraction(NamedTuple):
         return self.side_by_side and not self.depthwise and self.columns > 1 and self.inner * window <= lanes
 
     def passes(self, lanes: int, window: int) -> tuple[tuple[int, int], ...]:
-        """(passes, rows of weights of each) for one row of the kernel and a block of output channels.
-
-        `window`: kernel columns of a pass, where it has several: those of `reach` in a depthwise convolution.
-        """
+        """(passes, rows of weights of each) for one row of the kernel and a block of output channels; of one pixel at a time in a depthwise one."""
         if self.depthwise or self.narrow(lanes, window):
             width = window if self.side_by_side else 1
             full, rest = divmod(self.columns, width)
