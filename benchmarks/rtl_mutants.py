@@ -179,13 +179,13 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
         ("present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i)", "present_i[0] && 7'(l) < lanes_i"),
         ("3'(r % Reach) < taps_i", "1'b1"),
         ("signed'(32'h8000_0000)", "0"),
-        ("quarter[p][o] + sum_t'(m_q[3*Window + p][o])", "quarter[p][o]"),
+        ("32'(others_q[2][o] + fifth[2][o])", "32'(others_q[2][o])"),
         ("held_q <= second_used_i && first_i && !descriptor_i.first;", "held_q <= second_used_i && !descriptor_i.first;",
          "held sums, and the second operand, are used by the first pass of a block alone"),
     ],
     "lf_accumulators": [
         ("read_i && !grows[read_half_i][read_column_i[BankBits-1:0]]", "read_i"),
-        ("!first_q && old[l] > one_q[l]", "old[l] > one_q[l]"),
+        ("!first_q && exceeds(old[b][l*32 +: 32], turned_q[b][l])", "exceeds(old[b][l*32 +: 32], turned_q[b][l])"),
         ("turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];", "turned_q[b] <= sum_i[BankBits'(b)];"),
     ],
     "lf_drain": [

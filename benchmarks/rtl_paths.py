@@ -2,7 +2,8 @@
 
 Delays are those that Yosys' library has for its mapper (`specify` blocks of xilinx/cells_sim.v): Artix-7's, as Project X-Ray measured them. Cells
 that only UltraScale+ has get those of the cell before them: DSP48E2 those of DSP48E1, RAMB*E2 those of RAMB36E1, RAM32M16 and RAM64M8 those of
-RAM32M and RAM64M. Artix-7 is of an older and slower process than UltraScale+. Wires, fan-out and clock skew are left out.
+RAM32M and RAM64M. Inputs of a LUT are swapped, as a router does. Artix-7 is of an older and slower process than UltraScale+. Wires, fan-out and clock
+skew are left out.
 """
 
 from __future__ import annotations
@@ -154,12 +155,20 @@ class Netlist:
         before: dict[int, tuple[int, str]] = {}
         for bit in self._in_order():
             ps = self.starts.get(bit, (0, ""))[0]
-            for source, delay, kind in self.arcs.get(bit, ()):
+            for source, delay, kind in self._swapped(self.arcs.get(bit, []), arrival):
                 if arrival.get(source, 0) + delay > ps:
                     ps = arrival.get(source, 0) + delay
                     before[bit] = (source, kind)
             arrival[bit] = ps
         return arrival, before
+
+    @staticmethod
+    def _swapped(arcs: list[tuple[int, int, str]], arrival: Mapping[int, int]) -> list[tuple[int, int, str]]:
+        """Of a LUT, whose inputs are alike: the later a bit comes, the faster its input, as a router chooses them."""
+        if len(arcs) < 2 or not arcs[0][2].startswith("LUT"):
+            return arcs
+        sources = sorted((source for source, _, _ in arcs), key=lambda bit: -arrival.get(bit, 0))
+        return list(zip(sources, sorted(ps for _, ps, _ in arcs), (kind for _, _, kind in arcs), strict=True))
 
     def _in_order(self) -> Iterator[int]:
         """Bits, those that others follow from first."""

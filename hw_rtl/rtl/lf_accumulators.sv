@@ -30,9 +30,8 @@ module lf_accumulators
   logic [ColumnBits-1:0] column_q;
   logic [2:0]            count_q;
   logic [Lanes*32-1:0]   read_data [2][Window];  // half, memory
-  logic [Lanes*32-1:0]   written [Window];
+  logic [Lanes*32-1:0]   old [Window], written [Window];
   int                    turned_q [Window][Lanes];  // by memory
-  int                    one_q [Lanes], old [Lanes], largest [Lanes];
   logic [1:0][Window-1:0] grows;
   logic                  drained_half_q;
   logic [BankBits-1:0]   drained_q;
@@ -44,6 +43,11 @@ module lf_accumulators
 
   function automatic logic [ColumnBits-BankBits-1:0] row_of(logic [BankBits-1:0] bank, logic [ColumnBits-1:0] column);
     return column[ColumnBits-1:BankBits] + (ColumnBits-BankBits)'(bank < column[BankBits-1:0]);
+  endfunction
+
+  // one > other, by halves: two short carries, not a long one.
+  function automatic logic exceeds(logic signed [31:0] one, logic signed [31:0] other);
+    return signed'(one[31:16]) > signed'(other[31:16]) || (one[31:16] == other[31:16] && one[15:0] > other[15:0]);
   endfunction
 
   always_ff @(posedge clk_i) begin
@@ -67,28 +71,23 @@ module lf_accumulators
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) begin
-      for (int unsigned b = 0; b < Window; b++) turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];
-      one_q <= sum_i[0];
-    end
+    if (valid_i) for (int unsigned b = 0; b < Window; b++) turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];
   end
 
   always_comb begin
-    for (int unsigned l = 0; l < Lanes; l++) old[l] = '0;
-    for (int unsigned l = 0; l < Lanes; l++) largest[l] = '0;
-    for (int unsigned b = 0; b < Window; b++) written[b] = '0;
-    if (max_q) begin
+    for (int unsigned b = 0; b < Window; b++) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
-        old[l] = read_data[half_q][column_q[BankBits-1:0]][l*32 +: 32];
-        largest[l] = !first_q && old[l] > one_q[l] ? old[l] : one_q[l];
-      end
-      for (int unsigned b = 0; b < Window; b++) for (int unsigned l = 0; l < Lanes; l++) written[b][l*32 +: 32] = largest[l];
-    end else begin
-      for (int unsigned b = 0; b < Window; b++) begin
-        for (int unsigned l = 0; l < Lanes; l++) written[b][l*32 +: 32] = turned_q[b][l] + (first_q ? '0 : read_data[half_q][b][l*32 +: 32]);
+        written[b][l*32 +: 32] = turned_q[b][l];
+        if (max_q) begin
+          if (!first_q && exceeds(old[b][l*32 +: 32], turned_q[b][l])) written[b][l*32 +: 32] = old[b][l*32 +: 32];
+        end else if (!first_q) begin
+          written[b][l*32 +: 32] = turned_q[b][l] + old[b][l*32 +: 32];
+        end
       end
     end
   end
+
+  assign old = read_data[half_q];
 
   for (genvar h = 0; h < 2; h++) begin : gen_half
     for (genvar b = 0; b < Window; b++) begin : gen_memory

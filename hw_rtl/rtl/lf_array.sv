@@ -1,4 +1,5 @@
-// The arithmetic of a step: Lanes x Lanes products, of which every operation uses some. Three stages: operands, less their zero points; products; sums.
+// The arithmetic of a step: Lanes x Lanes products, of which every operation uses some. Four stages: operands, less their zero points; products; sums
+// of four rows; their sums.
 //
 //   CONV         each row of the multipliers has an element of one input channel, or of one input channel and kernel column
 //   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
@@ -30,7 +31,7 @@ module lf_array
   input  logic                           first_i,  // pass of the block
   input  logic                           second_used_i,
   input  logic [Window-1:0][Lanes*8-1:0] second_i,  // the second operand, or the held sums with which a block begins
-  // Sums of the pass, of neighbouring columns, three cycles later.
+  // Sums of the pass, of neighbouring columns, four cycles later.
   output int                             sum_o [Window][Lanes],
   // Rows of the weights of the next pass.
   input  logic                           row_valid_i,
@@ -50,11 +51,13 @@ module lf_array
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
   typedef logic signed [19:0] product_t;
+  typedef logic signed [35:0] wide_t;
   typedef logic signed [23:0] sum_t;
 `else
   typedef int operand_t;
   typedef int factor_t;
   typedef int product_t;
+  typedef int wide_t;
   typedef int sum_t;
 `endif
 
@@ -68,18 +71,25 @@ module lf_array
     return operand_t'(signed'({value[7] && !is_unsigned, value}));
   endfunction
 
+  // The larger of two, of which there may be one alone.
+  function automatic operand_t larger(operand_t one, logic there, operand_t other, logic too);
+    return too && (!there || other > one) ? other : one;
+  endfunction
+
   // -- Weights: those of the pass at work, and those that come for the next ---------------------------------------------------------------
 
   operand_t           weight_q [Lanes][Lanes], next_q [Lanes][Lanes];  // [row][output lane]
-  operand_t           row_number [Window][Lanes];
+  operand_t           row_number [Window][Lanes];  // of the rows k, k + Window, ..
   logic [Lanes-1:0]   row_goes;
 
   always_comb begin
-    for (int unsigned k = 0; k < Window; k++) for (int unsigned o = 0; o < Lanes; o++) row_number[k][o] = '0;
+    for (int unsigned k = 0; k < Window; k++) for (int unsigned o = 0; o < Lanes; o++) row_number[k][o] = 'x;
     row_goes = '0;
     if (row_valid_i) begin
       for (int unsigned k = 0; k < Window; k++) begin
-        if (3'(k) < row_count_i) for (int unsigned o = 0; o < Lanes; o++) row_number[k][o] = number(row_data_i[k][o*8 +: 8], unsigned_i) - operand_t'(zero_i);
+        for (int unsigned o = 0; o < Lanes; o++) begin
+          row_number[k][o] = number(row_data_i[row_depthwise_i ? 2'd0 : 2'(k) - row_i[1:0]][o*8 +: 8], unsigned_i) - operand_t'(zero_i);
+        end
       end
       for (int unsigned r = 0; r < Lanes; r++) begin
         if (!row_depthwise_i) row_goes[r] = LaneBits'(LaneBits'(r) - row_i) < LaneBits'(row_count_i);
@@ -93,7 +103,7 @@ module lf_array
 
   always_ff @(posedge clk_i) begin
     for (int unsigned r = 0; r < Lanes; r++) begin
-      if (row_goes[r]) next_q[r] <= row_number[row_depthwise_i ? 2'd0 : 2'(LaneBits'(r) - row_i)];
+      if (row_goes[r]) next_q[r] <= row_number[r % Window];
     end
   end
 
@@ -103,13 +113,22 @@ module lf_array
 
   // -- First stage: operands --------------------------------------------------------------------------------------------------------------
 
-  logic [Reach-1:0][Lanes*8-1:0] window, last_q;
+  operand_t zero;
+  operand_t number_d [Window][Lanes];  // words from the buffer, less the zero point
+  operand_t window [Reach][Lanes], last_q [Reach][Lanes];
+  assign zero = descriptor_i.operation == 3'(DoMax) ? '0 : operand_t'(descriptor_i.a_zero);
+
   always_comb begin
-    window = '0;
-    if (valid_i && !plain) begin
-      for (int unsigned j = 0; j < Reach; j++) window[j] = window_i[2'(3'(j) - from_i)];
-      // Windows share Window words at most, and are so many apart at most where they do.
-      for (int unsigned j = 0; j < Window; j++) if (3'(j) < from_i && !fetch_i) window[j] = last_q[3'(j) + 3'd1 + 3'(2'(shift_i - 3'd1))];
+    for (int unsigned j = 0; j < Window; j++) for (int unsigned o = 0; o < Lanes; o++) number_d[j][o] = 'x;
+    for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) window[j][o] = 'x;
+    if (valid_i) begin
+      for (int unsigned o = 0; o < Lanes; o++) number_d[0][o] = number(window_i[0][o*8 +: 8], descriptor_i.a_unsigned) - zero;
+      if (!plain) begin
+        for (int unsigned j = 1; j < Window; j++) for (int unsigned o = 0; o < Lanes; o++) number_d[j][o] = number(window_i[j][o*8 +: 8], descriptor_i.a_unsigned) - zero;
+        for (int unsigned j = 0; j < Reach; j++) window[j] = number_d[2'(3'(j) - from_i)];
+        // Windows share Window words at most, and are so many apart at most where they do.
+        for (int unsigned j = 0; j < Window; j++) if (3'(j) < from_i && !fetch_i) window[j] = last_q[3'(j) + 3'd1 + 3'(2'(shift_i - 3'd1))];
+      end
     end
   end
 
@@ -140,8 +159,7 @@ module lf_array
     if (started_q) source_q <= source_d;
   end
 
-  operand_t a_zero;
-  operand_t element [Reach][Lanes];  // of the window, less the zero point
+  operand_t element [Reach][Lanes];  // of the window; 0 where it is padding
   operand_t lane [Lanes];  // CONV: an element for each row
   operand_t second [Lanes];
   operand_t x_d [Lanes][Lanes], x_q [Lanes][Lanes];
@@ -150,50 +168,44 @@ module lf_array
   logic [2:0] together_q;
   logic [Window-1:0]   present_q;
   logic [Lanes*32-1:0] second_q;
-  assign a_zero = operand_t'(descriptor_i.a_zero);
 
   always_comb begin
-    for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = '0;
-    for (int unsigned l = 0; l < Lanes; l++) lane[l] = '0;
+    for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = 'x;
+    for (int unsigned l = 0; l < Lanes; l++) lane[l] = 'x;
     if (valid_i && !fetch_i) begin
       if (plain) begin
-        for (int unsigned l = 0; l < Lanes; l++) begin
-          if (present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i)) lane[l] = number(window_i[0][l*8 +: 8], descriptor_i.a_unsigned) - a_zero;
-        end
+        for (int unsigned l = 0; l < Lanes; l++) lane[l] = present_i[0] && 7'(l) < lanes_i && 7'(l) >= 7'(lane_i) ? number_d[0][l] : '0;
       end else begin
-        for (int unsigned j = 0; j < Reach; j++) begin
-          if (present_i[j]) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = number(window[j][o*8 +: 8], descriptor_i.a_unsigned) - a_zero;
-        end
+        for (int unsigned j = 0; j < Reach; j++) for (int unsigned o = 0; o < Lanes; o++) element[j][o] = present_i[j] ? window[j][o] : '0;
         for (int unsigned t = 0; t < Window; t++) begin
-          for (int unsigned c = 0; c < NarrowLanes; c++) if (7'(c) < lanes_i) lane[t*NarrowLanes + c] = element[t][c];
+          for (int unsigned c = 0; c < NarrowLanes; c++) lane[t*NarrowLanes + c] = 7'(c) < lanes_i ? element[t][c] : '0;
         end
       end
     end
   end
 
+  // Of the rows that are used; so of the first four, which the other operations have, all.
   always_comb begin
-    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
-    for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = '0;
-    for (int unsigned o = 0; o < Lanes; o++) second[o] = '0;
+    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = 'x;
+    for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = 'x;
+    for (int unsigned o = 0; o < Lanes; o++) second[o] = 'x;
     if (valid_i && !fetch_i) begin
       if (conv) begin
         for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = lane[r];
       end else if (depthwise) begin
         for (int unsigned r = 0; r < Spread; r++) begin
-          if (together_i == 3'd2) begin
-            if (3'(r % Reach) < taps_i) x_d[r] = element[3'(r % Reach + 2 * (r / Reach))];
-          end else if (together_i == 3'd3 && r >= 3 * Window) begin
-            if (3'(Window) < taps_i) x_d[r] = element[3'(Window + r % Window)];
-          end else if (3'(r % Window) < taps_i) begin
-            x_d[r] = element[3'(r % Window + r / Window)];
+          for (int unsigned o = 0; o < Lanes; o++) begin
+            if (together_i == 3'd2) x_d[r][o] = 3'(r % Reach) < taps_i ? element[3'(r % Reach + 2 * (r / Reach))][o] : '0;
+            else if (together_i == 3'd3 && r >= 3 * Window) x_d[r][o] = 3'(Window) < taps_i ? element[3'(Window + r % Window)][o] : '0;
+            else x_d[r][o] = 3'(r % Window) < taps_i ? element[3'(r % Window + r / Window)][o] : '0;
           end
         end
       end else begin
+        for (int unsigned r = 0; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
         for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = factor_t'(1);
         for (int unsigned o = 0; o < Lanes; o++) second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - operand_t'(descriptor_i.b_zero);
         unique case (descriptor_i.operation)
-          3'(DoSum): for (int unsigned t = 0; t < Window; t++) x_d[t] = element[t];
-          3'(DoMax): for (int unsigned t = 0; t < Window; t++) for (int unsigned o = 0; o < Lanes; o++) x_d[t][o] = element[t][o] + a_zero;
+          3'(DoSum), 3'(DoMax): for (int unsigned t = 0; t < Window; t++) x_d[t] = element[t];
           3'(DoAdd): begin
             x_d[0] = element[0];
             x_d[1] = second;
@@ -206,7 +218,7 @@ module lf_array
             x_d[0] = element[0];
             for (int unsigned o = 0; o < Lanes; o++) y_d[0][o] = factor_t'(second[o]);
           end
-          default: for (int unsigned o = 0; o < Lanes; o++) x_d[0][o] = element[0][source_q[o]] + a_zero;  // COPY
+          default: for (int unsigned o = 0; o < Lanes; o++) x_d[0][o] = element[0][source_q[o]] + zero;  // COPY
         endcase
       end
     end
@@ -242,26 +254,84 @@ module lf_array
 
   // -- Second stage: products -------------------------------------------------------------------------------------------------------------
 
-  int                  low_d [2][Lanes], low_q [2][Lanes];  // of the first two rows, whose factors may have 25 bits; or the largest element
-  product_t            m_d [Lanes][Lanes], m_q [Lanes][Lanes];  // of the others
-  logic                sums_valid_q, sums_conv_q, sums_other_q, sums_most_q, sums_held_q;
-  logic [2:0]          sums_together_q;
+  wide_t               low_q [2][Lanes];  // of the first two rows, whose factors may have 26 bits
+  product_t            m_q [Lanes][Lanes];  // of the others
+  operand_t            most_d [Lanes], most_of_q [Lanes];  // the largest element
+  logic                any_q;  // there is one
+  logic                halves_valid_q, halves_conv_q, halves_other_q, halves_most_q, halves_held_q;
+  logic [2:0]          halves_together_q;
   logic [Lanes*32-1:0] held_sums_q;
 
+  factor_t low_factor [2][Lanes];
+  for (genvar r = 0; r < 2; r++) begin : gen_low
+    for (genvar o = 0; o < Lanes; o++) begin : gen_lane
+      assign low_factor[r][o] = other_q ? y_q[r][o] : factor_t'(weight_q[r][o]);
+    end
+  end
+
   always_comb begin
-    for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = '0;
-    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = '0;
+    for (int unsigned o = 0; o < Lanes; o++) most_d[o] = 'x;
     if (valid_q && most_q) begin
-      for (int unsigned o = 0; o < Lanes; o++) low_d[0][o] = signed'(32'h8000_0000);
-      for (int unsigned t = 0; t < Window; t++) begin
-        if (present_q[t]) for (int unsigned o = 0; o < Lanes; o++) if (32'(x_q[t][o]) > low_d[0][o]) low_d[0][o] = 32'(x_q[t][o]);
+      for (int unsigned o = 0; o < Lanes; o++) begin
+        most_d[o] = larger(larger(x_q[0][o], present_q[0], x_q[1][o], present_q[1]), |present_q[1:0], larger(x_q[2][o], present_q[2], x_q[3][o], present_q[3]), |present_q[3:2]);
       end
-    end else if (valid_q) begin
-      for (int unsigned r = 0; r < 2; r++) begin
-        for (int unsigned o = 0; o < Lanes; o++) low_d[r][o] = (other_q ? y_q[r][o] : factor_t'(weight_q[r][o])) * x_q[r][o];
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (!rst_ni) begin
+      halves_valid_q <= 1'b0;
+      halves_conv_q <= 1'b0;
+      halves_other_q <= 1'b0;
+      halves_most_q <= 1'b0;
+      halves_held_q <= 1'b0;
+      halves_together_q <= '0;
+    end else begin
+      halves_valid_q <= valid_q;
+      halves_conv_q <= conv_q;
+      halves_other_q <= other_q;
+      halves_most_q <= most_q;
+      halves_held_q <= held_q;
+      halves_together_q <= together_q;
+    end
+  end
+
+  always_ff @(posedge clk_i) begin
+    if (valid_q) begin
+      for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) low_q[r][o] <= low_factor[r][o] * x_q[r][o];
+      for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) m_q[r][o] <= (other_q ? operand_t'(1) : weight_q[r][o]) * x_q[r][o];
+    end
+    if (valid_q && !other_q) for (int unsigned r = Window; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_q[r][o] <= weight_q[r][o] * x_q[r][o];
+    if (valid_q && most_q) begin
+      most_of_q <= most_d;
+      any_q <= |present_q;
+    end
+    if (held_q) held_sums_q <= second_q;
+  end
+
+  // -- Third stage: sums of four rows -----------------------------------------------------------------------------------------------------
+
+  int       first_d [Lanes], first_q [Lanes], rest_d [Lanes], rest_q [Lanes];  // of the first four rows; of the rows behind Spread and of held sums
+  sum_t     others_q [1:Window-1][Lanes];  // of four rows each
+  sum_t     upper_q [Lanes];  // of the last two of these
+  product_t fifth_q [Window-1][Lanes];
+  logic     sums_valid_q, sums_conv_q, sums_other_q;
+  logic [2:0] sums_together_q;
+
+  always_comb begin
+    for (int unsigned o = 0; o < Lanes; o++) first_d[o] = 'x;
+    for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = 'x;
+    if (halves_valid_q) begin
+      for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = '0;
+      for (int unsigned o = 0; o < Lanes; o++) first_d[o] = (32'(low_q[0][o]) + 32'(low_q[1][o])) + 32'(m_q[2][o] + m_q[3][o]);
+      if (halves_most_q) begin
+        for (int unsigned o = 0; o < Lanes; o++) first_d[o] = any_q ? 32'(most_of_q[o]) : signed'(32'h8000_0000);
+        if (halves_held_q) begin
+          for (int unsigned o = 0; o < Lanes; o++) if (signed'(held_sums_q[o*32 +: 32]) > first_d[o]) first_d[o] = signed'(held_sums_q[o*32 +: 32]);
+        end
       end
-      if (other_q) for (int unsigned r = 2; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = product_t'(x_q[r][o]);
-      else for (int unsigned r = 2; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) m_d[r][o] = x_q[r][o] * weight_q[r][o];
+      if (halves_conv_q) for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += 32'(m_q[r][o]);
+      if (halves_held_q && !halves_most_q) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += signed'(held_sums_q[o*32 +: 32]);
     end
   end
 
@@ -270,56 +340,51 @@ module lf_array
       sums_valid_q <= 1'b0;
       sums_conv_q <= 1'b0;
       sums_other_q <= 1'b0;
-      sums_most_q <= 1'b0;
-      sums_held_q <= 1'b0;
       sums_together_q <= '0;
     end else begin
-      sums_valid_q <= valid_q;
-      sums_conv_q <= conv_q;
-      sums_other_q <= other_q;
-      sums_most_q <= most_q;
-      sums_held_q <= held_q;
-      sums_together_q <= together_q;
+      sums_valid_q <= halves_valid_q;
+      sums_conv_q <= halves_conv_q;
+      sums_other_q <= halves_other_q;
+      sums_together_q <= halves_together_q;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (valid_q) low_q <= low_d;
-    if (valid_q) m_q <= m_d;
-    if (held_q) held_sums_q <= second_q;
+    if (halves_valid_q) begin
+      first_q <= first_d;
+      rest_q <= rest_d;
+    end
+    if (halves_valid_q && !halves_other_q) begin
+      for (int unsigned p = 1; p < Window; p++) begin
+        for (int unsigned o = 0; o < Lanes; o++) others_q[p][o] <= sum_t'(m_q[4*p][o] + m_q[4*p + 1][o]) + sum_t'(m_q[4*p + 2][o] + m_q[4*p + 3][o]);
+      end
+      for (int unsigned o = 0; o < Lanes; o++) begin
+        upper_q[o] <= (sum_t'(m_q[8][o] + m_q[9][o]) + sum_t'(m_q[10][o] + m_q[11][o])) + (sum_t'(m_q[12][o] + m_q[13][o]) + sum_t'(m_q[14][o] + m_q[15][o]));
+      end
+      for (int unsigned p = 0; p < Window - 1; p++) fifth_q[p] <= m_q[3*Window + p];
+    end
   end
 
-  // -- Third stage: sums ------------------------------------------------------------------------------------------------------------------
+  // -- Fourth stage: their sums -----------------------------------------------------------------------------------------------------------
 
-  sum_t quarter [Window][Lanes], rest [Lanes];
   int   sum_d [Window][Lanes];
+  sum_t more [2][Lanes], fifth [Window-1][Lanes];  // what is added to the sums of four rows
 
   always_comb begin
-    for (int unsigned o = 0; o < Lanes; o++) rest[o] = '0;
-    for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) quarter[p][o] = '0;
-    for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = '0;
-    if (sums_valid_q && sums_other_q) begin
-      for (int unsigned o = 0; o < Lanes; o++) sum_d[0][o] = low_q[0][o] + low_q[1][o] + 32'(m_q[2][o] + m_q[3][o]);
-    end else if (sums_valid_q) begin
-      for (int unsigned o = 0; o < Lanes; o++) quarter[0][o] = sum_t'(low_q[0][o]) + sum_t'(low_q[1][o]);
-      for (int unsigned r = 2; r < Spread; r++) for (int unsigned o = 0; o < Lanes; o++) quarter[r / Window][o] += sum_t'(m_q[r][o]);
-      for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest[o] += sum_t'(m_q[r][o]);
-      for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[p][o]);
-      if (sums_conv_q) begin
-        for (int unsigned o = 0; o < Lanes; o++) begin
-          sum_d[0][o] = 32'((quarter[0][o] + quarter[1][o]) + (quarter[2][o] + quarter[3][o])) + 32'(rest[o]);
-        end
-      end else if (sums_together_q == 3'd2) begin
-        for (int unsigned p = 0; p < 2; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[2*p][o] + quarter[2*p + 1][o]);
-      end else if (sums_together_q == 3'd3) begin
-        for (int unsigned p = 0; p < 3; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 32'(quarter[p][o] + sum_t'(m_q[3*Window + p][o]));
-      end
-    end
-    // Held sums: int32, side by side.
-    if (sums_valid_q && sums_held_q) begin
+    for (int unsigned p = 0; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) sum_d[p][o] = 'x;
+    for (int unsigned p = 0; p < 2; p++) for (int unsigned o = 0; o < Lanes; o++) more[p][o] = 'x;
+    for (int unsigned p = 0; p < Window - 1; p++) for (int unsigned o = 0; o < Lanes; o++) fifth[p][o] = 'x;
+    if (sums_valid_q) begin
       for (int unsigned o = 0; o < Lanes; o++) begin
-        if (!sums_most_q) sum_d[0][o] += signed'(held_sums_q[o*32 +: 32]);
-        else if (signed'(held_sums_q[o*32 +: 32]) > sum_d[0][o]) sum_d[0][o] = signed'(held_sums_q[o*32 +: 32]);
+        for (int unsigned p = 0; p < Window - 1; p++) fifth[p][o] = sums_together_q == 3'd3 ? sum_t'(fifth_q[p][o]) : '0;
+        more[0][o] = '0;
+        if (sums_conv_q || (!sums_other_q && sums_together_q == 3'd2)) more[0][o] = others_q[1][o];
+        else if (!sums_other_q) more[0][o] = fifth[0][o];
+        more[1][o] = others_q[1][o] + fifth[1][o];
+        sum_d[0][o] = first_q[o] + rest_q[o] + 32'(more[0][o] + (sums_conv_q ? upper_q[o] : '0));
+        sum_d[1][o] = 32'(sums_together_q == 3'd2 ? upper_q[o] : more[1][o]);
+        sum_d[2][o] = 32'(others_q[2][o] + fifth[2][o]);
+        sum_d[3][o] = 32'(others_q[3][o]);
       end
     end
   end

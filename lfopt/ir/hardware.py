@@ -79,7 +79,7 @@ class Hardware:
     vector_lanes: int = 16  # elements per cycle of everything that is not a contraction
     start_cycles: int = 8  # that a command is set up; hidden behind the one before, and behind what it waits for
     weight_latency: int = 2  # cycles before the first weights of a command arrive; hidden likewise
-    drain_cycles: int = 13  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
+    drain_cycles: int = 14  # from the last pixel of a command to its last result in the buffer; hidden from commands that do not wait for it
     port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs

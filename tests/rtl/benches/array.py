@@ -30,7 +30,7 @@ class Array:
         self.together = 1  # columns of a step
         self.rows: list[dict[str, int]] = []  # of the next weights, still to be sent
         self.last = np.zeros((REACH, LANES), np.uint8)  # window of the step before
-        self.sums: list[np.ndarray | None] = [None] * 3  # what the next three cycles will show, if it is new: of each column
+        self.sums: list[np.ndarray | None] = [None] * 4  # what the next four cycles will show, if it is new: of each column
         self.shown: np.ndarray | None = None
         self.checked = 0
 
@@ -101,7 +101,7 @@ class Array:
         return found[None]
 
     async def column(self, start: bool, first: bool) -> None:
-        """Send a step, perhaps with one before it that only fetches; its sums are due three cycles later."""
+        """Send a step, perhaps with one before it that only fetches; its sums are due four cycles later."""
         unit, operation, rng = self.unit, Operation(self.d["operation"]), self.unit.rng
         while not unit.often(self.stalled):
             await self.cycle()
@@ -133,7 +133,7 @@ class Array:
         how = {"present": packed(present, 1), "taps": taps, "lane": lane, "lanes": lanes, "pass_start": self.starts and weighted, "first": first}
         await self.send(window, shared, **how, second=packed(second, 32), second_used=uses_second)
         held = second if uses_second and (first or operation in ALONE) else None
-        self.sums[2] = self.wanted(window, present, taps, lane, lanes, held)
+        self.sums[3] = self.wanted(window, present, taps, lane, lanes, held)
         if self.starts and weighted:
             self.load()  # those of the next pass arrive while this one goes on
         self.starts = False

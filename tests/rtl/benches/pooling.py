@@ -54,7 +54,7 @@ class Pool:
             for port in range(3):
                 for t in range(WINDOW):
                     if grants >> port & 1 and masks >> (WINDOW * port + t) & 1:
-                        data[port, t] = self.buffer[(places >> (20 * port) & 0xFFFFF) + t]
+                        data[port, t] = self.buffer[(places >> (20 * port)) + t & 0xFFFFF]  # the first may be before the buffer
             self.late = {"rd_data": word(data)}
         if unit.see("wr_grant"):
             place, mask = unit.see("wr_word"), unit.see("wr_mask")
