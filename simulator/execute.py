@@ -37,8 +37,10 @@ from lfopt.ir import (
 )
 from lfopt.ir.names import plural
 from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
+from lfopt.ops.arithmetic import SUMS, arithmetic
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
+from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.stages import calls_of, parameters
 from simulator.buffer import Buffer, NotOnChip, Overrun
 
@@ -260,6 +262,9 @@ class Machine:
         taken = sum(held.size for held in self.store.values())
         if not self.hardware.parameter_store_bytes or (taken > self.hardware.parameter_store_bytes and len(inside) > 1):
             raise Overrun(f"{taken} bytes of parameters overrun a store of {self.hardware.parameter_store_bytes}")
+        tables = sum(held.size // TABLE_BYTES for name, held in self.store.items() if arithmetic(self.calls[name]) is not SUMS)
+        if (most := self.hardware.parameter_tables) and tables > most and len(inside) > 1:
+            raise Overrun(f"{tables} tables overrun a store of {most}")
         self._count(step, copied.size, parameters_of(step.tensor))
 
     def _check_parameters(self, call: Call) -> None:

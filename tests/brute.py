@@ -19,7 +19,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.resident import Resident
 from lfopt.planning.sliced import SlicedGroups
 from simulator.recount import Network, count, not_an_epilogue
-from simulator.recount.groups import weight_bytes
+from simulator.recount.groups import table_count, weight_bytes
 
 
 class Oracle:
@@ -109,7 +109,8 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
             return once
         if any(traffic is Traffic.PAPER and weight_bytes(net, [name], hardware)[1] >= beta for name in names):
             return 0 if len(names) == 1 else None
-        if len(names) > 1 and counted.dram.parameter > hardware.parameter_store_bytes:
+        tables = sum(table_count(net, name, hardware) for name in names)
+        if len(names) > 1 and (counted.dram.parameter > hardware.parameter_store_bytes or 0 < hardware.parameter_tables < tables):
             return None
         found: list[int] = []
         if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta:

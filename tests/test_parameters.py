@@ -161,8 +161,10 @@ def test_without_a_store_nothing_is_counted() -> None:
 def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() -> None:
     tensors = (quantised("x", (1, 2, 4, 4)), *(quantised(name, (1, 2, 4, 4), 0.5 / k) for k, name in enumerate("ab", 2)))
     graph = network(Operator("f", "Sigmoid", ("x",), ("a",), {}), Operator("g", "Tanh", ("a",), ("b",), {}), tensors=tensors)
-    for store, fits in ((512, True), (511, False), (100, False)):
-        costs = GroupCosts(Dataflow.of(graph), Hardware(1 << 16, element_bytes=1, parameter_store_bytes=store), scheme="auto")
+    for store, tables, fits in ((512, 0, True), (512, 2, True), (511, 0, False), (100, 0, False), (256, 1, False)):
+        held = 512 if tables else store
+        hardware = Hardware(1 << 16, element_bytes=1, parameter_store_bytes=held, parameter_tables=tables)
+        costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         assert all(isinstance(costs.evaluate(mask), Cost) for mask in (1, 2))  # a single operator is always legal
         found = costs.evaluate(3)
         assert isinstance(found, Cost) == costs.legal_anywhere(3) == fits
@@ -175,6 +177,11 @@ def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() ->
         done = execute(plan, graph, {"x": np.zeros((1, 2, 4, 4), np.int8)})
         assert done.dram.parameter == 512
         assert done.loaded["parameters of f"] == done.loaded["parameters of g"] == 256
+        if tables == 2:
+            tight = replace(plan, hardware=replace(hardware, parameter_tables=1))
+            with pytest.raises(Violation, match="2 tables overrun a store of 1"):
+                execute(tight, graph, {"x": np.zeros((1, 2, 4, 4), np.int8)})
+            assert "group 0: 2 tables, their store holds 1" in recount(graph, tight).discrepancies
 
 
 def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> None:
@@ -199,23 +206,26 @@ def test_the_exact_search_proves_its_plans_and_a_recount_agrees_with_them() -> N
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_exact_search_finds_what_trying_every_scheme_finds_with_a_small_store(scheme: str) -> None:
-    apart = tried = 0
+    tried, apart = 0, Counter[str]()
     for seed in range(42_000, 42_040):
         rng = np.random.default_rng(seed)
         graph, hardware, _ = drawn(rng, integers=True)
         if len(Dataflow.of(graph)) > 7:
             continue
-        hardware = replace(hardware, parameter_store_bytes=int(rng.choice([81, 300, 600])))
+        limited, most = ("parameter_tables", 1) if seed % 3 == 0 else ("parameter_store_bytes", int(rng.choice([81, 300, 600])))
+        hardware = replace(hardware, parameter_store_bytes=STORE)
+        hardware = replace(hardware, **{limited: most})
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme=scheme)
         wanted, _ = brute_force(graph, hardware, Traffic.TILED, epilogue=True, scheme=scheme)
         found = solve(costs)
         assert (found.dram_bytes, found.proof) == (wanted, "optimal"), f"seed {seed}"
-        roomy = solve(GroupCosts(costs.dataflow, replace(hardware, parameter_store_bytes=STORE), scheme=scheme))
+        roomy = solve(GroupCosts(costs.dataflow, replace(hardware, parameter_store_bytes=STORE, parameter_tables=0), scheme=scheme))
         assert roomy.dram_bytes <= found.dram_bytes
-        apart += roomy.dram_bytes < found.dram_bytes
+        apart[limited] += roomy.dram_bytes < found.dram_bytes
         tried += 1
     assert tried > 20
-    assert apart
+    assert apart["parameter_tables"]
+    assert apart["parameter_store_bytes"]
 
 
 # -- loads that are wrong are found --------------------------------------------------------------------------------------------------------

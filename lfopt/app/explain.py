@@ -71,6 +71,9 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
     name, least = costs.least_need(mask)
     if not costs.groups.parameters_fit(mask):
         store, taken = costs.hardware.parameter_store_bytes, costs.groups.parameter_bytes(mask)
+        if taken <= store:
+            tables, most = costs.groups.tables_of(mask), costs.hardware.parameter_tables
+            return Need(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
         return Need(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
     if least == NEVER:
         return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))

@@ -15,7 +15,7 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
 LEAST_0 = frozenset(
-    "parameter_store_bytes instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split()
+    "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split()
 )  # fields that may be 0
 
 
@@ -68,6 +68,7 @@ class Hardware:
     channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
     parameter_store_bytes: int = 0  # beside the buffer, for factors and tables of quantised operators; 0: they come with the commands, uncounted
+    parameter_tables: int = 0  # tables that this store holds at once; 0: as many as its bytes
     parameter_channels: int = 16  # output channels whose factors make one row of parameters
     mac_rows: int = 16  # MAC array: input channels (or kernel columns of a depthwise convolution, of all its pixels) that meet in one cycle
     mac_columns: int = 16  # MAC array: output channels made side by side

@@ -88,6 +88,12 @@ def parameter_sizes(call: Call, channels: int) -> list[tuple[str, int]]:
     return [(name, size) for stage in stages(call) for name, size in stage.parameter_bytes(channels) if size]
 
 
+def table_count(call: Call) -> int:
+    """Tables among the parameters of an operator and of what follows it in flight."""
+    how = {part.operator.name: arithmetic(part) for part in call.parts}
+    return sum(size // TABLE_BYTES for name, size in parameter_sizes(call, 1) if how[name] is not SUMS)
+
+
 def parameters(call: Call, channels: int) -> dict[str, tuple[np.ndarray, ...]]:
     """The same, themselves, by operator: rows of factors, or tables."""
     return {name: blocks for stage in stages(call) for name, blocks in stage.parameter_blocks(channels) if blocks}

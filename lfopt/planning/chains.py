@@ -213,7 +213,7 @@ class _Linking:
             return NEVER
         if not edge.enter and not edge.leave:
             return price.dram_bytes
-        if price.mode not in SCHEMES[self.costs.scheme].modes or self.sizes.parameter_bytes(mask) > self.costs.hardware.parameter_store_bytes:
+        if price.mode not in SCHEMES[self.costs.scheme].modes or not self.sizes.parameters_at_once(mask):
             return NEVER
         return self._at_least(price.dram_bytes, self.costs.terms(mask).dram, edge, mask)
 

@@ -15,6 +15,7 @@ from typing import Any
 from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.flight import in_flight
+from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic
@@ -205,8 +206,13 @@ class GroupCosts:
         beta, groups = self.hardware.buffer_bytes, self.groups
         if not groups.parameters_fit(mask):
             names = groups.dataflow.operators
-            loaded = tuple(Use(names[i].name, "parameters", 0, 0, groups.parameters[i]) for i in bits(mask) if groups.parameters[i])
-            return DoesNotFit(mask, groups.parameter_bytes(mask), self.hardware.parameter_store_bytes, loaded, "parameter store")
+            needed, store = groups.parameter_bytes(mask), self.hardware.parameter_store_bytes
+            parameters = groups.parameters
+            if needed <= store:  # then its tables are too many
+                needed, store = (TABLE_BYTES * count for count in (groups.tables_of(mask), self.hardware.parameter_tables))
+                parameters = [TABLE_BYTES * count for count in groups.tables]
+            loaded = tuple(Use(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
+            return DoesNotFit(mask, needed, store, loaded, "parameter store")
         name, needed = self.least_need(mask)
         return DoesNotFit(mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta)))
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from lfopt.ir import DramBytes, Hardware
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages
+from lfopt.ops.stages import least_parameters, one_by_one, parameter_sizes, stages, table_count
 from lfopt.planning.epilogue import followed, is_epilogue_group
 from lfopt.planning.lbdf import LineBuffers
 from lfopt.planning.lines import Lines
@@ -24,7 +24,8 @@ def may_fly(flight: Call, hardware: Hardware) -> bool:
     """Whether the chip runs operators in one flight. With a store for parameters it holds those of all, and of bytes one value at a time."""
     if not (store := hardware.parameter_store_bytes) or flight.result_tensors[0].quantization is None:
         return True
-    return one_by_one(flight) and sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels)) <= store
+    size = sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels))
+    return one_by_one(flight) and size <= store and table_count(flight) <= (hardware.parameter_tables or store)
 
 
 def is_table(flight: Call, hardware: Hardware) -> bool:
@@ -59,6 +60,7 @@ class Groups:
         for i in bits(self.lines.running):
             self.sums[i] = hardware.sums_bytes(self.row_bytes[dataflow.results[i][0]])
         self.parameters = [sum(size for _, size in self.parameters_of(i)) for i in range(len(dataflow))]
+        self.tables = [table_count(call) if hardware.parameter_tables and self.parameters[i] else 0 for i, call in enumerate(dataflow.calls)]
         self.own: list[tuple[int, int]] = []  # per operator: (DRAM bytes, buffer bytes) of the weights that it alone reads
         self.shared: list[tuple[tuple[str, int], ...]] = []  # per operator: weights with several readers
         uses = Counter(name for weights in dataflow.weights for name in {w.name for w in weights if not w.gathered})
@@ -132,8 +134,16 @@ class Groups:
         return found - least_parameters(calls, self.hardware.parameter_channels, self.dataflow.behind) if found else 0
 
     def parameters_fit(self, mask: int) -> bool:
-        """Whether the store for parameters holds those of the group. What is too much for it stays so, however the group grows."""
-        return mask & (mask - 1) == 0 or self.parameter_bytes(mask) <= self.hardware.parameter_store_bytes
+        """Whether the store for parameters holds those of the group; of one operator it does. What is too much for it stays so, however it grows."""
+        return mask & (mask - 1) == 0 or self.parameters_at_once(mask)
+
+    def parameters_at_once(self, mask: int) -> bool:
+        """Whether the store for parameters holds all of the group's."""
+        return self.parameter_bytes(mask) <= self.hardware.parameter_store_bytes and self.tables_of(mask) <= self.hardware.parameter_tables
+
+    def tables_of(self, mask: int) -> int:
+        """Tables of the group's operators; 0 on a chip whose store has no number of them."""
+        return sum([self.tables[i] for i in bits(mask)]) if self.hardware.parameter_tables else 0
 
     def weight_bytes(self, mask: int) -> tuple[int, int]:
         """(DRAM bytes, buffer bytes) of the group's weights and biases; one read by several of its operators counts once."""

@@ -79,6 +79,13 @@ def weight_bytes(net: Network, members: Iterable[str], hardware: Hardware) -> tu
     return sum(shared.values()) + gathered, sum(shared.values())
 
 
+def table_count(net: Network, op: str, hardware: Hardware) -> int:
+    """Tables of an operator in that store."""
+    if op not in net.tables and arithmetic(net.calls[op]) is Arithmetic.SUMS:
+        return 0
+    return parameter_bytes(net, op, hardware) // TABLE_BYTES
+
+
 def parameter_bytes(net: Network, op: str, hardware: Hardware) -> int:
     """Bytes that an operator on quantised maps has in the store beside the buffer: 5 for each channel of rows of channels, or tables of 256."""
     call, result = net.calls[op], net.tensor(net.makes[op][0])

@@ -40,6 +40,7 @@ from simulator.recount.groups import (
     runs,
     shared_tables,
     sums_bytes,
+    table_count,
     weight_bytes,
 )
 from simulator.recount.memory import memory_problems
@@ -199,6 +200,9 @@ class _Recounting:
         self._mode(group, mode, members, net, flown)
         if len(members) > 1 and once.dram.parameter > self.hardware.parameter_store_bytes and not mode.chains:
             self._say(group, f"parameters of {once.dram.parameter} B, their store has {self.hardware.parameter_store_bytes}")
+        tables = sum(table_count(raw, name, self.hardware) for name in members)
+        if len(members) > 1 and 0 < self.hardware.parameter_tables < tables and not mode.chains:
+            self._say(group, f"{tables} tables, their store holds {self.hardware.parameter_tables}")
         if not mode.executed:
             self._expect(group, "allocated bytes", group.allocated_bytes, count(self.net, members, self.hardware).buffer_bytes)
         elif group.allocated_bytes >= self.hardware.buffer_bytes:

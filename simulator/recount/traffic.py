@@ -11,7 +11,7 @@ import numpy as np
 
 from lfopt.ir import DramBytes, Span, Transfer, parameter_runs, round_up, row_axis
 from simulator.recount import gated
-from simulator.recount.groups import parameter_bytes
+from simulator.recount.groups import parameter_bytes, table_count
 from simulator.recount.modes import MODES
 from simulator.recount.network import gathered_runs
 from simulator.recount.progressions import Boxes, times_covered
@@ -88,6 +88,9 @@ def _stored_parameters(schedule: Schedule) -> Iterator[str]:
         size = sum(parameter_bytes(schedule.raw, name, schedule.hardware) for name in together)
         if size > schedule.hardware.parameter_store_bytes and len(together) > 1:
             yield f"parameters of {size} B at once, their store has {schedule.hardware.parameter_store_bytes}"
+        tables = sum(table_count(schedule.raw, name, schedule.hardware) for name in together)
+        if (most := schedule.hardware.parameter_tables) and tables > most and len(together) > 1:
+            yield f"{tables} tables at once, their store holds {most}"
     starts = np.array([first[id(run[0])] for run in runs], np.int64)
     for computation in schedule.computations:
         for op in (computation.step.operator, *computation.step.then):
