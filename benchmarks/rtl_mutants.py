@@ -156,7 +156,8 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
         ("walk_q.a_column < signed'(23'(d_q.a_width)) - signed'(23'(j))", "walk_q.a_column <= signed'(23'(d_q.a_width)) - signed'(23'(j))"),
         ("sum >= 33'(limit)", "sum > 33'(limit)"),
         ("walk_d.pass_offset = stepped(walk_q.pass_offset, kernel_step_q, limit_q);", ""),
-        ("place >= signed'(36'(BufferWords)) - signed'(36'(t))", "place > signed'(36'(BufferWords)) - signed'(36'(t))"),
+        ("place >= signed'(36'(BufferWords)) - signed'(36'(t))", "place > signed'(36'(BufferWords)) - signed'(36'(t))",
+         "the buffer too finds words that lie behind its end, with the same error"),
     ],
     "lf_columns": [
         ("!(again_q && alone_q)", "1'b1"),
@@ -169,7 +170,8 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_weights": [
         ("base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)", "base_q + 42'(skip_q)"),
-        ("last_q >= 42'(BufferWords)", "last_q > 42'(BufferWords)"),
+        ("last_q >= 42'(BufferWords)", "last_q > 42'(BufferWords)",
+         "the buffer too finds words that lie behind its end, with the same error"),
         ("!full_q && (!locked_q || release_i)", "!full_q"),
         ("7'(k) <= inner_left_q && 5'(k) <= there_q", "5'(k) <= there_q"),
         ("end_at > (AtBits+1)'(Window * Lanes) ? RowBits'(2) : RowBits'(1)", "RowBits'(1)"),

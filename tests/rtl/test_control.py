@@ -19,6 +19,7 @@ from lfopt.app.streams import memory as image
 from lfopt.isa.program import Command, assemble, encode
 from lfopt.isa.tables import LOOP_WORDS, NO_WAIT, PAYLOAD_WORDS, WORD_BYTES, Class, Counter, Error, Kind, Opcode, Queue
 from tests.rtl.networks import random_plan
+from tests.rtl.test_emulator import ERRORS
 
 pytestmark = pytest.mark.skipif(bool(available()), reason=f"not found: {available()}")
 
@@ -241,6 +242,27 @@ def test_a_table_that_is_loaded_anew_is_the_one_that_is_looked_into(model: Model
     agrees(ran(model, program, memory), emulate(program, memory, write_region=WRITABLE, check=True))
 
 
+PAIRED = """
+describe 1 transfer class=input dram=0x100 columns=160 blocks=1 tail=16 slots=1
+describe 3 computation operation=add first=1 last=1 a_slots=1 a_slot_words=160 a_block_words=40 a_height=1 a_width=20 kernel_rows=1 \
+kernel_columns=1 stride_rows=1 stride_columns=1 dilation=1 b_base=7 b_slots=1 b_slot_words=160 b_block_words=30 a_multiplier=1 b_multiplier=1 \
+out_blocks=1 out_tail=16 o_base=200 o_slots=1 o_slot_words=60 o_block_words=20 o_width=20 o_step=1 o_row_step=1 low=-128 high=127
+describe 4 transfer class=output dram=0x20000 columns=20 blocks=1 tail=16 base=220 slots=1 slot_words=20 row_beats=20
+load 1 count=1
+exec 3 count=1 from_block=3 to_block=1 wait_load=0
+store 4 count=1 wait_exec=0
+halt
+""".replace("\\\n", "")
+
+
+def test_both_operands_begin_at_the_block_that_is_read(model: Model, memory: np.ndarray) -> None:
+    program = text(PAIRED)
+    wanted = emulate(program, memory, write_region=WRITABLE)
+    agrees(ran(model, program, memory), wanted)
+    first, second = (memory[start : start + 320].view(np.int8).astype(int) for start in (0x100 + 16 * 120, 0x100 + 16 * 97))
+    assert np.array_equal(wanted.memory[0x20000 : 0x20000 + 320].view(np.int8), (first + second).clip(-128, 127))
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 62))])
 def test_corrupted_computations_stop(model: Model, filled: np.ndarray, seed: int) -> None:
     rng = np.random.default_rng(2000 + seed)
@@ -304,6 +326,7 @@ FAILURES = {
     "loop 2\nhalt": (Error.LOOP, Queue.SEQUENCER, 1),
     "loop 3\n" + f"describe 1 {TRANSFER}\n" * 86 + "end": (Error.LOOP, Queue.SEQUENCER, 1 + FITTING * (1 + PAYLOAD_WORDS)),
 }
+FAILURES |= {"\n".join(lines): (code, queue, index) for lines, code, queue, index in ERRORS.values() if queue is Queue.EXEC}
 
 
 @pytest.mark.parametrize("lines", FAILURES)
