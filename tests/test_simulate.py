@@ -266,7 +266,7 @@ def streamed(slots: int, port_bytes: int, turns: int = 20) -> Cycles:
 
 def test_a_second_slot_hides_the_shorter_of_loading_and_computing() -> None:
     compute = 16 + 2 + COMMAND_CYCLES  # the drain of a single pass, and going on
-    exposed = BEGIN_CYCLES + (16 + 2) + 13  # until the first pixel is read, the first weights, the last results
+    exposed = BEGIN_CYCLES + (16 + 2) + 14  # until the first pixel is read, the first weights, the last results
     for port_bytes in (4, 16):
         load = 256 // port_bytes
         one, two = streamed(1, port_bytes), streamed(2, port_bytes)

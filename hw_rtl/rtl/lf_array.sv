@@ -312,7 +312,7 @@ module lf_array
   // -- Third stage: sums of four rows -----------------------------------------------------------------------------------------------------
 
   int       first_d [Lanes], first_q [Lanes], rest_d [Lanes], rest_q [Lanes];  // of the first four rows; of the rows behind Spread and of held sums
-  sum_t     others_q [1:Window-1][Lanes];  // of four rows each
+  sum_t     others_d [1:Window-1][Lanes], others_q [1:Window-1][Lanes];  // of four rows each
   sum_t     upper_q [Lanes];  // of the last two of these
   product_t fifth_q [Window-1][Lanes];
   logic     sums_valid_q, sums_conv_q, sums_other_q;
@@ -321,6 +321,14 @@ module lf_array
   always_comb begin
     for (int unsigned o = 0; o < Lanes; o++) first_d[o] = 'x;
     for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = 'x;
+    for (int unsigned p = 1; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) others_d[p][o] = 'x;
+    if (halves_valid_q && !halves_other_q) begin
+      for (int unsigned p = 1; p < Window; p++) begin
+        for (int unsigned o = 0; o < Lanes; o++) begin
+          others_d[p][o] = sum_t'(m_q[Window*p][o] + m_q[Window*p + 1][o]) + sum_t'(m_q[Window*p + 2][o] + m_q[Window*p + 3][o]);
+        end
+      end
+    end
     if (halves_valid_q) begin
       for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = '0;
       for (int unsigned o = 0; o < Lanes; o++) first_d[o] = (32'(low_q[0][o]) + 32'(low_q[1][o])) + 32'(m_q[2][o] + m_q[3][o]);
@@ -355,12 +363,8 @@ module lf_array
       rest_q <= rest_d;
     end
     if (halves_valid_q && !halves_other_q) begin
-      for (int unsigned p = 1; p < Window; p++) begin
-        for (int unsigned o = 0; o < Lanes; o++) others_q[p][o] <= sum_t'(m_q[4*p][o] + m_q[4*p + 1][o]) + sum_t'(m_q[4*p + 2][o] + m_q[4*p + 3][o]);
-      end
-      for (int unsigned o = 0; o < Lanes; o++) begin
-        upper_q[o] <= (sum_t'(m_q[8][o] + m_q[9][o]) + sum_t'(m_q[10][o] + m_q[11][o])) + (sum_t'(m_q[12][o] + m_q[13][o]) + sum_t'(m_q[14][o] + m_q[15][o]));
-      end
+      others_q <= others_d;
+      for (int unsigned o = 0; o < Lanes; o++) upper_q[o] <= others_d[2][o] + others_d[3][o];
       for (int unsigned p = 0; p < Window - 1; p++) fifth_q[p] <= m_q[3*Window + p];
     end
   end
