@@ -143,7 +143,6 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_setup": [
         ("low_row_q + span_q < 0", "low_row_q + span_q <= 0"),
-        ("high_q > low_q ? high_q - low_q : '0", "high_q - low_q"),
         ("(d_q.narrow && d_q.a_lane != '0)", "1'b0"),
         ("32'(d_q.factors) + 32'(d_q.out_blocks) > FactorRows", "32'(d_q.factors) + 32'(d_q.out_blocks) >= FactorRows"),
     ],
@@ -172,7 +171,7 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
         ("base_q + 42'(fetch_left_q == 10'd1 ? tail_skip_q : skip_q)", "base_q + 42'(skip_q)"),
         ("last_q >= 42'(BufferWords)", "last_q > 42'(BufferWords)",
          "the buffer too finds words that lie behind its end, with the same error"),
-        ("!full_q && (!locked_q || release_i)", "!full_q"),
+        ("full_q <= full_o && !take_i;", "full_q <= full_o;"),
         ("7'(k) <= inner_left_q && 5'(k) <= there_q", "5'(k) <= there_q"),
         ("end_at > (AtBits+1)'(Window * Lanes) ? RowBits'(2) : RowBits'(1)", "RowBits'(1)"),
     ],

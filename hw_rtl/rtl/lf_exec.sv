@@ -360,8 +360,7 @@ module lf_exec
     .zero_o        (weights_zero),
     .unsigned_o    (weights_unsigned),
     .full_o        (tile_full),
-    .take_i        (issue && step.pass_start && uses_tile),
-    .release_i     (start_q)
+    .take_i        (issue && step.pass_start && uses_tile)
   );
 
   int sum [Window][Lanes];

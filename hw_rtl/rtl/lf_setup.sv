@@ -222,7 +222,7 @@ module lf_setup
             high_row_q <= high_row_q - 23'(d_q.dilation);
           end
           if (rings_start) begin
-            kernel_rows_o <= high_q > low_q ? high_q - low_q : '0;
+            kernel_rows_o <= high_q - low_q;  // none is both above the operand and below it
             state_q <= Rings;
           end
           if (size_bad_q || factors_bad_q) begin
