@@ -186,7 +186,7 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_accumulators": [
         ("read_i && !grows[read_half_i][read_column_i[BankBits-1:0]]", "read_i"),
-        ("!first_q && exceeds(old[b][l*32 +: 32], turned_q[b][l])", "exceeds(old[b][l*32 +: 32], turned_q[b][l])"),
+        ("!first_q && signed'(old[b][l*32 +: 32]) > turned_q[b][l]", "signed'(old[b][l*32 +: 32]) > turned_q[b][l]"),
         ("turned_q[b] <= sum_i[BankBits'(b) - column_i[BankBits-1:0]];", "turned_q[b] <= sum_i[BankBits'(b)];"),
     ],
     "lf_drain": [

@@ -45,11 +45,6 @@ module lf_accumulators
     return column[ColumnBits-1:BankBits] + (ColumnBits-BankBits)'(bank < column[BankBits-1:0]);
   endfunction
 
-  // one > other, by halves: two short carries, not a long one.
-  function automatic logic exceeds(logic signed [31:0] one, logic signed [31:0] other);
-    return signed'(one[31:16]) > signed'(other[31:16]) || (one[31:16] == other[31:16] && one[15:0] > other[15:0]);
-  endfunction
-
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       valid_q <= 1'b0;
@@ -79,7 +74,7 @@ module lf_accumulators
       for (int unsigned l = 0; l < Lanes; l++) begin
         written[b][l*32 +: 32] = turned_q[b][l];
         if (max_q) begin
-          if (!first_q && exceeds(old[b][l*32 +: 32], turned_q[b][l])) written[b][l*32 +: 32] = old[b][l*32 +: 32];
+          if (!first_q && signed'(old[b][l*32 +: 32]) > turned_q[b][l]) written[b][l*32 +: 32] = old[b][l*32 +: 32];
         end else if (!first_q) begin
           written[b][l*32 +: 32] = turned_q[b][l] + old[b][l*32 +: 32];
         end

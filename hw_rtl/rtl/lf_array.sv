@@ -116,6 +116,7 @@ module lf_array
   operand_t zero;
   operand_t number_d [Window][Lanes];  // words from the buffer, less the zero point
   operand_t window [Reach][Lanes], last_q [Reach][Lanes];
+  // The largest element is the same one before.
   assign zero = descriptor_i.operation == 3'(DoMax) ? '0 : operand_t'(descriptor_i.a_zero);
 
   always_comb begin
@@ -184,9 +185,8 @@ module lf_array
     end
   end
 
-  // Of the rows that are used; so of the first four, which the other operations have, all.
   always_comb begin
-    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = 'x;
+    for (int unsigned r = 0; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
     for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = 'x;
     for (int unsigned o = 0; o < Lanes; o++) second[o] = 'x;
     if (valid_i && !fetch_i) begin
@@ -201,7 +201,6 @@ module lf_array
           end
         end
       end else begin
-        for (int unsigned r = 0; r < Window; r++) for (int unsigned o = 0; o < Lanes; o++) x_d[r][o] = '0;
         for (int unsigned r = 0; r < 2; r++) for (int unsigned o = 0; o < Lanes; o++) y_d[r][o] = factor_t'(1);
         for (int unsigned o = 0; o < Lanes; o++) second[o] = number(second_i[0][o*8 +: 8], descriptor_i.b_unsigned) - operand_t'(descriptor_i.b_zero);
         unique case (descriptor_i.operation)
@@ -258,8 +257,8 @@ module lf_array
   product_t            m_q [Lanes][Lanes];  // of the others
   operand_t            most_d [Lanes], most_of_q [Lanes];  // the largest element
   logic                any_q;  // there is one
-  logic                halves_valid_q, halves_conv_q, halves_other_q, halves_most_q, halves_held_q;
-  logic [2:0]          halves_together_q;
+  logic                quarters_valid_q, quarters_conv_q, quarters_other_q, quarters_most_q, quarters_held_q;
+  logic [2:0]          quarters_together_q;
   logic [Lanes*32-1:0] held_sums_q;
 
   factor_t low_factor [2][Lanes];
@@ -280,19 +279,19 @@ module lf_array
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
-      halves_valid_q <= 1'b0;
-      halves_conv_q <= 1'b0;
-      halves_other_q <= 1'b0;
-      halves_most_q <= 1'b0;
-      halves_held_q <= 1'b0;
-      halves_together_q <= '0;
+      quarters_valid_q <= 1'b0;
+      quarters_conv_q <= 1'b0;
+      quarters_other_q <= 1'b0;
+      quarters_most_q <= 1'b0;
+      quarters_held_q <= 1'b0;
+      quarters_together_q <= '0;
     end else begin
-      halves_valid_q <= valid_q;
-      halves_conv_q <= conv_q;
-      halves_other_q <= other_q;
-      halves_most_q <= most_q;
-      halves_held_q <= held_q;
-      halves_together_q <= together_q;
+      quarters_valid_q <= valid_q;
+      quarters_conv_q <= conv_q;
+      quarters_other_q <= other_q;
+      quarters_most_q <= most_q;
+      quarters_held_q <= held_q;
+      quarters_together_q <= together_q;
     end
   end
 
@@ -322,24 +321,24 @@ module lf_array
     for (int unsigned o = 0; o < Lanes; o++) first_d[o] = 'x;
     for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = 'x;
     for (int unsigned p = 1; p < Window; p++) for (int unsigned o = 0; o < Lanes; o++) others_d[p][o] = 'x;
-    if (halves_valid_q && !halves_other_q) begin
+    if (quarters_valid_q && !quarters_other_q) begin
       for (int unsigned p = 1; p < Window; p++) begin
         for (int unsigned o = 0; o < Lanes; o++) begin
           others_d[p][o] = sum_t'(m_q[Window*p][o] + m_q[Window*p + 1][o]) + sum_t'(m_q[Window*p + 2][o] + m_q[Window*p + 3][o]);
         end
       end
     end
-    if (halves_valid_q) begin
+    if (quarters_valid_q) begin
       for (int unsigned o = 0; o < Lanes; o++) rest_d[o] = '0;
       for (int unsigned o = 0; o < Lanes; o++) first_d[o] = (32'(low_q[0][o]) + 32'(low_q[1][o])) + 32'(m_q[2][o] + m_q[3][o]);
-      if (halves_most_q) begin
+      if (quarters_most_q) begin
         for (int unsigned o = 0; o < Lanes; o++) first_d[o] = any_q ? 32'(most_of_q[o]) : signed'(32'h8000_0000);
-        if (halves_held_q) begin
+        if (quarters_held_q) begin
           for (int unsigned o = 0; o < Lanes; o++) if (signed'(held_sums_q[o*32 +: 32]) > first_d[o]) first_d[o] = signed'(held_sums_q[o*32 +: 32]);
         end
       end
-      if (halves_conv_q) for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += 32'(m_q[r][o]);
-      if (halves_held_q && !halves_most_q) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += signed'(held_sums_q[o*32 +: 32]);
+      if (quarters_conv_q) for (int unsigned r = Spread; r < Lanes; r++) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += 32'(m_q[r][o]);
+      if (quarters_held_q && !quarters_most_q) for (int unsigned o = 0; o < Lanes; o++) rest_d[o] += signed'(held_sums_q[o*32 +: 32]);
     end
   end
 
@@ -350,19 +349,19 @@ module lf_array
       sums_other_q <= 1'b0;
       sums_together_q <= '0;
     end else begin
-      sums_valid_q <= halves_valid_q;
-      sums_conv_q <= halves_conv_q;
-      sums_other_q <= halves_other_q;
-      sums_together_q <= halves_together_q;
+      sums_valid_q <= quarters_valid_q;
+      sums_conv_q <= quarters_conv_q;
+      sums_other_q <= quarters_other_q;
+      sums_together_q <= quarters_together_q;
     end
   end
 
   always_ff @(posedge clk_i) begin
-    if (halves_valid_q) begin
+    if (quarters_valid_q) begin
       first_q <= first_d;
       rest_q <= rest_d;
     end
-    if (halves_valid_q && !halves_other_q) begin
+    if (quarters_valid_q && !quarters_other_q) begin
       others_q <= others_d;
       for (int unsigned o = 0; o < Lanes; o++) upper_q[o] <= others_d[2][o] + others_d[3][o];
       for (int unsigned p = 0; p < Window - 1; p++) fifth_q[p] <= m_q[3*Window + p];

@@ -140,14 +140,21 @@ module lf_axi #(
   end
 
 `ifndef SYNTHESIS
+  // Before reset registers hold anything. (The reset itself is asynchronous here, and no condition.)
+  bit running_q;  // begins with 0
+  always_ff @(posedge clk_i or negedge rst_ni) begin
+    if (!rst_ni) running_q <= 1'b0;
+    else running_q <= 1'b1;
+  end
+
   // AXI4-Lite: a response stays until it is taken.
-  assert property (@(posedge clk_i) s_bvalid_o && !s_bready_i |=> s_bvalid_o && $stable(s_bresp_o));
-  assert property (@(posedge clk_i) s_rvalid_o && !s_rready_i |=> s_rvalid_o && $stable(s_rdata_o));
+  assert property (@(posedge clk_i) disable iff (!running_q) s_bvalid_o && !s_bready_i |=> s_bvalid_o && $stable(s_bresp_o));
+  assert property (@(posedge clk_i) disable iff (!running_q) s_rvalid_o && !s_rready_i |=> s_rvalid_o && $stable(s_rdata_o));
   // AXI4: what is offered stays until it is accepted; a burst keeps within 4 KiB.
-  assert property (@(posedge clk_i) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
-  assert property (@(posedge clk_i) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));
-  assert property (@(posedge clk_i) m_wvalid_o && !m_wready_i |=> m_wvalid_o && $stable({m_wdata_o, m_wstrb_o, m_wlast_o}));
-  assert property (@(posedge clk_i) !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096);
-  assert property (@(posedge clk_i) !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096);
+  assert property (@(posedge clk_i) disable iff (!running_q) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
+  assert property (@(posedge clk_i) disable iff (!running_q) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));
+  assert property (@(posedge clk_i) disable iff (!running_q) m_wvalid_o && !m_wready_i |=> m_wvalid_o && $stable({m_wdata_o, m_wstrb_o, m_wlast_o}));
+  assert property (@(posedge clk_i) disable iff (!running_q) !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096);
+  assert property (@(posedge clk_i) disable iff (!running_q) !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096);
 `endif
 endmodule

@@ -244,7 +244,7 @@ module lf_exec
     logic [8:0] column;
     logic [2:0] count;
   } column_t;
-  column_t    window_q, products_q, halves_q, sums_q, grow_q;
+  column_t    window_q, products_q, quarters_q, sums_q, grow_q;
   step_t      step_q;
   logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
   logic [2:0] filled_q;
@@ -254,7 +254,7 @@ module lf_exec
     if (!rst_ni) begin
       window_q <= '0;
       products_q <= '0;
-      halves_q <= '0;
+      quarters_q <= '0;
       sums_q <= '0;
       grow_q <= '0;
       step_q <= '0;
@@ -282,8 +282,8 @@ module lf_exec
         count: step.count
       };
       products_q <= window_q;
-      halves_q <= products_q;
-      sums_q <= halves_q;
+      quarters_q <= products_q;
+      sums_q <= quarters_q;
       grow_q <= sums_q;
       filled_q <= grow_q.valid && grow_q.final_pass ? grow_q.count : '0;
       filled_half_q <= grow_q.half;
@@ -507,7 +507,7 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || halves_q.valid || sums_q.valid || grow_q.valid || drain_busy);
+  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
   assign idle_o = !busy_o;
   assign moved_o = set_moved || issue;
   assign array_active_o = issue && uses_tile;
