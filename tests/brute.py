@@ -110,7 +110,7 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         if any(traffic is Traffic.PAPER and weight_bytes(net, [name], hardware)[1] >= beta for name in names):
             return 0 if len(names) == 1 else None
         tables = sum(table_count(net, name, hardware) for name in names)
-        if len(names) > 1 and (counted.dram.parameter > hardware.parameter_store_bytes or 0 < hardware.parameter_tables < tables):
+        if len(names) > 1 and not hardware.holds_parameters(counted.dram.parameter, tables):
             return None
         found: list[int] = []
         if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta:

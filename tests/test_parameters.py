@@ -161,15 +161,14 @@ def test_without_a_store_nothing_is_counted() -> None:
 def test_a_group_whose_parameters_exceed_the_store_does_not_fit_and_says_so() -> None:
     tensors = (quantised("x", (1, 2, 4, 4)), *(quantised(name, (1, 2, 4, 4), 0.5 / k) for k, name in enumerate("ab", 2)))
     graph = network(Operator("f", "Sigmoid", ("x",), ("a",), {}), Operator("g", "Tanh", ("a",), ("b",), {}), tensors=tensors)
-    for store, tables, fits in ((512, 0, True), (512, 2, True), (511, 0, False), (100, 0, False), (256, 1, False)):
-        held = 512 if tables else store
-        hardware = Hardware(1 << 16, element_bytes=1, parameter_store_bytes=held, parameter_tables=tables)
+    for store, tables, fits in ((512, 0, True), (512, 2, True), (511, 0, False), (100, 0, False), (512, 1, False)):
+        hardware = Hardware(1 << 16, element_bytes=1, parameter_store_bytes=store, parameter_tables=tables)
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         assert all(isinstance(costs.evaluate(mask), Cost) for mask in (1, 2))  # a single operator is always legal
         found = costs.evaluate(3)
         assert isinstance(found, Cost) == costs.legal_anywhere(3) == fits
         assert isinstance(found, Cost) or found == DoesNotFit(
-            3, 512, store, (Use("f", "parameters", 0, 0, 256), Use("g", "parameters", 0, 0, 256)), "parameter store"
+            3, 512, 256 * tables or store, (Use("f", "parameters", 0, 0, 256), Use("g", "parameters", 0, 0, 256)), "parameter store"
         )
         groups = solve(costs).groups
         assert groups == ((3,) if fits else (1, 2))

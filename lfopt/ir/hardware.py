@@ -135,6 +135,10 @@ class Hardware:
             shape[axis] = 1
         return prod(shape) * self.element_bytes
 
+    def holds_parameters(self, size: int, tables: int) -> bool:
+        """Whether the store for parameters holds so many bytes at once, and so many tables."""
+        return size <= self.parameter_store_bytes and (not self.parameter_tables or tables <= self.parameter_tables)
+
     def sums_bytes(self, size: int) -> int:
         """Bytes of the partial sums of as many elements of a feature map as take so many bytes on chip.
 

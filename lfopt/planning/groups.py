@@ -22,10 +22,10 @@ from lfopt.planning.repeats import settled
 
 def may_fly(flight: Call, hardware: Hardware) -> bool:
     """Whether the chip runs operators in one flight. With a store for parameters it holds those of all, and of bytes one value at a time."""
-    if not (store := hardware.parameter_store_bytes) or flight.result_tensors[0].quantization is None:
+    if not hardware.parameter_store_bytes or flight.result_tensors[0].quantization is None:
         return True
     size = sum(size for _, size in parameter_sizes(flight, hardware.parameter_channels))
-    return one_by_one(flight) and size <= store and table_count(flight) <= (hardware.parameter_tables or store)
+    return one_by_one(flight) and hardware.holds_parameters(size, table_count(flight))
 
 
 def is_table(flight: Call, hardware: Hardware) -> bool:
@@ -139,7 +139,7 @@ class Groups:
 
     def parameters_at_once(self, mask: int) -> bool:
         """Whether the store for parameters holds all of the group's."""
-        return self.parameter_bytes(mask) <= self.hardware.parameter_store_bytes and self.tables_of(mask) <= self.hardware.parameter_tables
+        return self.hardware.holds_parameters(self.parameter_bytes(mask), self.tables_of(mask))
 
     def tables_of(self, mask: int) -> int:
         """Tables of the group's operators; 0 on a chip whose store has no number of them."""

@@ -305,12 +305,10 @@ LONG = """
 describe 1 transfer class=input dram=0x100 columns=300 blocks=1 tail=16 slots=1
 describe 2 transfer class=output dram=0x20040 columns=300 blocks=1 tail=16 slots=1
 describe 3 transfer class=input dram=0x2000 columns=300 base=300 blocks=1 tail=4 slots=1
-describe 4 transfer class=output dram=0x24000 columns=3 blocks=1 tail=16 slots=100 slot_words=3 row_beats=5
 load 1 count=1
 loop 30
 load 3 count=1
 store 2 count=1 wait_load=1
-store 4 count=100
 end
 halt
 """
