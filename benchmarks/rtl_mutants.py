@@ -136,7 +136,8 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_buffer": [
         ("RowBits'(bank < word[1:0])", "RowBits'(0)"),
-        ("(wanted & taken) == '0", "1'b1"),
+        ("(rd_named[i] & earlier) == '0", "1'b1"),
+        ("rd_first_i && i < 2", "1'b0"),
         ("write_second[b] ? '1 : wr_lanes_i", "'1"),
         ("32'(20'(word + 20'(t))) >= BufferWords", "32'(20'(word + 20'(t))) > BufferWords",
          "a second net: those who ask for words find out themselves, before, that they lie behind the end"),

@@ -1,7 +1,8 @@
 // The on-chip buffer: 4 banks, word w in bank w mod 4. A request names `Window` words from `word` on, of which `mask` says which are meant;
 // it is granted as a whole or not at all, in the same cycle. Lower requesters come first, but that 2 may be put before all. Words that are read appear
 // in the next cycle, in the order of the window. Of the read requester 3, and the write requester 1, only the first word of the window is looked at.
-// A request with a word behind the end is granted, but nothing is read or written; `fault` says so in the same cycle.
+// Of a granted request with a word behind the end nothing is read or written; `fault` says so in the same cycle. Requester 3 waits even for a bank
+// whose request is not granted, so that no grant depends on a chain of others.
 module lf_buffer
   import lf_isa_pkg::*;
 #(
@@ -29,12 +30,8 @@ module lf_buffer
   localparam int unsigned Rows = BufferWords / Banks;
   localparam int unsigned RowBits = $clog2(Rows);
 
-  typedef struct packed {
-    logic             grant;
-    logic             fault;
-    logic [Banks-1:0] banks;  // that are read or written
-  } answer_t;
-
+  logic [3:0][Banks-1:0]          rd_named;
+  logic [1:0][Banks-1:0]          wr_named;
   logic [Banks-1:0]               bank_read, bank_write;
   logic [Banks-1:0][RowBits-1:0]  read_row, write_row;
   logic [Banks-1:0]               write_second;  // the bank's word comes from requester 1
@@ -56,53 +53,49 @@ module lf_buffer
     return found;
   endfunction
 
-  // What becomes of a request, if those before it have taken some banks.
-  function automatic answer_t answer(logic valid, logic [19:0] word, logic [Window-1:0] mask, logic [Banks-1:0] taken);
-    logic [Banks-1:0] wanted;
-    answer_t found;
-    for (int unsigned b = 0; b < Banks; b++) wanted[b] = mask[2'(b) - word[1:0]];
-    found.fault = valid && over(word, mask);
-    found.grant = valid && (found.fault || (wanted & taken) == '0);
-    found.banks = found.grant && !found.fault ? wanted : '0;
+  // Banks of a request.
+  function automatic logic [Banks-1:0] named(logic valid, logic [1:0] word, logic [Window-1:0] mask);
+    logic [Banks-1:0] found;
+    for (int unsigned b = 0; b < Banks; b++) found[b] = valid && mask[2'(b) - word];
     return found;
   endfunction
 
   always_comb begin
-    answer_t found;
-    logic [1:0] i;
-    i = '0;
-    rd_grant_o = '0;
-    rd_fault_o = '0;
+    logic [Banks-1:0] earlier;
+    earlier = '0;
+    for (int unsigned i = 0; i < 4; i++) begin
+      rd_named[i] = named(rd_valid_i[i], rd_word_i[i][1:0], i != 3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]));
+    end
     bank_read = '0;
     read_row = '0;
-    for (int unsigned k = 0; k < 4; k++) begin
-      i = !rd_first_i || k == 3 ? 2'(k) : k == 0 ? 2'd2 : 2'(k - 1);
-      found = answer(rd_valid_i[i], rd_word_i[i], i != 2'd3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]), bank_read);
-      rd_grant_o[i] = found.grant;
-      rd_fault_o[i] = found.fault;
-      bank_read |= found.banks;
+    for (int unsigned i = 0; i < 4; i++) begin
+      earlier = '0;  // banks of those who come before i; for the third of 0, 1 and 2 without those of a second who does not get its own
+      for (int unsigned j = 0; j < i; j++) earlier |= rd_named[j];
+      if (rd_first_i && i < 2) earlier |= rd_named[2];
+      if (rd_first_i && i == 1 && (rd_named[0] & rd_named[2]) != '0) earlier = rd_named[2];
+      if (!rd_first_i && i == 2 && (rd_named[0] & rd_named[1]) != '0) earlier = rd_named[0];
+      if (rd_first_i && i == 2) earlier = '0;
+      rd_grant_o[i] = rd_valid_i[i] && (rd_named[i] & earlier) == '0;
+      rd_fault_o[i] = rd_grant_o[i] && over(rd_word_i[i], i != 3 ? rd_mask_i[i] : Window'(rd_mask_i[i][0]));
       for (int unsigned b = 0; b < Banks; b++) begin
-        if (found.banks[b]) read_row[b] = row_of(rd_word_i[i], 2'(b));
+        if (rd_named[i][b] && !earlier[b]) begin
+          bank_read[b] = rd_grant_o[i] && !rd_fault_o[i];
+          read_row[b] = row_of(rd_word_i[i], 2'(b));
+        end
       end
     end
   end
 
   always_comb begin
-    answer_t found;
-    bank_write = '0;
-    write_row = '0;
-    write_second = '0;
+    for (int unsigned i = 0; i < 2; i++) wr_named[i] = named(wr_valid_i[i], wr_word_i[i][1:0], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]));
     for (int unsigned i = 0; i < 2; i++) begin
-      found = answer(wr_valid_i[i], wr_word_i[i], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]), bank_write);
-      wr_grant_o[i] = found.grant;
-      wr_fault_o[i] = found.fault;
-      bank_write |= found.banks;
-      for (int unsigned b = 0; b < Banks; b++) begin
-        if (found.banks[b]) begin
-          write_row[b] = row_of(wr_word_i[i], 2'(b));
-          write_second[b] = i == 1;
-        end
-      end
+      wr_grant_o[i] = wr_valid_i[i] && (i == 0 || (wr_named[1] & wr_named[0]) == '0);
+      wr_fault_o[i] = wr_grant_o[i] && over(wr_word_i[i], i < 1 ? wr_mask_i[i] : Window'(wr_mask_i[i][0]));
+    end
+    write_second = ~wr_named[0];
+    for (int unsigned b = 0; b < Banks; b++) begin
+      bank_write[b] = write_second[b] ? wr_named[1][b] && wr_grant_o[1] && !wr_fault_o[1] : wr_grant_o[0] && !wr_fault_o[0];
+      write_row[b] = write_second[b] ? row_of(wr_word_i[1], 2'(b)) : row_of(wr_word_i[0], 2'(b));
     end
   end
 
