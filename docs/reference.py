@@ -55,6 +55,7 @@ UNITS = {  # of a field of Hardware, where its name does not end with it
     "transfers_in_flight": "transfers",
     "queue_depth": "commands",
     "overlap": "-",
+    "byte_slack": "share",
     "energy": "see below",
     "name": "-",
 }
@@ -71,6 +72,7 @@ SOURCES = {  # of a default of Hardware; all others describe the accelerator of 
     "parameter_store_bytes": "chips of the papers have none",
     "parameter_tables": "no number of their own",
     "clock_hz": "assumed",
+    "byte_slack": "nothing is given up",
     "energy": "see below",
     "name": "-",
 }

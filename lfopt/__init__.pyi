@@ -116,6 +116,9 @@ from lfopt.ir import (
     EnergyUse as EnergyUse,
 )
 from lfopt.ir import (
+    Figures as Figures,
+)
+from lfopt.ir import (
     FusionScheme as FusionScheme,
 )
 from lfopt.ir import (

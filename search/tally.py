@@ -10,7 +10,7 @@ from search.options import SearchOptions
 from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Front, Repairs, Result
 
-NOTHING = 1 << 62  # more bytes than any plan
+NOTHING = 1 << 128  # more bytes than any plan, and more of whatever else is minimised
 
 
 class Tally:

@@ -41,6 +41,7 @@ from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.planning import MODES
+from simulator.energy import Spending
 from simulator.timing import Accelerator, leaves
 
 MAX_DEPTH = 16  # loops within loops
@@ -146,26 +147,21 @@ class _Tally:
     why: str = ""
     moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))  # per tensor: loaded, stored
     macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))  # per operator
-    spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
+    spending: Spending = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.spending = Spending(self.hardware)
 
     def transfer(self, tensor: str, size: int, *, store: bool) -> None:
         """So many bytes between DRAM and the buffer."""
         self.moved[tensor][store] += size
-        self.spend(size)
-
-    def spend(self, size: int) -> None:
-        """Energy of so many bytes between DRAM and the buffer."""
-        self.spent["dram_pj"] += size * self.hardware.energy.dram_byte_pj
-        self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
+        self.spending.transfer(size)
 
     def compute(self, accelerator: Accelerator, step: Compute, times: int) -> None:
         """A step, so many times."""
-        work, table = accelerator.work(step), self.hardware.energy
+        work = accelerator.work(step)
         self.macs[step.operator] += times * work.macs
-        self.spent["buffer_pj"] += times * work.buffer_bytes * self.hardware.buffer_byte_pj
-        self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
-        self.spent["mac_pj"] += float(times * work.macs) * work.width * table.mac_pj
-        self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj
+        self.spending.compute(work, times)
 
     def report(self, group: PlannedGroup, network: _Network) -> GroupReport:
         """The figures of the group."""
@@ -188,7 +184,7 @@ class _Tally:
             recomputed_macs=again,
             macs_per_dram_byte=macs / max(self.dram.total, 1),
             cycles=self.cycles,
-            energy=EnergyUse(**self.spent, total_pj=sum(self.spent.values())),
+            energy=self.spending.use,
         )
 
 
@@ -235,7 +231,7 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     if again > 0 and network.constants[first]:
         (name, _), _ = max(network.constants[first].items(), key=lambda item: item[1])
         tally.transfer(name, again, store=False)
-    tally.spend(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))  # re-reads that belong to no one tensor
+    tally.spending.transfer(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))  # re-reads that belong to no one tensor
     compute = 0
     for i in members:
         step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))

@@ -301,7 +301,7 @@ class Accelerator:
         while step_count(shortened(nodes, 2 * turns)) <= walked:
             turns *= 2
         some, more = shortened(nodes, turns // 2), shortened(nodes, turns)
-        dma, compute = self._busy(nodes)
+        dma, compute = self.busy(nodes)
         if step_count(more) > 4 * walked:
             return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
         first, second = self.timeline(some, places).end, self.timeline(more, places).end
@@ -328,7 +328,7 @@ class Accelerator:
                 for part in self.split(step):
                     queues.compute(part, self.command(part))
 
-    def _busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
+    def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
         busy = [0, 0, 0]
         for times, step in leaves(nodes):

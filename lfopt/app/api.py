@@ -38,6 +38,7 @@ from lfopt.ir import Report as Simulation
 from lfopt.planning import SCHEMES, GroupCosts, Limit, masks_of
 from lfopt.planning import plan as plan_scheme
 from lfopt.rewrite import simplify as simplified
+from search.objectives import ObjectiveName
 from simulator.execute import Execution
 from simulator.execute import execute as run_steps
 from simulator.simulate import simulate as carried_out
@@ -93,7 +94,7 @@ def search(
     method: Method = "exact",
     traffic: TrafficName = "tiled",
     epilogue: bool = True,
-    band_rows: int | Literal["max"] = 1,
+    band_rows: int | Literal["max"] | None = None,
     max_recompute: float = 2.0,
     rules: Rules | None = None,
     input_shapes: InputShapes | None = None,
@@ -104,6 +105,11 @@ def search(
     screen: bool = False,
     propose: Proposal = "none",
     profile: bool = False,
+    objective: ObjectiveName = "bytes",
+    slack: float | None = None,
+    max_bytes: Size | None = None,
+    max_cycles: int | None = None,
+    max_energy: float | None = None,
     weights: bool = True,
     progress: Report | None = None,
 ) -> Planned:
@@ -114,7 +120,8 @@ def search(
 
     `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file, or one of those installed, by name.
     `element_bytes`: of a feature map's element. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME
-    gets values, without which a plan cannot be executed or compiled. `progress(what, share)` is called now and then. All others are those of
+    gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ.
+    `progress(what, share)` is called now and then. All others are those of
     `lfopt search`. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
@@ -123,7 +130,8 @@ def search(
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
         "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "screen": screen, "propose": propose,
-        "profile": profile,
+        "profile": profile, "objective": objective, "slack": slack, "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
+        "max_energy_uj": max_energy,
     }  # fmt: skip
     given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "max_recompute": max_recompute, "search": searching}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")

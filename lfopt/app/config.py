@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -14,10 +15,11 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import Hardware, InvalidConfig, TrafficName
+from lfopt.ir import UNLIMITED, Hardware, InvalidConfig, TrafficName
 from lfopt.ir.names import one_line
 from lfopt.planning.modes import SCHEMES
 from search.methods import METHODS, taking
+from search.objectives import Caps, Objective, ObjectiveName
 
 Rules = Literal["default", "all", "none"]
 Proposal = Literal["none", "mapping"]
@@ -33,10 +35,18 @@ MAX_SECONDS = 1e9
 MAX_SIZE = 10**9  # of an axis
 MAX_NAME = 100  # characters of a field that is looked for among the known ones
 MOST_RECOMPUTE = 1000
+CAPS = ("max_dram_bytes",)  # sizes that may be in KB, MB and GB
 PREDICTED = ("lbdf", "brr")  # schemes that a validity predictor ships for
 SAMPLING = taking("split")  # methods that break groups
 LEARNED = ("gnne", "pg", "rg")  # guidance that needs a predictor of the scheme
 INSTALLED = Path(__file__).resolve().parents[2] / "configs"  # beside the packages, in a checkout as in a wheel
+
+
+def share(value: object) -> object:
+    """A share as it is written: 0.001, or 0.1%."""
+    if isinstance(value, str) and (found := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*%", value.strip())):
+        return float(found[1]) / 100
+    return value
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,17 @@ class SearchConfig:
     screen: bool = False  # whether the predictor says which groups are worth checking
     profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
     propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
+    objective: ObjectiveName = "bytes"  # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact search
+    slack: Annotated[float | None, BeforeValidator(share)] = None  # of the fewest bytes, given up for cycles; null: as the chip says
+    max_dram_bytes: int | None = None  # that the plan may move, whatever the objective
+    max_cycles: int | None = None  # that it may take
+    max_energy_uj: float | None = None  # uJ that it may spend
+
+    @property
+    def wanted(self) -> Objective:
+        """What is minimised, below which caps."""
+        energy = None if self.max_energy_uj is None else round(self.max_energy_uj * 1e6)
+        return Objective(self.objective, Caps(self.max_dram_bytes, self.max_cycles, energy))
 
     def __post_init__(self) -> None:
         if self.method not in SAMPLING and (self.guidance != "none" or self.screen):
@@ -62,6 +83,15 @@ class SearchConfig:
             raise InvalidConfig(f"search.profile: found true with method {self.method}; accepted: false, or method {' or '.join(methods)}")
         if self.propose != "none" and self.method not in (methods := taking("start")):
             raise InvalidConfig(f"search.propose: found {self.propose} with method {self.method}; accepted: none, or methods {', '.join(methods)}")
+        if self.wanted != Objective() and self.method != "exact":
+            found = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
+            raise InvalidConfig(f"search.method: found {self.method} with {found}; accepted: exact, or objective bytes without caps")
+        if self.slack is not None and not 0 <= self.slack <= 1:
+            raise InvalidConfig(f"search.slack: found {self.slack}; accepted: a share of the bytes such as 0.1%, up to 100%")
+        caps = {"max_dram_bytes": self.max_dram_bytes, "max_cycles": self.max_cycles, "max_energy_uj": self.max_energy_uj}
+        for name, cap in caps.items():
+            if cap is not None and not 0 < cap <= UNLIMITED:
+                raise InvalidConfig(f"search.{name}: found {cap}; accepted: a number above 0, up to 2**40")
         least = {"seed": (self.seed, 0), "budget": (self.budget, 1)}
         for name, (value, low) in least.items():
             if value < low:
@@ -71,7 +101,7 @@ class SearchConfig:
 
 
 def _rows_or_max(value: object) -> object:
-    if value != "max" and type(value) is not int:
+    if value is not None and value != "max" and type(value) is not int:
         raise ValueError("a whole number, or max")
     return value
 
@@ -86,15 +116,19 @@ class Config:
     traffic: TrafficName = "tiled"  # how operators that do not fit the buffer are counted
     epilogue: bool = True  # whether elementwise operators may always join their producer
     max_recompute: float = 2.0  # multiply-accumulates, of copies and halos too, over the network's own; 1: nothing again. For schemes with copies
-    band_rows: Annotated[int | Literal["max"], BeforeValidator(_rows_or_max)] = 1  # made at a time by groups in mode lbdf, as many of them as fit
+    # Made at a time by groups in mode lbdf, as many of them as fit.
+    band_rows: Annotated[int | Literal["max"] | None, BeforeValidator(_rows_or_max)] = None  # null: 1, or as the objective wants it, see models.md
     rules: Rules = "default"  # of rewriting before the search
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open
     search: SearchConfig = field(default_factory=SearchConfig)  # how to search
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
 
     def __post_init__(self) -> None:
-        if self.band_rows != "max" and self.band_rows < 1:
+        if isinstance(self.band_rows, int) and self.band_rows < 1:
             raise InvalidConfig(f"band_rows: found {self.band_rows}; accepted: a whole number of at least 1, or max")
+        if self.search.wanted != Objective() and self.traffic != "tiled":
+            found = f"{self.traffic} with objective {self.search.objective}"
+            raise InvalidConfig(f"traffic: found {found}; accepted: tiled, or objective bytes without caps")
         if not 1 <= self.max_recompute <= MOST_RECOMPUTE:
             raise InvalidConfig(f"max_recompute: found {self.max_recompute}; accepted: 1 to {MOST_RECOMPUTE}")
         for name, value in (("model", self.model), ("out", self.out)):
@@ -235,7 +269,7 @@ def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, 
                 _checked_fields(item, dict(v), f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v for k, v in enumerate(value)
             ]
         elif name.endswith("_bytes") and isinstance(value, str):
-            data[name] = parse_size(value, path)
+            data[name] = parse_size(value, path, decimal=name in CAPS)
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
     for name in required:
         if name not in data:

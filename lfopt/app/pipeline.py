@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
+from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
@@ -23,6 +24,7 @@ from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, link, up_to
 from lfopt.rewrite import simplify
 from search.methods import METHODS, taking
+from search.objectives import Objective
 from search.options import SearchOptions
 from search.partition import Partitions
 from search.result import Result, unfused
@@ -123,9 +125,12 @@ class Outcome:
     costs: GroupCosts
     draft: Draft
     runs: tuple[Run, ...]  # in the order in which they ran
-    best: Run  # whose plan is written: that of the fewest bytes, the first of equals
+    best: Run  # whose plan is written: that of the fewest bytes, the first of equals; where another objective is given, of the least value
+    wanted: Objective  # what was asked for
+    judged: Judged | None  # the plan as its objective sees it; None where traffic leaves bytes out
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
+    proven: bool  # whether the search for the fewest bytes came to its end
     optimal: bool  # whether no other groups move less; of a network with copies: with these; if nothing stays on chip between groups: without that
 
     @property
@@ -180,20 +185,28 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
-    if SCHEMES[config.scheme].chains:
+    judged = None
+    if SCHEMES[config.scheme].chains and first.wanted == Objective():
         linked = best._replace(result=_linked(costs, best.result, config.search.time_limit, report))
         runs, best = [linked if run is best else run for run in runs], linked
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
+    proven = optimal or best.result.dram_bytes <= bound
+    if config.traffic == "tiled":
+        judged = _judged(costs, config, best.result, report)
+        changed = best._replace(result=judged.result)
+        runs, best = [changed if run is best else run for run in runs], changed
+        lap("cycles")
     front = next((run.result.front for run in runs if run.result.front), ())
-    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows)
+    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
     allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed),
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed, first.objective),
         result.interrupted or best.result.interrupted,
     )
     lap("plan")
-    return Outcome(graph, costs, draft, tuple(runs), best, seconds, interrupted, optimal or draft.plan.totals.proof == "optimal")
+    optimal = optimal or draft.plan.totals.proof == "optimal"
+    return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, optimal)
 
 
 def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report | None) -> Result:
@@ -202,6 +215,14 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return run_search(costs, how, lower_bound_bytes=bound, report=report)
     except KeyboardInterrupt:  # before the search began, or after it ended
         return unfused(costs, how.method)
+
+
+def _judged(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+    """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
+    try:
+        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, found, report)
+    except KeyboardInterrupt:
+        return Judged(None, 0, replace(found, interrupted=True))
 
 
 def _linked(costs: GroupCosts, found: Result, time_limit: float | None, report: Report | None) -> Result:

@@ -24,6 +24,7 @@ def make_draft(
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
+    objective: str = "bytes",
 ) -> Draft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
@@ -35,7 +36,8 @@ def make_draft(
     if not verdict.legal:
         raise InvalidPlan(f"the {result.method} search returned an illegal scheme: {verdict.reasons[0]}")
     points = tuple((dram, need) for dram, need, _ in front)
-    record = SearchRecord(result.method, result.seed, result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3), points, guidance)
+    counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
+    record = SearchRecord(result.method, result.seed, *counts, points, guidance, objective)
     made = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute)
     if isinstance(made, DoesNotFit):
         raise InvalidPlan(

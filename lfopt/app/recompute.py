@@ -16,6 +16,7 @@ from lfopt.planning.repeats import left_for_groups
 from lfopt.rewrite.copies import barriers
 from search.copies import Copied, search_copies
 from search.exact import solve
+from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
 
@@ -40,7 +41,7 @@ def costs_of(config: Config, graph: Graph) -> GroupCosts:
 
 def may_copy(config: Config) -> bool:
     """Whether the job may have copies, and its search looks for them."""
-    return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact"
+    return SCHEMES[config.scheme].copies and config.max_recompute > 1 and config.search.method == "exact" and config.search.wanted == Objective()
 
 
 def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:

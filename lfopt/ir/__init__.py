@@ -2,7 +2,7 @@
 
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
-from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, Use
+from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, Figures, Use
 from lfopt.ir.errors import (
     CannotWrite,
     InvalidConfig,
@@ -74,6 +74,7 @@ __all__ = [
     "DramTensor",
     "Energy",
     "EnergyUse",
+    "Figures",
     "FusionScheme",
     "Graph",
     "GroupReport",

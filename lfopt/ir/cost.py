@@ -17,6 +17,17 @@ class Cost(NamedTuple):
     required_bytes: int = 0  # that the buffer must exceed; 0: it runs on any buffer
 
 
+class Figures(NamedTuple):
+    """What running a group, or a plan, takes. Bytes are exact; cycles and energy are a model."""
+
+    dram_bytes: int
+    cycles: int
+    energy_pj: int
+
+    def __add__(self, other: Figures) -> Figures:  # type: ignore[override]
+        return Figures(self.dram_bytes + other.dram_bytes, self.cycles + other.cycles, self.energy_pj + other.energy_pj)
+
+
 @dataclass(frozen=True, slots=True)
 class DramBytes:
     """DRAM bytes by class."""

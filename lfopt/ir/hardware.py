@@ -14,8 +14,10 @@ from lfopt.ir.sizes import UNLIMITED, parse_size
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
+SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
 LEAST_0 = frozenset(
-    "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles".split()
+    "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
+    "byte_slack".split()
 )  # fields that may be 0
 
 
@@ -89,6 +91,7 @@ class Hardware:
     instruction_bytes: int = 0  # of each step of the program as it is written, fetched ahead through the port; counted apart from the plan's bytes
     clock_hz: int = 1_000_000_000  # turns cycles into seconds
     overlap: bool = True  # whether transfers and computation run at the same time
+    byte_slack: float = 0.0  # share of the fewest DRAM bytes that a plan may give up for cycles, where a search does not say otherwise
     energy: Energy = field(default_factory=Energy)  # pJ of single events
     name: str = "unnamed"  # of the chip, in reports
 
@@ -99,7 +102,10 @@ class Hardware:
                 object.__setattr__(self, entry.name, value := parse_size(value, f"hardware.{entry.name}"))
             if entry.name in ("name", "energy") or (entry.name in ("weight_bytes", "bias_bytes") and value is None):
                 continue
-            if entry.name == "overlap":
+            if entry.name == "byte_slack":
+                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                    raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
+            elif entry.name == "overlap":
                 if not isinstance(value, bool):
                     raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
             elif not (isinstance(value, int) and least <= value <= UNLIMITED):
@@ -109,6 +115,11 @@ class Hardware:
         """What is not as by default."""
         said = [f.name for f in fields(self) if f.default is MISSING and f.default_factory is MISSING or getattr(self, f.name) != _default(f)]
         return f"Hardware({', '.join(f'{name}={getattr(self, name)!r}' for name in said)})"
+
+    @property
+    def assumed(self) -> bool:
+        """Whether nothing is said of the MAC array, the port and the clock: cycles are then those of the default ones."""
+        return all(getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED)
 
     @property
     def buffer_byte_pj(self) -> float:

@@ -150,6 +150,7 @@ class SearchRecord:
     seconds: float  # of the search alone
     front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
+    objective: str = "bytes"  # what was minimised, see search.objective of a configuration; of plans in as few bytes, cycles
 
 
 @dataclass(frozen=True, slots=True, repr=False)

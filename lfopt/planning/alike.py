@@ -49,13 +49,14 @@ class Alike(Adapted[object]):
     def price(self, group: int, /) -> Cost | None:
         """See `CostModel`."""
         if group not in self._known:
-            key, groups = self._key(group), self.prices.groups
+            key, groups = self.key(group), self.prices.groups
             if key not in groups:
                 groups[key] = self.costs.price(group)
             self._known[group] = groups[key]
         return self._known[group]
 
-    def _key(self, group: int) -> Hashable:
+    def key(self, group: int) -> Hashable:
+        """Equal for groups of the same structure."""
         flow, maps, constants = self.dataflow, Numbers(), Numbers()
         key: list[Hashable] = [self._space]
         for i in bits(group):

@@ -20,7 +20,7 @@ from lfopt.planning.work import Work, channel_blocks, meet, spans
 
 
 class Bands(Contraction):
-    """Row bands on column strips; the weights pass once per band in blocks of `channel_align` output channels, double-buffered."""
+    """Row bands on column strips; the weights pass once per band in blocks of `Work.width` output channels, double-buffered."""
 
     def __init__(self, work: Work, columns: Sequence[tuple[int, int]]) -> None:
         super().__init__(work)
@@ -36,7 +36,7 @@ class Bands(Contraction):
         beside = {name: [pair for pair in readers if not work.own(*pair)] for name, readers in frames.constants.items()}
         frames.constants = {name: readers for name, readers in beside.items() if readers}
         self.beside = [frames.constant_boxes(strip) for strip in self.strips]
-        self.blocks = channel_blocks(self.call, work.layout.hardware.channel_align)
+        self.blocks = channel_blocks(self.call, work.width)
         self._held: dict[tuple[str, int], int] = {}
 
     @cached_property

@@ -96,8 +96,7 @@ class Slices(Contraction):
 
     def shapes(self) -> Iterator[Grid]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
-        align = self.layout.hardware.channel_align
-        for inputs in dict.fromkeys((min(align, self.depth), self.depth)):
+        for inputs in dict.fromkeys((min(self.work.width, self.depth), self.depth)):
             channels = self.parts if inputs < self.depth else [*self.parts, *self.together]
             for strips in powers(self.columns_out):
                 yield from (Grid(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)

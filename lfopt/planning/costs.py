@@ -7,7 +7,7 @@ A single operator may always run, and so may an operator followed by elementwise
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from lfopt.ops.flight import in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
-from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic
+from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic, Way
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
 from lfopt.rewrite.copies import without_copies
@@ -71,6 +71,7 @@ class GroupCosts:
         self._nothing = (None,) * len(names)  # bounds of the empty group
         self._grown: dict[int, tuple[tuple[Any, ...], int]] = {}  # per group: bounds, DRAM bytes if every tensor moves once
         self._prices: dict[int, Cost | None] = {}
+        self._taken: dict[int, Way] = {}  # of groups that are to run otherwise than with the fewest bytes
 
     @classmethod
     def of(
@@ -147,6 +148,24 @@ class GroupCosts:
         if found is not None and (other is None or found.dram_bytes < other.dram_bytes):
             self._prices[chain.mask] = found
 
+    def ways(self, mask: int, *, whole: bool | None = None) -> Iterator[Way]:
+        """The ways in which a group may run: none moves fewer bytes than `price` says. `whole`: in modes that are so; None: in every mode."""
+        beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
+        if chosen is None:
+            return
+        modes = [chosen] if chosen.alone else self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
+        for mode in modes if chosen in modes else [chosen, *modes]:
+            if whole is None or mode.whole == whole:
+                yield from mode.ways(mask, beta, once)
+
+    def take(self, mask: int, way: Way) -> None:
+        """Let a group run in one of its ways."""
+        self._taken[mask], self._prices[mask] = way, way.cost
+
+    def taken(self, mask: int) -> Way | None:
+        """The way that was taken, if one was."""
+        return self._taken.get(mask)
+
     def dram_bytes(self, groups: Sequence[int]) -> int:
         """Bytes of groups that may run."""
         total = 0
@@ -194,6 +213,8 @@ class GroupCosts:
 
     def terms(self, mask: int) -> Terms:
         """How the group runs in the mode that `evaluate` chose; where it may not run: DRAM bytes with every tensor once."""
+        if mask in self._taken:
+            return self._taken[mask].terms
         mode = self.chosen(mask)
         return Terms(self.groups.once(mask)) if mode is None else mode.terms(mask, self.hardware.buffer_bytes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
+from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
 from lfopt.ops import bits
 from lfopt.planning import band_rows
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
@@ -70,12 +70,18 @@ def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit)
     limit.expect(1)
     places, steps = found.schedule(limit)
     if steps:
-        if not MODES[found.group.mode].parameters:
-            steps = (*(layout.load_parameters(*pair) for i in bits(found.mask) for pair in costs.groups.parameters_of(i)), *steps)
+        steps = with_parameters(costs, layout, found.mask, found.group.mode, steps)
         moved, wanted = dram_bytes(steps), found.group.dram
         assert moved == wanted, f"{found.group.nodes}: the steps move {moved}, the search reckoned with {wanted}"
         limit.keep(steps)
     return replace(found.group, places=places, steps=steps)
+
+
+def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, steps: Sequence[Node]) -> tuple[Node, ...]:
+    """The steps of a group, behind the loads of its parameters where its mode has none of its own."""
+    if MODES[mode].parameters:
+        return tuple(steps)
+    return (*(layout.load_parameters(*pair) for i in bits(mask) for pair in costs.groups.parameters_of(i)), *steps)
 
 
 def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: band_rows.Propose | None) -> Outline:
@@ -83,8 +89,10 @@ def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: b
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
     stored = sorted(flow.leaving(group))
-    rows = band_rows.chosen(costs, group, propose) if mode.heights(group) else terms.band_rows
-    needed, schedule = mode.schedule(group, costs.hardware.buffer_bytes, rows)
+    rows, way = terms.band_rows, costs.taken(group)
+    if way is None and mode.heights(group):
+        rows = band_rows.chosen(costs, group, propose)
+    needed, schedule = mode.schedule(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=flow.names(group),

@@ -47,6 +47,7 @@ class Tile:
     rows: int = 0  # output rows in a band, tile or block
     inputs: int = 0  # input channels in a slice, input rows in a band that is folded
     finish: int = 0  # rows of a tile that the last slice finishes at a time
+    width: int | None = None  # see `Work`
 
 
 class Tiles:
@@ -58,21 +59,24 @@ class Tiles:
         self._known: dict[object, tuple[int, Tile]] = {}  # a buffer, and the best tiling on it
         self._keys: dict[int, object] = {}
 
-    def best(self, mask: int, beta: int) -> Tile:
-        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly)."""
-        key = self._keys.get(mask)
-        if key is None:
-            key = self._keys[mask] = signature(self.flow, mask)
+    def best(self, mask: int, beta: int, width: int | None = None) -> Tile:
+        """The tiling of a single operator or epilogue group with the fewest DRAM bytes that fits a buffer of beta bytes (strictly).
+
+        `width`: see `Work`. Blocks as narrow as the chip can have move the fewest bytes; wider ones may fill a MAC array better, or need fewer turns.
+        """
+        if mask not in self._keys:
+            self._keys[mask] = signature(self.flow, mask)
+        key = self._keys[mask], width
         on, found = self._known.get(key, (0, None))
         # What is best among the tilings of a larger buffer, and fits this one, is best among those of this one.
         if found is None or not (on == beta or (on > beta and found.buffer_bytes < beta and found.kind != "none")):
-            found = self._best(self.work(mask), beta)
+            found = replace(self._best(self.work(mask, width), beta), width=width)
             self._known[key] = beta, found
         return found
 
-    def work(self, mask: int) -> Work:
+    def work(self, mask: int, width: int | None = None) -> Work:
         """What a tiling of the group goes by."""
-        return Work(self.layout, mask, self.rings(mask))
+        return Work(self.layout, mask, self.rings(mask), width)
 
     @staticmethod
     def _best(work: Work, beta: int) -> Tile:
@@ -82,7 +86,10 @@ class Tiles:
                 best = found if best is None or _order(found) < _order(best) else best
                 if best.dram.total <= work.once.total:
                     return best
-        return best or _nothing(work, beta)
+        if best is not None:
+            return best
+        narrow = work.width == work.layout.hardware.channel_align  # else what nothing fits is of no interest
+        return _nothing(work, beta) if narrow else Tile("none", work.once, beta - 1)
 
 
 def _order(tile: Tile) -> tuple[int, int]:

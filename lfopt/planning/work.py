@@ -21,8 +21,10 @@ CHANNELS = -100  # stands for the output channels of a contraction, group by gro
 class Work:
     """An operator with its epilogue: what it reads and makes, and the axes along which it can be cut."""
 
-    def __init__(self, layout: Layout, mask: int, rings: dict[int, int]) -> None:
+    def __init__(self, layout: Layout, mask: int, rings: dict[int, int], width: int | None = None) -> None:
+        """`width`: of the blocks between which channels are cut, a multiple of `channel_align`; None: that."""
         self.layout, self.mask, self.rings = layout, mask, rings
+        self.width = width or layout.hardware.channel_align
         self.flow = flow = layout.flow
         self.group = Group(layout, mask, rings)
         self.head = (mask & -mask).bit_length() - 1
@@ -69,8 +71,8 @@ class Work:
         return found
 
     def grain(self, axis: int) -> int:
-        """What extents of blocks along an axis are multiples of: channels are cut between the blocks of `channel_align` that they make on chip."""
-        return self.layout.hardware.channel_align if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
+        """What extents of blocks along an axis are multiples of: channels are cut between blocks of `width`."""
+        return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
 
     def sizes(self, axis: int) -> list[int]:
         """Extents of blocks that cut an axis of the result evenly, largest first."""

@@ -54,7 +54,7 @@ def small_network(path: Path, *, weights: bool = True, output: str = "scores") -
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the small network, and with its plan on a buffer of 4 KiB."""
     folder = tmp_path_factory.mktemp("made")
-    config = Config(str(small_network(folder / "small.onnx")), Hardware(4096), scheme="auto")
+    config = Config(str(small_network(folder / "small.onnx")), Hardware(4096), scheme="lbdf")
     search(config, folder / "plan")
     return folder
 

@@ -13,14 +13,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
-from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, validate
+from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown, table
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
-from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup
+from lfopt.ir import UNWRITTEN, Figures, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
+from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
+from search.objectives import Objective, ObjectiveName
 from simulator.simulate import simulate
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
@@ -49,6 +51,11 @@ def search(
     screen: Literal["on", "off"] | None = None,
     propose: Proposal | None = None,
     profile: Literal["on", "off"] | None = None,
+    objective: ObjectiveName | None = None,
+    slack: str | None = None,
+    max_bytes: str | None = None,
+    max_cycles: int | None = None,
+    max_energy: float | None = None,
     out_dir: Annotated[str | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Find the fusion plan of least DRAM traffic and prove how good it is.
@@ -107,6 +114,16 @@ def search(
         mapping: methods that edit plans (nsga2, local) start from the groups that rules of mapping types make.
     profile
         on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all networks, not by DRAM bytes.
+    objective
+        What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles and energy are the model's.
+    slack
+        Bytes that a plan of objective bytes gives up for cycles, as 0.1% or 0.001 of the fewest; if nothing is said, what the chip says, else 0.
+    max_bytes
+        DRAM bytes that the plan may move, such as 4.5MB, whatever the objective.
+    max_cycles
+        Cycles that it may take.
+    max_energy
+        Energy that it may spend, in uJ.
     out_dir
         Folder of the results; runs/NETWORK if not given.
     """
@@ -127,6 +144,12 @@ def search(
     job = _job(config, {name: value for name, value in given.items() if value is not None}, hardware, buffer, element_bytes)
     chosen = {"method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "propose": propose}
     picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
+    wanted = {"objective": objective, "max_cycles": max_cycles, "max_energy_uj": max_energy}
+    picked |= {name: value for name, value in wanted.items() if value is not None}
+    if slack is not None:
+        picked["slack"] = _share(slack)
+    if max_bytes is not None:
+        picked["max_dram_bytes"] = parse_size(max_bytes, "--max-bytes", decimal=True)
     if screen is not None:
         picked["screen"] = screen == "on"
     if profile is not None:
@@ -154,6 +177,13 @@ def search(
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
+def _share(text: str) -> float:
+    try:
+        return float(str(share(text)))
+    except ValueError:
+        raise InvalidConfig(f"--slack: found {text!r}; accepted: a share such as 0.1% or 0.001") from None
+
+
 def _print_work(plan: Plan, outcome: Outcome) -> None:
     """What the bytes cost: multiply-accumulates, those that are done again too, and modelled cycles."""
     network = sum(outcome.network.macs)
@@ -176,7 +206,7 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
         last = outcome.runs[-1]
         found = "nothing found yet: every operator alone" if not last.result.plans_evaluated else "the best plan so far is written"
         err.print(f"note: {last.name} was interrupted; {found}", style="yellow", soft_wrap=True)
-    elif not outcome.optimal and METHODS[outcome.best.result.method].proves:
+    elif not outcome.proven and METHODS[outcome.best.result.method].proves:
         err.print(f"note: the {outcome.best.result.method} search was stopped; a longer --time-limit narrows the gap", style="yellow")
 
 
@@ -209,8 +239,22 @@ def _print(outcome: Outcome) -> None:
     if plan.totals.excluded_bytes:
         count = sum(not MODES[group.mode].counted for group in plan.groups)
         out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
+    if outcome.judged is not None and outcome.judged.figures is not None:
+        out.print(_judged(outcome, outcome.judged.figures, outcome.judged.bound), soft_wrap=True)
     out.print()
     out.print(_groups(outcome))
+
+
+def _judged(outcome: Outcome, figures: Figures, bound: int) -> str:
+    """What the plan takes by the model, and how good that is."""
+    hardware = outcome.plan.hardware
+    where = f"{hardware.mac_rows} x {hardware.mac_columns} MACs, {hardware.port_bytes} B a cycle"
+    said = f"model: {figures.cycles:,} cycles, {figures.energy_pj / 1e6:,.1f} uJ"
+    if outcome.wanted != Objective():
+        value = outcome.wanted.value(figures)
+        gap = f", at most {100 * (value - bound) / bound:.1f} % above the least" if bound else ""
+        said += f"; least {outcome.wanted.name}{', proven of the ways looked at' if 0 < value <= bound else gap}"
+    return f"[dim]{said}; on {where}{', assumed: the chip does not say' if hardware.assumed else ''}[/]"
 
 
 def _space(plan: Plan) -> str:

@@ -9,7 +9,7 @@ from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
 from lfopt.planning.modes.line_buffers import LineBuffered
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Made, Scheduled, Space, Terms, Traffic, Way
 from lfopt.planning.modes.resident import WholeMaps
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.modes.strips import InStrips
@@ -71,4 +71,5 @@ __all__ = [
     "Space",
     "Terms",
     "Traffic",
+    "Way",
 ]

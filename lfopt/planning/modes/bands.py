@@ -11,7 +11,9 @@ from lfopt.ops import bits
 from lfopt.planning.brr import Banded, Bands
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import band_bytes, band_mates
-from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, Way, widths
+
+MOST_PASSES = 2  # weights that a way to run the group may load, over the fewest
 
 
 class InBands(ExecutionMode):
@@ -45,14 +47,31 @@ class InBands(ExecutionMode):
             return None
         return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
 
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices."""
+        first = self.cheapest(mask, beta)
+        if first is None:
+            return
+        kept = {(first.bands, first.start): first}
+        for banded in self.bands.choices(mask):
+            if banded.buffer_bytes < beta and banded.weight_bytes <= MOST_PASSES * first.weight_bytes:
+                kept.setdefault((banded.bands, banded.start), banded)
+        for banded in kept.values():
+            cost = Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
+            yield Way(cost, self._terms(mask, banded), self._schedule(mask, beta, banded))
+
     def terms(self, mask: int, beta: int) -> Terms:
         """See `Banded`."""
-        banded = self._chosen(mask, beta)
+        return self._terms(mask, self._chosen(mask, beta))
+
+    def _terms(self, mask: int, banded: Banded) -> Terms:
         return Terms(replace(self.groups.once(mask), weight=banded.weight_bytes), banded.weight_passes, banded.band_rows)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
-        banded = self._chosen(mask, beta)
+        return self._schedule(mask, beta, self._chosen(mask, beta))
+
+    def _schedule(self, mask: int, beta: int, banded: Banded) -> Scheduled:
         found = self.bands, banded
         for width in widths(self.groups, mask):
             if width not in self._wider:

@@ -50,6 +50,14 @@ class Scheduled(NamedTuple):
     make: Callable[[Limit], Made] | str  # raises Unwritten beyond the limit; or why there are no steps
 
 
+class Way(NamedTuple):
+    """One of the ways in which a group may run in a mode: as `price`, `terms` and `schedule` say of the first one."""
+
+    cost: Cost
+    terms: Terms
+    scheduled: Scheduled
+
+
 class ExecutionMode(Protocol):
     """One way in which groups run: bound, price, breakdown, company, schedule. `beta` is the size of the buffer in bytes; nothing else depends on it.
 
@@ -84,6 +92,22 @@ class ExecutionMode(Protocol):
     @abstractmethod
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """Places and steps of a group that has a price; `rows`: one of `heights`, where there are any."""
+
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+        """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or less energy.
+
+        Here: rows made at a time, one, two, four and so on, and as many as fit.
+        """
+        cost = self.price(mask, beta, once)
+        if cost is None:
+            return
+        terms, possible = self.terms(mask, beta), self.heights(mask)
+        if not possible:
+            yield Way(cost, terms, self.schedule(mask, beta, terms.band_rows))
+            return
+        most = next((rows for rows in possible if self.height_need(mask, rows) < beta), 1)
+        for rows in sorted({1, most, *(rows for rows in possible if rows < most and is_single(rows))}):
+            yield Way(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
     def heights(self, mask: int) -> Sequence[int]:
         """Numbers of output rows that may be made at a time for the same bytes, the highest first; empty: there is no choice."""

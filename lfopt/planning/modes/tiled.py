@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 from lfopt.ir import Cost, DramBytes
@@ -9,7 +11,7 @@ from lfopt.ops import bits
 from lfopt.planning import tiles
 from lfopt.planning.epilogue import families
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, Way, is_single, widths
 
 
 class Tiled(ExecutionMode):
@@ -37,10 +39,24 @@ class Tiled(ExecutionMode):
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """See `Tiles.best`; traffic `once` and `paper` count every tensor once all the same."""
-        if not self.anywhere(mask):
-            return None
-        tile = self.tile(mask, beta)
+        return self._cost(mask, once, self.tile(mask, beta)) if self.anywhere(mask) else None
+
+    def _cost(self, mask: int, once: int, tile: tiles.Tile) -> Cost:
         return Cost(tile.dram.total + self.groups.parameter_bytes(mask) if self._as_tiled else once, tile.buffer_bytes, "tiled")
+
+    def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
+        """The tiling of the fewest bytes; those of wider and wider blocks of channels, which fill the columns of a MAC array."""
+        if not self.anywhere(mask):
+            return
+        seen: set[tiles.Tile] = set()
+        columns = self.groups.hardware.mac_columns
+        full = [width for width in widths(self.groups, mask) if width % columns == 0] if self._as_tiled else []
+        for width in (None, *full):
+            tile = self.tiles.best(mask, beta, width)
+            same = replace(tile, width=None) if tile.kind != "bands" else tile  # only bands are made of blocks that are no wider
+            if not seen or (tile.kind != "none" and same not in seen):
+                yield Way(self._cost(mask, once, tile), self._terms(mask, tile), self._schedule(mask, tile))
+            seen.add(same)
 
     @property
     def _as_tiled(self) -> bool:
@@ -48,22 +64,26 @@ class Tiled(ExecutionMode):
 
     def terms(self, mask: int, beta: int) -> Terms:
         """See `Tile`."""
+        return self._terms(mask, self.tile(mask, beta))
+
+    def _terms(self, mask: int, tile: tiles.Tile) -> Terms:
         if not self._as_tiled:
             flow = self.groups.dataflow
             return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
-        tile = self.tile(mask, beta)
         return Terms(tile.dram + DramBytes(parameter=self.groups.parameter_bytes(mask)), tile.weight_passes, tile.rows or 1)
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """See `lfopt.planning.tiles.schedule`."""
-        tile = self.tile(mask, beta)
+        return self._schedule(mask, self.tile(mask, beta))
+
+    def _schedule(self, mask: int, tile: tiles.Tile) -> Scheduled:
         if not self._as_tiled:
             why = f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
             return Scheduled(tile.buffer_bytes, why)
         if tile.kind == "none":
             kind = self.groups.dataflow.operators[(mask & -mask).bit_length() - 1].kind
             return Scheduled(tile.buffer_bytes, f"the buffer is too small for any tiling of {kind} that lfopt knows")
-        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.work(mask), tile, limit))
+        return Scheduled(tile.buffer_bytes, lambda limit: tiles.schedule(self.tiles.work(mask, tile.width), tile, limit))
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""

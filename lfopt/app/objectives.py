@@ -1,0 +1,87 @@
+"""What a plan is to have little of: ties broken by cycles, and plans for cycles, energy, or both."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.figures import GroupFigures
+from lfopt.fusion import CostModel
+from lfopt.ir import Figures, InvalidConfig
+from lfopt.planning import GroupCosts
+from search.exact import solve
+from search.objectives import Caps, Choice, Found, Objective, optimise, spend, total
+from search.options import SearchOptions
+from search.result import Result
+
+Report = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A plan as its objective sees it."""
+
+    figures: Figures | None  # by the model, of its groups one after the other; None where nothing but bytes was asked for, and after Ctrl-C
+    bound: int  # no plan of these modes and ways has a smaller value; 0: nothing is proven
+    result: Result
+
+
+def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+    """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
+
+    Groups that run whole do so still. Rows are made one at a time, or as the configuration says, unless it says nothing and the chip says how fast
+    it is. The costs learn of the ways that were taken.
+    """
+    how = config.search
+    slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
+    ways = _figures(costs, how, report, energy=False, extra=slack, rows=config.band_rows is None and not costs.hardware.assumed)
+    groups = tuple(group for group in found.groups if ways.has_choice(group))
+    least = [min(range(len(known)), key=known.__getitem__) for known in map(ways, groups)]  # fewest bytes, then fewest cycles
+    choice = Choice(total(ways, groups, least), groups, tuple(least))
+    choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
+    _take(ways, choice)
+    return Judged(None, 0, replace(found, dram_bytes=costs.dram_bytes(found.groups)))
+
+
+def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+    """The plan of least value below the caps, as far as exact search over weighted sums finds it. `found`: that of the fewest bytes.
+
+    Raises InvalidConfig where no plan was found below the caps.
+    """
+    how, wanted = config.search, config.search.wanted
+    ways = _figures(costs, how, report, rows=config.band_rows is None, energy=wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None)
+    cap = wanted.caps.dram_bytes
+    if cap is not None and cap < found.lower_bound_bytes:
+        raise InvalidConfig(f"search: no plan of these modes moves less than {found.lower_bound_bytes:,} bytes; found a cap of {cap:,}")
+    deadline = None if how.time_limit is None else time.perf_counter() + how.time_limit
+
+    def run(model: CostModel) -> Result:
+        left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
+        return solve(model, SearchOptions(time_limit=left, passes=1))
+
+    done: Found = optimise(costs, ways, ways.least, wanted, run, found.groups)
+    if not wanted.caps.allow(done.choice.figures):
+        names = ("bytes", "cycles", "uJ")
+        said = ", ".join(
+            f"{figure / unit:,.0f} {name} where {cap / unit:,.0f} are allowed"
+            for figure, cap, name, unit in zip(done.choice.figures, wanted.caps, names, (1, 1, 10**6), strict=True)
+            if cap is not None and figure > cap
+        )
+        raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
+    interrupted = found.interrupted or done.last.interrupted
+    _take(ways, done.choice)
+    groups = done.choice.groups
+    return Judged(done.choice.figures, done.bound, replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted))
+
+
+def _figures(costs: GroupCosts, how: SearchConfig, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
+    deadline = None if how.time_limit is None else time.perf_counter() + how.time_limit
+    told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
+    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=lambda: deadline is not None and time.perf_counter() > deadline)
+
+
+def _take(ways: GroupFigures, choice: Choice) -> None:
+    for group, k in zip(choice.groups, choice.ways, strict=True):
+        ways.take(group, k)

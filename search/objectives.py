@@ -1,0 +1,227 @@
+"""Plans of few bytes, few cycles, little energy, or a small product of energy and delay; with caps on any of them.
+
+Every plan's figures are sums over its groups, but for the product. So a search of any kind, given a `Weighted` cost model, finds plans on the convex
+hull of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then
+spent on ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
+much at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+from lfopt.fusion import CostModel
+from lfopt.ir import Figures
+from search.result import Result
+from search.weighted import Ways, Weighted, Weights
+
+ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
+OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+
+FIRST = 1 << 48  # weight of what comes before all else: a plan's other figures together are less
+FINE = 1 << 16  # a multiplier of 1
+BISECTIONS = 8  # of a multiplier
+TANGENTS = 8  # weighted sums towards the least product
+
+
+class Caps(NamedTuple):
+    """The most that a plan may take; None: however much."""
+
+    dram_bytes: int | None = None
+    cycles: int | None = None
+    energy_pj: int | None = None
+
+    def over(self, figures: Figures) -> Figures:
+        """By how much figures are above the caps."""
+        return Figures(*(max(found - cap, 0) if cap is not None else 0 for found, cap in zip(figures, self, strict=True)))
+
+    def allow(self, figures: Figures) -> bool:
+        """Whether a plan may take so much."""
+        return not any(self.over(figures))
+
+
+NO_CAPS = Caps()
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a plan is to have little of."""
+
+    name: ObjectiveName = "bytes"
+    caps: Caps = NO_CAPS
+
+    def value(self, figures: Figures) -> int:
+        """What is minimised, in B, cycles, pJ, or pJ x cycles."""
+        return {
+            "bytes": figures.dram_bytes,
+            "cycles": figures.cycles,
+            "energy": figures.energy_pj,
+            "edp": figures.energy_pj * figures.cycles,
+        }[self.name]
+
+    def order(self, figures: Figures) -> tuple[bool, int, int, int]:
+        """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer bytes."""
+        over = self.caps.over(figures)
+        return any(over), sum(over) if any(over) else self.value(figures), figures.cycles, figures.dram_bytes
+
+
+class Choice(NamedTuple):
+    """A plan, and the way of each of its groups."""
+
+    figures: Figures
+    groups: tuple[int, ...]  # in an executable order
+    ways: tuple[int, ...]  # position in what `Ways` gives
+
+
+class Found(NamedTuple):
+    """What came of a search."""
+
+    choice: Choice
+    bound: int  # no plan of this space, of these ways, has a smaller value; 0: nothing is known
+    last: Result  # of the last search
+    plans: tuple[Choice, ...]  # all that were met, each of which is on the hull or the plan given
+
+
+def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
+    """Figures of a plan."""
+    return sum((ways(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
+
+
+def optimise(
+    model: CostModel,
+    ways: Ways,
+    least: Sequence[Figures],
+    objective: Objective,
+    run: Callable[[CostModel], Result],
+    start: Sequence[int],
+) -> Found:
+    """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search. See `Weighted` for the others."""
+    search = _Search(model, ways, least, objective, run)
+    search.known.append(search.best_of(start, _lexical(objective.name)))
+    last = search.free()
+    last = search.capped(last)
+    return Found(spend(ways, objective, search.best), search.bound, last, tuple(search.known))
+
+
+def _lexical(name: ObjectiveName) -> Weights:
+    """The value first, then cycles and bytes."""
+    return {
+        "bytes": Weights(FIRST, 1, 0),
+        "cycles": Weights(1, FIRST, 0),
+        "energy": Weights(1, 1, FIRST),
+        "edp": Weights(1, 1, FIRST),
+    }[name]
+
+
+class _Search:
+    def __init__(self, model: CostModel, ways: Ways, least: Sequence[Figures], objective: Objective, run: Callable[[CostModel], Result]) -> None:
+        self.model, self.ways, self.least, self.objective, self.run = model, ways, least, objective, run
+        self.known: list[Choice] = []
+        self.bound = 0
+        self.stopped = False
+
+    @property
+    def best(self) -> Choice:
+        return min(self.known, key=lambda choice: self.objective.order(choice.figures))
+
+    def best_of(self, groups: Sequence[int], weights: Weights) -> Choice:
+        """A plan with the best way for each group."""
+        weighted = Weighted(self.model, self.ways, self.least, weights)
+        chosen = tuple(weighted.best(group) for group in groups)
+        return Choice(total(self.ways, groups, chosen), tuple(groups), chosen)
+
+    def solve(self, weights: Weights) -> tuple[Choice, Result]:
+        """The plan of the least weighted sum that the search finds."""
+        found = self.run(Weighted(self.model, self.ways, self.least, weights))
+        self.stopped = self.stopped or found.interrupted
+        choice = self.best_of(found.groups, weights)
+        self.known.append(choice)
+        return choice, found
+
+    def free(self) -> Result:
+        """Without caps."""
+        name = self.objective.name
+        _, result = self.solve(_lexical(name))
+        if name != "edp":
+            self.bound = result.lower_bound_bytes // FIRST
+            return result
+        energy = result.lower_bound_bytes // FIRST
+        _, fastest = self.solve(_lexical("cycles"))
+        self.bound = energy * (fastest.lower_bound_bytes // FIRST)
+        seen: set[Figures] = set()
+        for _ in range(TANGENTS):  # to the corner where the product is least, as far as tangents lead from the best one so far
+            best = self.best.figures
+            if best in seen or self.stopped:
+                break
+            seen.add(best)
+            _, result = self.solve(Weights(0, max(best.energy_pj, 1), max(best.cycles, 1)))
+        return result
+
+    def capped(self, last: Result) -> Result:
+        """Below the caps: what is capped weighs as little as suffices."""
+        caps = self.objective.caps
+        for name, cap in zip(Caps._fields, caps, strict=True):
+            if cap is None or self._free_is_allowed() or self._least_of(name):
+                continue
+            low, high, reached = 0, FINE, False
+            while not (self.stopped or reached) and high < FINE << 40:  # the least power that suffices
+                last, reached = self._weighed(name, cap, high)
+                low, high = (low, high) if reached else (high, high << 4)
+            for _ in range(BISECTIONS if reached else 0):
+                middle = (low + high) // 2
+                if self.stopped or middle in (low, high):
+                    break
+                last, reached = self._weighed(name, cap, middle)
+                low, high = (low, middle) if reached else (middle, high)
+        return last
+
+    def _weighed(self, name: str, cap: int, multiplier: int) -> tuple[Result, bool]:
+        """The search with a capped figure at a multiplier, of which FINE counts as much as the value; whether the plan is below the cap.
+
+        The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
+        """
+        plain = _lexical(self.objective.name if self.objective.name != "edp" else "energy")
+        weights = Weights(*(FINE if weight == FIRST else 0 for weight in plain))
+        choice, result = self.solve(weights._replace(**{name: getattr(weights, name) + multiplier}))
+        if self.objective.name != "edp":
+            self.bound = max(self.bound, -(-(result.lower_bound_bytes - multiplier * cap) // FINE))
+        return result, getattr(choice.figures, name) <= cap
+
+    def _least_of(self, name: str) -> bool:
+        """Whether what is capped is what was minimised: nothing else has less of it."""
+        return name == {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj", "edp": ""}[self.objective.name]
+
+    def _free_is_allowed(self) -> bool:
+        """Whether the plan that is best without caps is below them."""
+        value = self.objective.value
+        return self.objective.caps.allow(min(self.known, key=lambda choice: value(choice.figures)).figures)
+
+
+def spend(ways: Ways, objective: Objective, choice: Choice) -> Choice:
+    """The same groups, each in another way where that lowers the value and the caps allow it: what saves most for what it takes first."""
+    found = choice
+    while True:
+        better = [other for other in _turns(ways, found) if objective.order(other.figures) < objective.order(found.figures)]
+        if not better:
+            return found
+        found = max(better, key=lambda other: _ratio(objective, found.figures, other.figures))
+
+
+def _turns(ways: Ways, choice: Choice) -> Iterator[Choice]:
+    """Every plan that differs in the way of one group."""
+    for k, (group, way) in enumerate(zip(choice.groups, choice.ways, strict=True)):
+        before = ways(group)[way]
+        for other, after in enumerate(ways(group)):
+            if other != way:
+                figures = Figures(*(a - b + c for a, b, c in zip(choice.figures, before, after, strict=True)))
+                yield Choice(figures, choice.groups, (*choice.ways[:k], other, *choice.ways[k + 1 :]))
+
+
+def _ratio(objective: Objective, before: Figures, after: Figures) -> float:
+    """What a change saves, over what it takes of the room under the caps."""
+    saved = objective.value(before) - objective.value(after)
+    caps = zip(objective.caps, before, after, strict=True)
+    taken = sum(max(new - old, 0) / max(cap, 1) for cap, old, new in caps if cap is not None)
+    return saved / (taken + 1e-12)

@@ -1,0 +1,69 @@
+"""A cost model in which searches minimise a weighted sum of bytes, cycles and energy, each group in the way that gives the least.
+
+Weighted sums find what lies on the convex hull of all plans' figures: the fewest of each, ties broken by another, and what a cap on one of them costs
+in another (`search.objectives`). A product of two, such as energy x delay, is least at a corner of that hull, since it is quasi-concave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from lfopt.fusion import Adapted, CostModel, Floor
+from lfopt.ir import Cost, Figures
+from lfopt.ops import bits
+
+Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
+
+
+class Weights(NamedTuple):
+    """How much a byte, a cycle and a picojoule count: whole numbers."""
+
+    dram_bytes: int
+    cycles: int
+    energy_pj: int
+
+    def of(self, figures: Figures) -> int:
+        """The weighted sum."""
+        return self.dram_bytes * figures.dram_bytes + self.cycles * figures.cycles + self.energy_pj * figures.energy_pj
+
+
+class Weighted(Adapted[Floor]):
+    """The model's groups, each with its least weighted sum. What `CostModel` and `Result` call DRAM bytes is that sum here."""
+
+    def __init__(self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: Weights) -> None:
+        """`least`: per operator, what it takes in any group, its bytes aside."""
+        super().__init__(model)
+        self.ways, self.weights = ways, weights
+        self._least = [weights.of(figures) for figures in least]
+        self._rest: dict[int, int] = {0: model.least_bytes}  # per set of executed operators: bytes that the others move at the least
+        self._values: dict[int, Cost | None] = {}
+        self.least_bytes = weights.dram_bytes * model.least_bytes + sum(self._least)
+
+    def price(self, group: int, /) -> Cost | None:
+        """With the value of the best way in place of bytes."""
+        if group not in self._values:
+            cost = self.model.price(group)
+            self._values[group] = None if cost is None else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
+        return self._values[group]
+
+    def best(self, group: int) -> int:
+        """Which of its ways a legal group takes."""
+        found = [self.weights.of(figures) for figures in self.ways(group)]
+        return found.index(min(found))
+
+    def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
+        """See `CostModel`."""
+        before = (dram - self._own(group)) // max(self.weights.dram_bytes, 1) if group else 0
+        larger, found = self.model.grow(group, floor, before, op)
+        return larger, self.weights.dram_bytes * found + self._own(group | 1 << op)
+
+    def _own(self, group: int) -> int:
+        return sum(self._least[i] for i in bits(group))
+
+    def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
+        """See `CostModel`."""
+        after, others = executed | group, self.dataflow.everything & ~(executed | group)
+        if after not in self._rest:
+            self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
+        return self.weights.dram_bytes * self._rest[after] + self._own(others)

@@ -1,0 +1,35 @@
+"""Energy of a schedule, by the pJ of single events that a `Hardware` gives."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from lfopt.ir import EnergyUse, Hardware
+from simulator.timing import Work
+
+
+@dataclass(eq=False)
+class Spending:
+    """What was spent so far."""
+
+    hardware: Hardware
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
+
+    def transfer(self, size: int) -> None:
+        """So many bytes between DRAM and the buffer."""
+        self.spent["dram_pj"] += size * self.hardware.energy.dram_byte_pj
+        self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
+
+    def compute(self, work: Work, times: int) -> None:
+        """What one Compute asks, so many times."""
+        table = self.hardware.energy
+        self.spent["buffer_pj"] += times * work.buffer_bytes * self.hardware.buffer_byte_pj
+        self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
+        self.spent["mac_pj"] += float(times * work.macs) * work.width * table.mac_pj
+        self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj
+
+    @property
+    def use(self) -> EnergyUse:
+        """All of it."""
+        return EnergyUse(**self.spent, total_pj=sum(self.spent.values()))

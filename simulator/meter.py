@@ -1,0 +1,79 @@
+"""What a group would take on the chip: DRAM bytes, cycles and energy of its steps, and what no steps could take less than.
+
+For searches: bounds first, for many groups; then the model (`simulator.timing`), for those that may be worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+
+from lfopt.ir import Compute, DramBytes, Figures, Hardware, Node, Place, dram_bytes, whole
+from lfopt.ops import Dataflow, Tiling
+from lfopt.ops.flight import flight_names
+from lfopt.ops.windows import windows
+from lfopt.planning.commands import contraction
+from simulator.energy import Spending
+from simulator.timing import Accelerator, leaves
+
+WALKED = 4000  # steps of a group that are timed one by one
+
+
+class Meter:
+    """Figures of groups of one dataflow, in which operators may be in flight; steps name them one by one."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+        self.flow, self.hardware = flow, hardware
+        self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
+
+    def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
+        """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
+        moved, spending = dram_bytes(steps), Spending(self.hardware)
+        spending.transfer(moved.total)
+        for times, step in leaves(steps):
+            if isinstance(step, Compute):
+                for one in self.accelerator.passes(step):
+                    spending.compute(self.accelerator.work(one), times)
+        return Figures(moved.total, self.accelerator.time(steps, places, WALKED).total, round(spending.use.total_pj))
+
+    def without_steps(self, mask: int, dram: DramBytes) -> Figures:
+        """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""
+        spending, compute = Spending(self.hardware), 0
+        spending.transfer(dram.total)
+        for i in (i for i in range(len(self.flow)) if mask >> i & 1):
+            results = self.flow.results[i]
+            boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
+            step = Compute(self.flow.operators[i].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[i]))
+            for one in self.accelerator.passes(step):
+                spending.compute(self.accelerator.work(one), 1)
+            compute += self.accelerator.cycles(step)
+        moved = self.hardware.port_latency + self.port_cycles(dram)
+        return Figures(dram.total, max(moved, compute) if self.hardware.overlap else moved + compute, round(spending.use.total_pj))
+
+    def computing(self, steps: Sequence[Node]) -> int:
+        """Cycles that the steps keep the compute engine busy: a bound on all of them."""
+        return self.accelerator.busy(steps)[1]
+
+    def port_cycles(self, dram: DramBytes) -> int:
+        """Cycles in which the busier of the channels to DRAM moves these bytes."""
+        stores = dram.output + dram.spill // 2
+        return -(-max(dram.total - stores, stores) // self.hardware.port_bytes)
+
+    def least(self, op: int) -> Figures:
+        """What an operator takes at the least in whatever steps, its bytes aside.
+
+
+        A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no contraction counts nothing: it may be
+        part of another command.
+        """
+        call, hardware = self.flow.calls[op], self.hardware
+        if self.flow.specs[op].tiling is not Tiling.CONTRACT:
+            return Figures(0, 0, 0)
+        c, meet = contraction(call), 1.0  # share of the products that do not meet padding
+        if call.operator.kind == "Conv":
+            for axis in windows(call):
+                meet *= float(axis.covered((0, axis.size_out)).sum()) / (axis.kernel * axis.size_out)
+        cycles = float(c.macs) / (hardware.mac_rows * hardware.mac_columns)
+        if call.operator.kind == "Conv" and not c.depthwise and not c.narrow(hardware.mac_rows, hardware.window_columns):
+            cycles = float(c.groups * ceil(c.outer / hardware.mac_columns) * ceil(c.inner / hardware.mac_rows) * c.rows * c.columns * c.pixels)
+        return Figures(0, int(cycles * meet), int(float(c.macs) * meet * hardware.energy.mac_pj))

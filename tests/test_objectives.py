@@ -1,0 +1,208 @@
+"""Plans of few cycles, little energy, or a small product of both: held against trying every scheme in every way; caps, slack, ties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import lfopt
+from lfopt.app.config import Config, SearchConfig
+from lfopt.app.figures import GroupFigures
+from lfopt.app.objectives import plan_for, settle
+from lfopt.app.pipeline import find_plan, load_network, steps_of
+from lfopt.ir import Figures, Graph, Hardware, InvalidConfig, dram_bytes
+from lfopt.ops import bits
+from lfopt.planning import GroupCosts, Limit, Traffic
+from search.exact import solve
+from search.objectives import OBJECTIVES, Caps, Objective, ObjectiveName, optimise
+from search.options import SearchOptions
+from search.result import unfused
+from simulator.simulate import simulate
+from tests.brute import Oracle
+from tests.strategies import random_graph, random_hardware
+
+SEEDS = range(24)
+
+
+def random_job(seed: int, most: int = 6) -> tuple[Graph, GroupCosts]:
+    """A small network, and what its groups cost in any mode of scheme auto on a chip of random sizes with a small MAC array."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(3, most + 1)))
+    speed = {"mac_rows": 4, "mac_columns": 4, "port_bytes": 4, "start_cycles": 3, "accumulator_columns": 16}
+    hardware = replace(random_hardware(rng, graph), **speed)
+    return graph, GroupCosts.of(graph, hardware, Traffic.TILED, scheme="auto")
+
+
+def legal(graph: Graph, costs: GroupCosts) -> list[int]:
+    """Connected convex groups that may run, as masks of the costs' dataflow."""
+    oracle = Oracle(graph)
+    order = [costs.dataflow.position[name] for name in oracle.names]
+    masks = (sum(1 << order[i] for i in bits(mask)) for mask in oracle.legal_groups())
+    return [mask for mask in masks if costs.price(mask) is not None]
+
+
+def test_what_a_way_costs_is_what_its_steps_move_and_no_less_than_the_bounds_say() -> None:
+    several = 0
+    for seed in SEEDS:
+        graph, costs = random_job(seed)
+        ways, beta = GroupFigures(costs), costs.hardware.buffer_bytes
+        for mask in legal(graph, costs):
+            price, found = costs.price(mask), [*costs.ways(mask)]
+            assert price is not None and min(way.cost.dram_bytes for way in found) == price.dram_bytes, f"seed {seed}: {mask:b}"
+            several += len(found) > 1
+            least = sum((ways.least[i] for i in bits(mask)), Figures(0, 0, 0))
+            for way in found:
+                assert way.cost.dram_bytes == way.terms.dram.total
+                if isinstance(way.scheduled.make, str):
+                    continue
+                places, steps = way.scheduled.make(Limit())
+                assert dram_bytes(steps) == way.terms.dram, f"seed {seed}: {mask:b} in {way.cost}"
+                assert max((place.end for place in places), default=0) <= way.scheduled.buffer_bytes < beta
+                figures = ways.meter.figures(places, steps)
+                assert figures.cycles >= least.cycles, f"seed {seed}: {mask:b} in {way.cost}"
+                assert figures.energy_pj >= least.energy_pj
+                assert figures.cycles >= ways.meter.computing(steps)
+    assert several > 100
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_least_value_is_that_of_trying_every_scheme_in_every_way(name: ObjectiveName) -> None:
+    objective = Objective(name)
+    differs = 0
+    for seed in SEEDS:
+        graph, costs = random_job(seed)
+        ways, oracle = GroupFigures(costs), Oracle(graph)
+        order = [costs.dataflow.position[known] for known in oracle.names]
+        start = solve(costs)
+        found = optimise(costs, ways, ways.least, objective, lambda model: solve(model, SearchOptions()), start.groups)
+        assert found.choice.figures == sum((ways(g)[k] for g, k in zip(found.choice.groups, found.choice.ways, strict=True)), Figures(0, 0, 0))
+        assert found.bound <= objective.value(found.choice.figures)
+        if name == "edp":  # a product: of both its factors the least is known
+            continue
+        field = {"bytes": 0, "cycles": 1, "energy": 2}[name]
+
+        def least(mask: int, ways: GroupFigures = ways, costs: GroupCosts = costs, order: list[int] = order, field: int = field) -> int | None:
+            group = sum(1 << order[i] for i in bits(mask))
+            return None if costs.price(group) is None else min(figures[field] for figures in ways(group))
+
+        wanted, _ = oracle.least(least)
+        assert objective.value(found.choice.figures) == found.bound == wanted, f"seed {seed}"
+        differs += found.choice.groups != start.groups
+    assert differs or name != "cycles"
+
+
+def test_the_least_product_of_energy_and_delay_is_no_more_than_that_of_either_end() -> None:
+    product = Objective("edp")
+    for seed in SEEDS:
+        _, costs = random_job(seed)
+        ways, start = GroupFigures(costs), solve(costs).groups
+        runs = [optimise(costs, ways, ways.least, Objective(name), solve, start) for name in OBJECTIVES]
+        assert product.value(runs[3].choice.figures) == min(product.value(run.choice.figures) for run in runs)
+
+
+def test_caps_are_kept_and_cost_what_they_must() -> None:
+    bound = 0
+    for seed in SEEDS:
+        _, costs = random_job(seed)
+        ways, start = GroupFigures(costs), solve(costs).groups
+        fewest = optimise(costs, ways, ways.least, Objective("bytes"), solve, start).choice.figures
+        fastest = optimise(costs, ways, ways.least, Objective("cycles"), solve, start).choice.figures
+        cap = (fewest.dram_bytes + fastest.dram_bytes) // 2
+        found = optimise(costs, ways, ways.least, Objective("cycles", Caps(dram_bytes=cap)), solve, start)
+        assert found.choice.figures.dram_bytes <= cap, f"seed {seed}"
+        assert fastest.cycles <= found.bound <= found.choice.figures.cycles <= fewest.cycles, f"seed {seed}"
+        bound += found.choice.figures.cycles > fastest.cycles
+    assert bound > 5
+
+
+def test_of_equal_bytes_the_fewest_cycles_are_taken() -> None:
+    faster = 0
+    for seed in SEEDS:
+        graph, costs = random_job(seed)
+        found, every = solve(costs), GroupFigures(costs)
+        before = sum(every(group)[0].cycles for group in found.groups)
+        judged = settle(costs, Config("random", costs.hardware), found, None)
+        assert judged.result.dram_bytes == found.dram_bytes == costs.dram_bytes(found.groups), f"seed {seed}"
+        after = sum(_cycles(every, costs, group) for group in found.groups)
+        assert after <= before, f"seed {seed}"
+        faster += after < before
+        verdict = lfopt.check(steps_of(find_plan(Config("random", costs.hardware, scheme="auto"), graph=graph)).plan, model=graph)
+        assert not verdict.wrong, f"seed {seed}: {verdict.wrong}"
+    assert faster > 5
+
+
+def test_slack_buys_cycles() -> None:
+    """A convolution of 128 channels whose fewest bytes are in tiles of 7 of them, which fill less than half of 16 columns."""
+    graph, chip, cycles = load_network("zoo:resnet18", None, "default", weights=False), Hardware(256 * 1024), []
+    for slack in (0.0, 0.5):
+        costs = GroupCosts.of(graph, chip, Traffic.TILED)
+        group = 1 << costs.dataflow.position["stage2.block1.conv2"]
+        fewest = costs.dram_bytes([group])
+        found = replace(unfused(costs, "exact"), groups=(group,), dram_bytes=fewest)
+        judged = settle(costs, Config("resnet18", chip, search=SearchConfig(slack=slack)), found, None)
+        assert fewest <= judged.result.dram_bytes <= (1 + slack) * fewest
+        cycles.append(_cycles(GroupFigures(costs), costs, group))
+    assert cycles[1] < 0.95 * cycles[0]
+
+
+def _cycles(ways: GroupFigures, costs: GroupCosts, group: int) -> int:
+    """Cycles of a group in the way that it takes."""
+    way = costs.taken(group) or next(way for way in costs.ways(group) if costs.price(group) == way.cost)
+    if isinstance(way.scheduled.make, str):
+        return ways.meter.without_steps(group, way.terms.dram).cycles
+    places, steps = way.scheduled.make(Limit())
+    return ways.meter.figures(places, steps).cycles
+
+
+@pytest.mark.parametrize("name", ["cycles", "energy", "edp"])
+def test_a_plan_for_another_objective_is_carried_out_with_the_figures_that_were_promised(name: ObjectiveName) -> None:
+    seed, found = 0, 0
+    while found < 4:
+        graph, costs = random_job(seed)
+        seed += 1
+        how = SearchConfig(objective=name, max_dram_bytes=None)
+        outcome = find_plan(Config("random", costs.hardware, scheme="auto", search=how), graph=graph)
+        plan = steps_of(outcome).plan
+        assert outcome.judged is not None
+        figures, report = outcome.judged.figures, simulate(plan, graph)
+        if figures is None or any(group.unexecutable for group in plan.groups):
+            continue
+        found += 1
+        assert (report.dram.total, report.cycles.total) == (figures.dram_bytes, figures.cycles)
+        assert report.energy.total_pj == pytest.approx(figures.energy_pj, abs=len(plan.groups))
+        assert plan.search.objective == name
+        assert not lfopt.check(plan, model=graph).wrong
+
+
+def test_a_cap_that_nothing_meets_is_answered_with_the_nearest_plan() -> None:
+    _, costs = random_job(3)
+    found = solve(costs)
+    for how in (SearchConfig(max_cycles=1), SearchConfig(objective="energy", max_cycles=1)):
+        with pytest.raises(InvalidConfig, match=r"no plan was found below the caps: the nearest has [\d,]+ cycles where 1 are allowed"):
+            plan_for(costs, Config("random", costs.hardware, search=how), found, None)
+    with pytest.raises(InvalidConfig, match=r"no plan of these modes moves less than [\d,]+ bytes; found a cap of 1"):
+        plan_for(costs, Config("random", costs.hardware, search=SearchConfig(max_dram_bytes=1)), found, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"objective": "speed"}, "search.objective: found 'speed'; accepted: 'bytes', 'cycles', 'energy' or 'edp'"),
+        ({"slack": -0.1}, "search.slack: found -0.1; accepted: a share of the bytes such as 0.1%, up to 100%"),
+        ({"max_cycles": 0}, r"search.max_cycles: found 0; accepted: a number above 0, up to 2\*\*40"),
+        ({"objective": "cycles", "method": "random"}, "search.method: found random with objective cycles; accepted: exact"),
+        ({"objective": "energy", "traffic": "once"}, "traffic: found once with objective energy; accepted: tiled"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        lfopt.search("zoo:squeezenet1_1", weights=False, **given)  # type: ignore[arg-type]
+
+
+def test_a_short_hardware_file_needs_no_alignment_for_wide_tiles() -> None:
+    """Classifier and last modules of SqueezeNet: with channels in ones, weights came a channel at a time, for the same bytes."""
+    ones, sixteens = (lfopt.search("zoo:squeezenet1_1", hardware=Hardware(256 * 1024, channel_align=align), weights=False) for align in (1, 16))
+    assert ones.plan.totals.dram_bytes == sixteens.plan.totals.dram_bytes
+    assert lfopt.simulate(ones).cycles.total < 1.05 * lfopt.simulate(sixteens).cycles.total
