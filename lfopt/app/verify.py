@@ -17,6 +17,7 @@ from lfopt.ir.names import one_line
 from lfopt.planning import GIVEN, GroupCosts, Traffic, recompute_left
 from lfopt.rewrite.copies import barriers, without_copies
 from search.methods import METHODS
+from search.objectives import OBJECTIVES
 from simulator.recount import Recount, recount
 
 
@@ -92,6 +93,8 @@ def search_problems(plan: Plan) -> Iterator[str]:
         yield f"search.method: found {record.method!r}; accepted: {', '.join(methods)}"
     if record.guidance not in get_args(GuidanceName):
         yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
+    if record.objective not in OBJECTIVES:
+        yield f"search.objective: found {record.objective!r}; accepted: {', '.join(OBJECTIVES)}"
     if not (isfinite(record.seconds) and record.seconds >= 0):
         yield f"search.seconds: found {record.seconds}; accepted: at least 0"
     for name, value in (("plans_evaluated", record.plans_evaluated), ("groups_evaluated", record.groups_evaluated), ("seed", record.seed)):

@@ -1,0 +1,56 @@
+"""Two plans side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lfopt
+from lfopt.app.comparison import compare
+from lfopt.app.results import Planned
+
+KIB = 1024
+MODEL = "zoo:squeezenet1_1"
+
+
+def planned(kib: int, **options: object) -> Planned:
+    """A plan of SqueezeNet with so many KiB of buffer."""
+    return lfopt.search(MODEL, buffer=kib * KIB, input_shapes={"image": (1, 3, 64, 64)}, weights=False, **options)  # type: ignore[arg-type]
+
+
+def test_what_changes_adds_up_to_what_the_totals_differ_by() -> None:
+    one, other = planned(32), planned(64, scheme="auto")
+    found = compare((one.plan, one.graph), (other.plan, other.graph))
+    assert found.changed and found.same + sum(len(changed.before) for changed in found.changed) == len(one.plan.groups)
+    assert found.same + sum(len(changed.after) for changed in found.changed) == len(other.plan.groups)
+    assert sum(changed.more_bytes for changed in found.changed) == other.plan.totals.dram_bytes - one.plan.totals.dram_bytes
+    assert sum(changed.more_cycles for changed in found.changed) == found.after.cycles.total - found.before.cycles.total
+    for changed in found.changed:
+        assert {n for g in changed.before for n in g.nodes} == {n for g in changed.after for n in g.nodes} == {*changed.nodes}
+        assert sum(moved.more for moved in changed.tensors) == changed.more_bytes
+    assert [name for name, _, _ in found.settings] == ["scheme", "hardware.buffer_bytes"]
+    assert any(unfit.available == 32 * KIB <= unfit.needed for changed in found.changed for unfit in changed.unfit)
+
+
+def test_a_plan_differs_in_nothing_from_itself() -> None:
+    one = planned(64)
+    found = compare((one.plan, one.graph), (one.plan, one.graph))
+    assert (found.changed, found.settings, found.same) == ((), (), len(one.plan.groups))
+
+
+def test_the_command_says_what_changed_and_why(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for kib in (32, 64):
+        planned(kib).save(tmp_path / str(kib))
+    same = here("diff", tmp_path / "32", tmp_path / "32")
+    assert same.returncode == 0 and " alike, 0 changes" in same.stdout
+    found = here("diff", tmp_path / "32", tmp_path / "64", "--top", 2)
+    assert found.returncode == 1
+    assert max(map(len, found.stdout.splitlines()[:25])) <= 80
+    assert "hardware.buffer_bytes" in found.stdout and "no longer moves" in found.stdout and "the other plan's chip has 32,768" in found.stdout
+    data = json.loads(here("diff", tmp_path / "32", tmp_path / "64", "--json").stdout)
+    assert sum(c["dram_bytes"] for changed in data["changed"] for c in changed["after"]) <= data["totals"]["after"]["dram"]["total"]
+    refused = here("diff", tmp_path / "32", tmp_path / "nothing")
+    assert refused.returncode == 2 and refused.stderr.count("\n") == 1
