@@ -21,8 +21,10 @@ ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
 FIRST = 1 << 48  # weight of what comes before all else: a plan's other figures together are less
-FINE = 1 << 16  # a multiplier of 1
-BISECTIONS = 8  # of a multiplier
+FINE = 1 << 48  # a multiplier of 1; all bytes of a plan together are less
+FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
+MOST = FACTOR**24
+BISECTIONS = 6  # of the multiplier then
 TANGENTS = 8  # weighted sums towards the least product
 
 
@@ -156,7 +158,7 @@ class _Search:
             if best in seen or self.stopped:
                 break
             seen.add(best)
-            _, result = self.solve(Weights(0, max(best.energy_pj, 1), max(best.cycles, 1)))
+            _, result = self.solve(Weights(1, max(best.energy_pj, 1) << 16, max(best.cycles, 1) << 16))
         return result
 
     def capped(self, last: Result) -> Result:
@@ -165,11 +167,16 @@ class _Search:
         for name, cap in zip(Caps._fields, caps, strict=True):
             if cap is None or self._free_is_allowed() or self._least_of(name):
                 continue
-            low, high, reached = 0, FINE, False
-            while not (self.stopped or reached) and high < FINE << 40:  # the least power that suffices
+            last, reached = self._weighed(name, cap, FINE)
+            low = high = FINE
+            while reached and not self.stopped and low > FINE // MOST:  # more power than it takes
+                low, high = low // FACTOR, low
+                last, reached = self._weighed(name, cap, low)
+            while not reached and not self.stopped and low == high < FINE * MOST:  # less
+                low, high = high, high * FACTOR
                 last, reached = self._weighed(name, cap, high)
-                low, high = (low, high) if reached else (high, high << 4)
-            for _ in range(BISECTIONS if reached else 0):
+                low = low if reached else high
+            for _ in range(BISECTIONS):
                 middle = (low + high) // 2
                 if self.stopped or middle in (low, high):
                     break
@@ -183,10 +190,10 @@ class _Search:
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
         plain = _lexical(self.objective.name if self.objective.name != "edp" else "energy")
-        weights = Weights(*(FINE if weight == FIRST else 0 for weight in plain))
+        weights = Weights(*(FINE if weight == FIRST else weight for weight in plain))
         choice, result = self.solve(weights._replace(**{name: getattr(weights, name) + multiplier}))
         if self.objective.name != "edp":
-            self.bound = max(self.bound, -(-(result.lower_bound_bytes - multiplier * cap) // FINE))
+            self.bound = max(self.bound, (result.lower_bound_bytes - multiplier * cap) // FINE)
         return result, getattr(choice.figures, name) <= cap
 
     def _least_of(self, name: str) -> bool:

@@ -32,7 +32,8 @@ class Weighted(Adapted[Floor]):
     """The model's groups, each with its least weighted sum. What `CostModel` and `Result` call DRAM bytes is that sum here."""
 
     def __init__(self, model: CostModel[Floor], ways: Ways, least: Sequence[Figures], weights: Weights) -> None:
-        """`least`: per operator, what it takes in any group, its bytes aside."""
+        """`least`: per operator, what it takes in any group, its bytes aside. Bytes must weigh something: the model goes by those of a group."""
+        assert weights.dram_bytes > 0, weights
         super().__init__(model)
         self.ways, self.weights = ways, weights
         self._least = [weights.of(figures) for figures in least]
@@ -54,7 +55,7 @@ class Weighted(Adapted[Floor]):
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""
-        before = (dram - self._own(group)) // max(self.weights.dram_bytes, 1) if group else 0
+        before = (dram - self._own(group)) // self.weights.dram_bytes if group else 0
         larger, found = self.model.grow(group, floor, before, op)
         return larger, self.weights.dram_bytes * found + self._own(group | 1 << op)
 
