@@ -7,6 +7,7 @@ module requests
   import lf_dma_pkg::*;
 (
   input logic    clk_i,
+  input logic    load_wish_i,
   input logic    start_wish_i,
   input job_t    job_i,
   input region_t region_i,
@@ -14,27 +15,33 @@ module requests
 );
   logic     rst_nq = 1'b0;
   logic [9:0] line, total;  // beats
-  logic     start, idle, outside, valid;
+  logic     load, start, idle, loaded, outside, valid;
   request_t request;
   region_t  region_q;
 
-  assign start = start_wish_i && idle && rst_nq;
+  assign load  = load_wish_i && idle && rst_nq;
+  assign start = start_wish_i && loaded && rst_nq;
 
   lf_requests u_requests (
     .clk_i,
     .rst_ni   (rst_nq),
-    .start_i  (start),
+    .load_i   (load),
     .job_i,
     .region_i (region_q),
     .idle_o   (idle),
+    .loaded_o (loaded),
+    .start_i  (start),
     .outside_o(outside),
     .valid_o  (valid),
     .request_o(request),
     .ready_i
   );
 
-  // What has been asked for, of what there is.
-  logic [15:0] asked_q = '0, wanted_q = '0;
+  // What has been asked for, of what there is. A job may be taken while the last request of the one before is held.
+  logic [15:0] asked_q = '0, wanted_q = '0, next_q = '0;
+  logic        taken, over;  // over: the job before has been asked for, with this cycle
+  assign taken = rst_nq && valid && ready_i;
+  assign over  = asked_q + (taken ? 16'(request.beats) : 16'd0) == wanted_q;
   logic        held_q = 1'b0;
   request_t    request_q;
 
@@ -43,11 +50,13 @@ module requests
     region_q <= rst_nq ? region_q : region_i;
     held_q   <= rst_nq && valid && !ready_i;
     request_q <= request;
-    if (start) begin
+    if (over && (load || next_q != '0)) begin
       asked_q  <= '0;
-      wanted_q <= 16'(total);
-    end else if (valid && ready_i) begin
-      asked_q <= asked_q + 16'(request.beats);
+      wanted_q <= load ? 16'(total) : next_q;
+      next_q   <= '0;
+    end else begin
+      if (load) next_q <= 16'(total);
+      if (taken) asked_q <= asked_q + 16'(request.beats);
     end
   end
 
@@ -56,7 +65,8 @@ module requests
     total = job_i.rows == 12'd1 ? line : line << 1;
     assume (job_i.rows != '0 && job_i.rows <= 12'd2 && job_i.blocks != '0 && job_i.blocks <= 10'd2);
     assume (job_i.full_beats != '0 && job_i.full_beats <= 24'd100 && job_i.tail_beats != '0 && job_i.tail_beats <= job_i.full_beats);
-    assume (job_i.line_beats == 34'(line) && job_i.total_beats == LengthWidth'(total));
+    assume (job_i.line_beats == LengthWidth'(line));
+    assume (job_i.first_beats == LengthWidth'(job_i.merge_rows ? total : job_i.merge_blocks ? line : 10'(job_i.full_beats)));
     assume (job_i.beat < 38'h20_0000_0000);  // sums of a transfer's fields have 37 bits
     assume (region_i.limit <= 29'h1000_0000);  // addresses have 32 bits
     assume (!job_i.merge_rows || job_i.merge_blocks);
@@ -70,11 +80,12 @@ module requests
         assert (request.last == (asked_q + 16'(request.beats) == wanted_q));
         assert (asked_q + 16'(request.beats) <= wanted_q);
       end
-      if (idle) assert (asked_q == wanted_q);
+      if (idle && !valid && !outside) assert (asked_q == wanted_q && next_q == '0);
     end
   end
 
   always_comb begin
-    cover (rst_nq && idle && wanted_q > 16'd100);
+    cover (rst_nq && idle && !valid && !outside && wanted_q > 16'd100);
+    cover (load && valid && !ready_i);
   end
 endmodule
