@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 import lfopt
 from lfopt.app.comparison import compare
 from lfopt.app.results import Planned
@@ -40,13 +38,12 @@ def test_a_plan_differs_in_nothing_from_itself() -> None:
     assert (found.changed, found.settings, found.same) == ((), (), len(one.plan.groups))
 
 
-def test_the_command_says_what_changed_and_why(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_the_command_says_what_changed_and_why(here, lfopt, tmp_path: Path) -> None:
     for kib in (32, 64):
         planned(kib).save(tmp_path / str(kib))
     same = here("diff", tmp_path / "32", tmp_path / "32")
     assert same.returncode == 0 and " alike, 0 changes" in same.stdout
-    found = here("diff", tmp_path / "32", tmp_path / "64", "--top", 2)
+    found = lfopt("diff", tmp_path / "32", tmp_path / "64", "--top", 2, columns=80, check=False)
     assert found.returncode == 1
     assert max(map(len, found.stdout.splitlines()[:25])) <= 80
     assert "hardware.buffer_bytes" in found.stdout and "no longer moves" in found.stdout and "the other plan's chip has 32,768" in found.stdout
