@@ -233,6 +233,9 @@ from lfopt.ir import (
     computations as computations,
 )
 from lfopt.ir import (
+    counted_leaves as counted_leaves,
+)
+from lfopt.ir import (
     cut as cut,
 )
 from lfopt.ir import (

@@ -20,8 +20,8 @@ from search.weighted import Ways, Weighted, Weights
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
-FIRST = 1 << 48  # weight of what comes before all else: a plan's other figures together are less
-FINE = 1 << 48  # a multiplier of 1; all bytes of a plan together are less
+FIGURE: dict[str, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}  # of an objective that is one figure
+UNIT = 1 << 48  # weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT counts as much as it does
 FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
 MOST = FACTOR**24
 BISECTIONS = 6  # of the multiplier then
@@ -56,12 +56,7 @@ class Objective:
 
     def value(self, figures: Figures) -> int:
         """What is minimised, in B, cycles, pJ, or pJ x cycles."""
-        return {
-            "bytes": figures.dram_bytes,
-            "cycles": figures.cycles,
-            "energy": figures.energy_pj,
-            "edp": figures.energy_pj * figures.cycles,
-        }[self.name]
+        return figures.energy_pj * figures.cycles if self.name == "edp" else getattr(figures, FIGURE[self.name])
 
     def order(self, figures: Figures) -> tuple[bool, int, int, int]:
         """By which plans are compared: below the caps first; of equal values fewer cycles, then fewer bytes."""
@@ -83,7 +78,6 @@ class Found(NamedTuple):
     choice: Choice
     bound: int  # no plan of this space, of these ways, has a smaller value; 0: nothing is known
     last: Result  # of the last search
-    plans: tuple[Choice, ...]  # all that were met, each of which is on the hull or the plan given
 
 
 def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
@@ -104,17 +98,12 @@ def optimise(
     search.known.append(search.best_of(start, _lexical(objective.name)))
     last = search.free()
     last = search.capped(last)
-    return Found(spend(ways, objective, search.best), search.bound, last, tuple(search.known))
+    return Found(spend(ways, objective, search.best), search.bound, last)
 
 
 def _lexical(name: ObjectiveName) -> Weights:
-    """The value first, then cycles and bytes."""
-    return {
-        "bytes": Weights(FIRST, 1, 0),
-        "cycles": Weights(1, FIRST, 0),
-        "energy": Weights(1, 1, FIRST),
-        "edp": Weights(1, 1, FIRST),
-    }[name]
+    """The value first (of a product: the energy), then cycles and bytes."""
+    return Weights(1, 1, 0)._replace(**{FIGURE.get(name, "energy_pj"): UNIT})
 
 
 class _Search:
@@ -147,11 +136,11 @@ class _Search:
         name = self.objective.name
         _, result = self.solve(_lexical(name))
         if name != "edp":
-            self.bound = result.lower_bound_bytes // FIRST
+            self.bound = result.lower_bound_bytes // UNIT
             return result
-        energy = result.lower_bound_bytes // FIRST
+        energy = result.lower_bound_bytes // UNIT
         _, fastest = self.solve(_lexical("cycles"))
-        self.bound = energy * (fastest.lower_bound_bytes // FIRST)
+        self.bound = energy * (fastest.lower_bound_bytes // UNIT)
         seen: set[Figures] = set()
         for _ in range(TANGENTS):  # to the corner where the product is least, as far as tangents lead from the best one so far
             best = self.best.figures
@@ -165,14 +154,15 @@ class _Search:
         """Below the caps: what is capped weighs as little as suffices."""
         caps = self.objective.caps
         for name, cap in zip(Caps._fields, caps, strict=True):
-            if cap is None or self._free_is_allowed() or self._least_of(name):
+            minimised = FIGURE.get(self.objective.name) == name  # then nothing has less of it
+            if cap is None or minimised or self._free_is_allowed():
                 continue
-            last, reached = self._weighed(name, cap, FINE)
-            low = high = FINE
-            while reached and not self.stopped and low > FINE // MOST:  # more power than it takes
+            last, reached = self._weighed(name, cap, UNIT)
+            low = high = UNIT
+            while reached and not self.stopped and low > UNIT // MOST:  # more power than it takes
                 low, high = low // FACTOR, low
                 last, reached = self._weighed(name, cap, low)
-            while not reached and not self.stopped and low == high < FINE * MOST:  # less
+            while not reached and not self.stopped and low == high < UNIT * MOST:  # less
                 low, high = high, high * FACTOR
                 last, reached = self._weighed(name, cap, high)
                 low = low if reached else high
@@ -185,20 +175,15 @@ class _Search:
         return last
 
     def _weighed(self, name: str, cap: int, multiplier: int) -> tuple[Result, bool]:
-        """The search with a capped figure at a multiplier, of which FINE counts as much as the value; whether the plan is below the cap.
+        """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether the plan is below the cap.
 
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
-        plain = _lexical(self.objective.name if self.objective.name != "edp" else "energy")
-        weights = Weights(*(FINE if weight == FIRST else weight for weight in plain))
+        weights = _lexical(self.objective.name)
         choice, result = self.solve(weights._replace(**{name: getattr(weights, name) + multiplier}))
         if self.objective.name != "edp":
-            self.bound = max(self.bound, (result.lower_bound_bytes - multiplier * cap) // FINE)
+            self.bound = max(self.bound, (result.lower_bound_bytes - multiplier * cap) // UNIT)
         return result, getattr(choice.figures, name) <= cap
-
-    def _least_of(self, name: str) -> bool:
-        """Whether what is capped is what was minimised: nothing else has less of it."""
-        return name == {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj", "edp": ""}[self.objective.name]
 
     def _free_is_allowed(self) -> bool:
         """Whether the plan that is best without caps is below them."""

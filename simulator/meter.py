@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from lfopt.ir import Compute, DramBytes, Figures, Hardware, Node, Place, dram_bytes, whole
-from lfopt.ops import Dataflow, Tiling
+from lfopt.ir import Compute, DramBytes, Figures, Hardware, Node, Place, counted_leaves, dram_bytes, whole
+from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import contraction
 from simulator.energy import Spending
-from simulator.timing import Accelerator, leaves
+from simulator.timing import Accelerator
 
 WALKED = 4000  # steps of a group that are timed one by one
 
@@ -30,7 +30,7 @@ class Meter:
         """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
         moved, spending = dram_bytes(steps), Spending(self.hardware)
         spending.transfer(moved.total)
-        for times, step in leaves(steps):
+        for times, step in counted_leaves(steps):
             if isinstance(step, Compute):
                 for one in self.accelerator.passes(step):
                     spending.compute(self.accelerator.work(one), times)
@@ -40,7 +40,7 @@ class Meter:
         """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""
         spending, compute = Spending(self.hardware), 0
         spending.transfer(dram.total)
-        for i in (i for i in range(len(self.flow)) if mask >> i & 1):
+        for i in bits(mask):
             results = self.flow.results[i]
             boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
             step = Compute(self.flow.operators[i].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[i]))
@@ -61,7 +61,6 @@ class Meter:
 
     def least(self, op: int) -> Figures:
         """What an operator takes at the least in whatever steps, its bytes aside.
-
 
         A cycle has at most mac_rows x mac_columns products; products with padding are left out. What is no contraction counts nothing: it may be
         part of another command.

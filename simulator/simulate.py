@@ -32,6 +32,7 @@ from lfopt.ir import (
     TensorTraffic,
     Timing,
     Transfer,
+    counted_leaves,
     dram_bytes,
     parameters_of,
     step_count,
@@ -42,7 +43,7 @@ from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.planning import MODES
 from simulator.energy import Spending
-from simulator.timing import Accelerator, leaves
+from simulator.timing import Accelerator
 
 MAX_DEPTH = 16  # loops within loops
 MAX_SLOTS = 1 << 24
@@ -191,7 +192,7 @@ class _Tally:
 def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
     """Sums over the steps."""
     tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places))
-    for times, step in leaves(group.steps):
+    for times, step in counted_leaves(group.steps):
         if isinstance(step, Compute):
             for one in accelerator.passes(step):
                 tally.compute(accelerator, one, times)

@@ -27,7 +27,7 @@ Not modelled: conflicts in the banks of the buffer but for weights, groups that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, prod
@@ -46,7 +46,9 @@ from lfopt.ir import (
     Transfer,
     box_elements,
     box_shape,
+    counted_leaves,
     in_turn,
+    leaves,
     round_up,
     step_count,
     unfold,
@@ -331,29 +333,20 @@ class Accelerator:
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
         busy = [0, 0, 0]
-        for times, step in leaves(nodes):
+        for times, step in counted_leaves(nodes):
             busy[2 if isinstance(step, Compute) else step.store] += times * self.cycles(step)
         return max(busy[:2]), busy[2]
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles if every command waited for the one before it."""
         hardware, cycles = self.hardware, 0
-        for times, step in leaves(nodes):
+        for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
                 cycles += times * (self.cycles(step) + hardware.port_latency)
             else:
                 parts = [self.command(part) for part in self.split(step)]
                 cycles += times * sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)
         return cycles
-
-
-def leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
-    """Every step as it is written, with the number of times that it runs."""
-    for node in nodes:
-        if isinstance(node, Loop):
-            yield from leaves(node.body, times * node.count)
-        else:
-            yield times, node
 
 
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:

@@ -120,9 +120,8 @@ def search(
 
     `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file, or one of those installed, by name.
     `element_bytes`: of a feature map's element. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME
-    gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ.
-    `progress(what, share)` is called now and then. All others are those of
-    `lfopt search`. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
+    gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ. `progress(what, share)` is called now and then. All others
+    are those of `lfopt search`. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
     if rules is not None or not isinstance(model, Graph):

@@ -36,7 +36,8 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     """
     how = config.search
     slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
-    ways = _figures(costs, how, report, energy=False, extra=slack, rows=config.band_rows is None and not costs.hardware.assumed)
+    rows = config.band_rows is None and not costs.hardware.assumed
+    ways = _figures(costs, _deadline(how), report, energy=False, extra=slack, rows=rows)
     groups = tuple(group for group in found.groups if ways.has_choice(group))
     least = [min(range(len(known)), key=known.__getitem__) for known in map(ways, groups)]  # fewest bytes, then fewest cycles
     choice = Choice(total(ways, groups, least), groups, tuple(least))
@@ -51,11 +52,11 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     Raises InvalidConfig where no plan was found below the caps.
     """
     how, wanted = config.search, config.search.wanted
-    ways = _figures(costs, how, report, rows=config.band_rows is None, energy=wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None)
+    deadline, energy = _deadline(how), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
+    ways = _figures(costs, deadline, report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
     if cap is not None and cap < found.lower_bound_bytes:
         raise InvalidConfig(f"search: no plan of these modes moves less than {found.lower_bound_bytes:,} bytes; found a cap of {cap:,}")
-    deadline = None if how.time_limit is None else time.perf_counter() + how.time_limit
 
     def run(model: CostModel) -> Result:
         left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
@@ -76,8 +77,11 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     return Judged(done.choice.figures, done.bound, replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted))
 
 
-def _figures(costs: GroupCosts, how: SearchConfig, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
-    deadline = None if how.time_limit is None else time.perf_counter() + how.time_limit
+def _deadline(how: SearchConfig) -> float | None:
+    return None if how.time_limit is None else time.perf_counter() + how.time_limit
+
+
+def _figures(costs: GroupCosts, deadline: float | None, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
     told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
     return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=lambda: deadline is not None and time.perf_counter() > deadline)
 

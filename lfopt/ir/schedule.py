@@ -272,11 +272,16 @@ def parameter_runs(nodes: Sequence[Node]) -> Iterator[list[Transfer]]:
 
 def leaves(nodes: Sequence[Node]) -> Iterator[Step]:
     """The steps as they are written: those in loops once."""
+    return (step for _, step in counted_leaves(nodes))
+
+
+def counted_leaves(nodes: Sequence[Node], times: int = 1) -> Iterator[tuple[int, Step]]:
+    """(number of times that it runs, step) of the steps as they are written."""
     for node in nodes:
         if isinstance(node, Loop):
-            yield from leaves(node.body)
+            yield from counted_leaves(node.body, times * node.count)
         else:
-            yield node
+            yield times, node
 
 
 def _with_move(node: Node, moves: Iterator[Move]) -> Node:

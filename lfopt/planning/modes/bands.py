@@ -43,8 +43,9 @@ class InBands(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Every map once, weights once per band."""
         banded = self.cheapest(mask, beta)
-        if banded is None:
-            return None
+        return None if banded is None else self._cost(mask, once, banded)
+
+    def _cost(self, mask: int, once: int, banded: Banded) -> Cost:
         return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
 
     def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
@@ -57,8 +58,7 @@ class InBands(ExecutionMode):
             if banded.buffer_bytes < beta and banded.weight_bytes <= MOST_PASSES * first.weight_bytes:
                 kept.setdefault((banded.bands, banded.start), banded)
         for banded in kept.values():
-            cost = Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
-            yield Way(cost, self._terms(mask, banded), self._schedule(mask, beta, banded))
+            yield Way(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, banded))
 
     def terms(self, mask: int, beta: int) -> Terms:
         """See `Banded`."""
