@@ -62,6 +62,9 @@ from lfopt.app.results import (
 )
 from lfopt.app.verify import Verified as Verified
 from lfopt.ir import (
+    FREE as FREE,
+)
+from lfopt.ir import (
     MOST_LINES as MOST_LINES,
 )
 from lfopt.ir import (
@@ -90,6 +93,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     Compute as Compute,
+)
+from lfopt.ir import (
+    Constraints as Constraints,
 )
 from lfopt.ir import (
     Copy as Copy,

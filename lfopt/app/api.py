@@ -110,6 +110,10 @@ def search(
     max_bytes: Size | None = None,
     max_cycles: int | None = None,
     max_energy: float | None = None,
+    together: Sequence[Sequence[str]] = (),
+    alone: Sequence[str] = (),
+    cut: Sequence[Sequence[str]] = (),
+    mode: Mapping[str, str] | None = None,
     weights: bool = True,
     progress: Report | None = None,
 ) -> Planned:
@@ -121,7 +125,7 @@ def search(
     `buffer`: on chip, 256KiB if neither it nor `hardware` says; wins over `hardware`, a `Hardware`, its file, or one of those installed, by name.
     `element_bytes`: of a feature map's element. `rules`: see `simplify`; a Graph is taken as it is unless they are given. `weights`: whether zoo:NAME
     gets values, without which a plan cannot be executed or compiled. `max_energy`: uJ. `progress(what, share)` is called now and then. All others
-    are those of `lfopt search`. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
+    are those of `lfopt search` and of its configuration. Ctrl-C leaves the best plan so far: `result.interrupted`. Raises LfoptError.
     """
     graph = load(model, input_shapes, weights=weights)
     if rules is not None or not isinstance(model, Graph):
@@ -133,6 +137,7 @@ def search(
         "max_energy_uj": max_energy,
     }  # fmt: skip
     given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "max_recompute": max_recompute, "search": searching}
+    given |= {"together": together, "alone": alone, "cut": cut, "mode": {} if mode is None else dict(mode)}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
     return Planned(steps_of(outcome, time_limit)[0], outcome.graph, outcome.best.result)
@@ -384,6 +389,8 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _plain(value)
         elif value is None or isinstance(value, str | int | float):
             found[name] = value
+        elif isinstance(value, list | tuple):
+            found[name] = [*_plain({f"{name}.{k}": one for k, one in enumerate(value)}).values()]
         else:
             raise InvalidConfig(f"{name}: found {type(value).__name__}; accepted: what `lfopt search` takes")
     return found

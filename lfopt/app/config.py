@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import UNLIMITED, Hardware, InvalidConfig, TrafficName
+from lfopt.ir import UNLIMITED, Constraints, Hardware, InvalidConfig, TrafficName
 from lfopt.ir.names import one_line
 from lfopt.planning.modes import SCHEMES
 from search.methods import METHODS, taking
@@ -119,9 +119,23 @@ class Config:
     # Made at a time by groups in mode lbdf, as many of them as fit.
     band_rows: Annotated[int | Literal["max"] | None, BeforeValidator(_rows_or_max)] = None  # null: 1, or as the objective wants it, see models.md
     rules: Rules = "default"  # of rewriting before the search
+    together: tuple[tuple[str, ...], ...] = ()  # sets of operators, by name, each in one group
+    alone: tuple[str, ...] = ()  # operators that are a group of their own
+    cut: tuple[tuple[str, ...], ...] = ()  # sets of operators, no two of which share a group
+    mode: dict[str, str] = field(default_factory=dict)  # operator: mode in which its group runs
     input_shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)  # of inputs, where the file leaves sizes open
     search: SearchConfig = field(default_factory=SearchConfig)  # how to search
     out: str | None = None  # folder of plan.json and simplified.onnx; None: runs/ and the network's name
+
+    @property
+    def constraints(self) -> Constraints:
+        """What the plan must keep to."""
+        return Constraints(self.together, self.alone, self.cut, self.mode)
+
+    @property
+    def recompute_allowed(self) -> float:
+        """Multiply-accumulates of the plan over the network's own: 1 in schemes that compute nothing again."""
+        return self.max_recompute if SCHEMES[self.scheme].copies else 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.band_rows, int) and self.band_rows < 1:

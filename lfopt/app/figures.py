@@ -12,6 +12,7 @@ from lfopt.planning.alike import Prices
 from lfopt.planning.limit import Unwritten
 from lfopt.planning.modes import Way
 from lfopt.planning.outlines import with_parameters
+from lfopt.planning.rules import UNMET
 from lfopt.planning.streaming import Layout
 from simulator.meter import Meter
 
@@ -46,7 +47,8 @@ class GroupFigures:
 
     def __call__(self, group: int) -> Sequence[Figures]:
         """Of the ways worth taking: each takes less of something than all before it. The first moves the fewest bytes of its mode."""
-        return [figures for _, figures in self._of(group)]
+        unmet = Figures(*[UNMET] * 3) if self.costs.breaks(group) else Figures(0, 0, 0)
+        return [figures + unmet for _, figures in self._of(group)]
 
     def has_choice(self, group: int) -> bool:
         """Whether there is more than one way to look at."""
@@ -62,7 +64,7 @@ class GroupFigures:
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
         chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
-        key: Hashable = group if chained else self._alike.key(group)
+        key: Hashable = group if chained or group & self.costs.rules.touched else self._alike.key(group)
         if key not in self._known:
             self._known[key] = self._look(group)
             if self.report is not None:

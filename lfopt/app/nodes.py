@@ -25,9 +25,9 @@ def chosen(flow: Dataflow, text: str | Sequence[str]) -> tuple[int, tuple[str, .
     for piece in _pieces(text, index):
         first, dots, last = piece.partition("..")
         if piece in index or not dots:
-            named |= 1 << _operator(flow, index, piece)
+            named |= 1 << operator_named(flow, index, piece)
         else:
-            named |= _between(flow, _operator(flow, index, first.strip()), _operator(flow, index, last.strip()), notes)
+            named |= _between(flow, operator_named(flow, index, first.strip()), operator_named(flow, index, last.strip()), notes)
     if unknown := [i for i in bits(named) if flow.specs[i] is OPAQUE]:
         operator = flow.operators[unknown[0]]
         if named & (named - 1):
@@ -47,17 +47,18 @@ def _pieces(text: str | Sequence[str], index: Mapping[str, int]) -> Sequence[str
     return [text] if text in index else [piece.strip() for piece in text.split(",")]
 
 
-def _operator(flow: Dataflow, index: Mapping[str, int], name: str) -> int:
+def operator_named(flow: Dataflow, index: Mapping[str, int], name: str, where: str = "--nodes") -> int:
+    """Its number. Raises InvalidConfig, with the names that are close, for what `index` does not have; `where` begins the message."""
     if name in index:
         return index[name]
     view = next((operator for operator in flow.graph.operators if operator.name == name and spec(operator.kind, operator.domain).view), None)
     if view is not None:
-        raise InvalidConfig(f"--nodes: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators that compute")
+        raise InvalidConfig(f"{where}: found {name!r}, which is a view ({view.kind}) and moves nothing; accepted: operators that compute")
     lower = name.lower()
     close = [known for known in index if lower and lower in known.lower()]
     close = sorted(close, key=len)[:CLOSE] or difflib.get_close_matches(name, index, CLOSE, 0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"accepted: names of operators, e.g. {flow.operators[0].name}"
-    raise InvalidConfig(f"--nodes: found {name!r}, which is no operator of {flow.graph.name}; {hint}")
+    raise InvalidConfig(f"{where}: found {name!r}, which is no operator of {flow.graph.name}; {hint}")
 
 
 def _between(flow: Dataflow, first: int, last: int, notes: list[str]) -> int:

@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
+from lfopt.app.constraints import check_names, kept
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
@@ -165,6 +166,8 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         seconds[stage], clock = now - clock, now
 
     graph = load_network(config.model, config.input_shapes, config.rules) if graph is None else graph
+    if config.constraints:
+        check_names(Dataflow.of(graph), config.constraints)
     lap("load")
     first = replace(config.search, compare=())
     plain = replace(first, guidance="none", screen=False, propose="none")
@@ -174,13 +177,13 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     else:
         costs = costs_of(config, graph)
         found = Recomputed(graph, (), costs, _searched(costs, first, 0, report), optimal=False)
-    graph, copies, costs, result, optimal = found
+    graph, copies, costs, result, optimal = found._replace(result=kept(found.costs, found.result))
     bound, runs = result.lower_bound_bytes, [Run(result, first.guidance)]
     lap(runs[-1].name)
     for how in dict.fromkeys(other for other in others if other != first):
         if result.interrupted:
             break
-        result = _searched(costs, how, bound, report)
+        result = kept(costs, _searched(costs, how, bound, report))
         bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
@@ -199,9 +202,8 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         lap("cycles")
     front = next((run.result.front for run in runs if run.result.front), ())
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
-    allowed = config.max_recompute if SCHEMES[config.scheme].copies else 1.0
     draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, allowed, first.objective),
+        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, config.recompute_allowed, first.objective),
         result.interrupted or best.result.interrupted,
     )
     lap("plan")

@@ -36,7 +36,8 @@ class Recomputed(NamedTuple):
 def costs_of(config: Config, graph: Graph) -> GroupCosts:
     """What groups of a network cost, as a configuration says: they repeat no more than its copies leave."""
     left = left_for_groups(graph, config.max_recompute)
-    return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), scheme=config.scheme, epilogue=config.epilogue, max_recompute=left)
+    space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": left, "constraints": config.constraints}
+    return GroupCosts.of(graph, config.hardware, Traffic(config.traffic), **space)
 
 
 def may_copy(config: Config) -> bool:
@@ -93,7 +94,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     interrupted = found.result.interrupted
     if not interrupted and not late():
         try:
-            space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute}
+            space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
             apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
             plain = run(apart, 1)
             interrupted = plain.interrupted

@@ -21,6 +21,7 @@ from lfopt.app.config import Config, SearchConfig
 from lfopt.ir import (
     SCHEMA,
     Compute,
+    Constraints,
     DramBytes,
     DramTensor,
     Energy,
@@ -61,6 +62,7 @@ KINDS = (
         Place,
         Totals,
         SearchRecord,
+        Constraints,
         Hardware,
         Energy,
     ),

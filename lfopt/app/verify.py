@@ -71,7 +71,7 @@ def load_planned(path: Path) -> tuple[Plan, Graph]:
 
 def proven_again(plan: Plan, graph: Graph, time_limit: float | None, report: Report) -> tuple[str, tuple[str, ...]]:
     """What the exact search says of a plan's lower bound: in a word for a table, and a line for each claim that it refutes."""
-    space = {"scheme": plan.scheme, "epilogue": plan.epilogue}
+    space = {"scheme": plan.scheme, "epilogue": plan.epilogue, "constraints": plan.search.constraints}
     costs = GroupCosts.of(graph, plan.hardware, Traffic(plan.traffic), **space, max_recompute=recompute_left(plan, graph))
     found = run_search(costs, SearchConfig(time_limit=time_limit), report=report)
     bound, proven = plan.totals.lower_bound_bytes, found.lower_bound_bytes
@@ -95,6 +95,7 @@ def search_problems(plan: Plan) -> Iterator[str]:
         yield f"search.guidance: found {record.guidance!r}; accepted: {', '.join(get_args(GuidanceName))}"
     if record.objective not in OBJECTIVES:
         yield f"search.objective: found {record.objective!r}; accepted: {', '.join(OBJECTIVES)}"
+    yield from record.constraints.broken((group.nodes, group.mode) for group in plan.groups)
     if not (isfinite(record.seconds) and record.seconds >= 0):
         yield f"search.seconds: found {record.seconds}; accepted: at least 0"
     for name, value in (("plans_evaluated", record.plans_evaluated), ("groups_evaluated", record.groups_evaluated), ("seed", record.seed)):

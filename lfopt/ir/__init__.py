@@ -2,6 +2,7 @@
 
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
+from lfopt.ir.constraints import FREE, Constraints
 from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, Figures, Use
 from lfopt.ir.errors import (
     CannotWrite,
@@ -57,6 +58,7 @@ from lfopt.ir.sizes import UNLIMITED
 from lfopt.ir.tensor import Tensor, row_axis, row_count
 
 __all__ = [
+    "FREE",
     "MOST_LINES",
     "MOST_STEPS",
     "SCHEMA",
@@ -67,6 +69,7 @@ __all__ = [
     "CannotWrite",
     "CommandStream",
     "Compute",
+    "Constraints",
     "Copy",
     "Cost",
     "Cycles",

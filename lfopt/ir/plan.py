@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lfopt.ir.constraints import FREE, Constraints
 from lfopt.ir.cost import DramBytes, Mode
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.hardware import Hardware
@@ -151,6 +152,7 @@ class SearchRecord:
     front: tuple[tuple[int, int], ...] = ()  # (DRAM bytes, required bytes) of plans that no other plan found beats in both, if the search keeps them
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
     objective: str = "bytes"  # what was minimised, see search.objective of a configuration; of plans in as few bytes, cycles
+    constraints: Constraints = FREE  # what the plan keeps to; its lower bound is of plans that do
 
 
 @dataclass(frozen=True, slots=True, repr=False)

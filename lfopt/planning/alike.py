@@ -48,6 +48,8 @@ class Alike(Adapted[object]):
 
     def price(self, group: int, /) -> Cost | None:
         """See `CostModel`."""
+        if group & self.costs.rules.touched:
+            return self.costs.price(group)
         if group not in self._known:
             key, groups = self.key(group), self.prices.groups
             if key not in groups:

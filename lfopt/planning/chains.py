@@ -67,7 +67,10 @@ def relink(costs: GroupCosts, groups: Sequence[int]) -> None:
 def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool = False) -> tuple[int, ...]:
     if not SCHEMES[costs.scheme].chains or costs.traffic is Traffic.PAPER:
         return tuple(groups)
-    found = _Linking(costs, groups, everywhere=everywhere).run(late)
+    found: list[Linked | int] = []
+    for constrained, run in groupby(groups, lambda group: bool(group & costs.rules.touched)):
+        unlinked = [*run]
+        found += unlinked if constrained else _Linking(costs, unlinked, everywhere=everywhere).run(late)
     for chain in found:
         if isinstance(chain, Linked):
             costs.learn(chain)

@@ -7,13 +7,13 @@ A single operator may always run, and so may an operator followed by elementwise
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
-from lfopt.ir import Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
-from lfopt.ops import Dataflow, bits
+from lfopt.ir import FREE, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
+from lfopt.ops import Call, Dataflow, bits
 from lfopt.ops.flight import in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
@@ -21,6 +21,7 @@ from lfopt.planning.groups import Groups, is_table, may_fly
 from lfopt.planning.modes import ANYWHERE, MODES, NEVER, SCHEMES, Chained, ExecutionMode, Linked, Space, Terms, Traffic, Way
 from lfopt.planning.modes.alone import Excluded
 from lfopt.planning.modes.mode import is_single
+from lfopt.planning.rules import UNMET, Rules, may_share
 from lfopt.rewrite.copies import without_copies
 
 KEPT = 1 << 16  # bounds of groups that are remembered
@@ -39,13 +40,15 @@ class GroupCosts:
         scheme: str = "lbdf",
         epilogue: bool = True,
         max_recompute: float = MAX_RECOMPUTE,
+        constraints: Constraints = FREE,
         known: GroupCosts | None = None,
     ) -> None:
         """`max_recompute`: multiply-accumulates that a group may do, over those of its operators; 1 in schemes that compute nothing again.
 
+        `constraints`: what groups must keep to; one that does not costs `UNMET` bytes more, or is not legal.
         `known`: costs of the same dataflow on the same chip, but for its buffer and the scheme, with which everything else is shared.
 
-        Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of.
+        Raises InvalidConfig for a scheme that there is not, or that traffic `paper` has no mode of, and for a mode that the scheme has not.
         """
         if scheme not in SCHEMES:
             raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
@@ -65,6 +68,11 @@ class GroupCosts:
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
         chains = ("chained",) if SCHEMES[scheme].chains else ()
         self.modes = {name: self._mode(name) for name in (*names, *chains, *ANYWHERE)}
+        self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
+        selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
+        for operator, mode in constraints.mode.items():
+            if mode not in selectable:
+                raise InvalidConfig(f"mode.{operator}: found {mode!r} with scheme {scheme}; accepted: {', '.join(selectable)}")
         self._whole = [self.modes[name] for name in names]
         self._alone = [mode for mode in self.modes.values() if mode.alone]
         self._anywhere = [mode for mode in self.modes.values() if not mode.whole and not mode.alone]
@@ -84,15 +92,21 @@ class GroupCosts:
         epilogue: bool = True,
         max_recompute: float = MAX_RECOMPUTE,
         groups: Sequence[Sequence[str]] | None = None,
+        constraints: Constraints = FREE,
     ) -> GroupCosts:
         """Of a network, as the scheme sees it. `groups`: a partition of its operators, if there is one: nothing is in flight from one to another."""
         flow = Dataflow.of(graph)
         owner = None if groups is None else {name: k for k, names in enumerate(groups) for name in names}
+        apart = constraints if constraints.alone or constraints.cut else None
+
+        def fits(flight: Call, hold: Callable[[Call, Hardware], bool]) -> bool:
+            return (apart is None or may_share(flight, apart)) and hold(flight, hardware)
+
         if scheme in SCHEMES and SCHEMES[scheme].flights:
-            flow = in_flight(flow, owner, lambda flight: may_fly(flight, hardware))
+            flow = in_flight(flow, owner, partial(fits, hold=may_fly))
         elif _tables_fly(graph, hardware, traffic):
-            flow = in_flight(flow, owner, lambda flight: is_table(flight, hardware), running=False)
-        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute)
+            flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
+        return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute, constraints=constraints)
 
     @property
     def flies(self) -> bool:
@@ -122,10 +136,13 @@ class GroupCosts:
     def simpler(self) -> GroupCosts | None:
         """The same with fewer modes, where the scheme has such; a group moves no more here than there."""
         simpler = SCHEMES[self.scheme].simpler
-        return None if simpler is None else self._like(simpler, self.hardware)
+        if simpler is None or not {*self.rules.modes.values()} <= {*SCHEMES[simpler].modes, *ANYWHERE}:
+            return None
+        return self._like(simpler, self.hardware)
 
     def _like(self, scheme: str, hardware: Hardware) -> GroupCosts:
-        return GroupCosts(self.dataflow, hardware, self.traffic, scheme=scheme, epilogue=self.epilogue, max_recompute=self.max_recompute, known=self)
+        space = {"scheme": scheme, "epilogue": self.epilogue, "max_recompute": self.max_recompute, "constraints": self.constraints}
+        return GroupCosts(self.dataflow, hardware, self.traffic, known=self, **space)
 
     # -- whole groups --------------------------------------------------------------------------------------------------------------------
 
@@ -136,8 +153,26 @@ class GroupCosts:
     def price(self, mask: int) -> Cost | None:
         """As `evaluate`, without reasons."""
         if mask not in self._prices:
-            self._prices[mask] = self._price(mask)
+            self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
         return self._prices[mask]
+
+    def breaks(self, mask: int) -> bool:
+        """Whether a legal group breaks a constraint; its price has `UNMET` bytes more than it moves."""
+        price = self.price(mask) if mask & self.rules.touched else None
+        return price is not None and price.dram_bytes >= UNMET
+
+    def _kept_to(self, mask: int) -> Cost | None:
+        """The price of a group that constraints are about."""
+        rules = self.rules
+        if rules.forbid(mask):
+            return None
+        wanted = rules.mode(mask)
+        found = self._price(mask) if wanted is None else self.modes[wanted].price(mask, self.hardware.buffer_bytes, self.groups.once(mask).total)
+        if wanted is not None and not self.groups.parameters_fit(mask):
+            found = None
+        broken = found is None or rules.parts(mask) or rules.contradict(mask)
+        found = found or self._price(mask)
+        return found if found is None or not broken else found._replace(dram_bytes=found.dram_bytes + UNMET)
 
     def learn(self, chain: Linked) -> None:
         """Price this group as a chain, if that moves fewer bytes."""
@@ -153,7 +188,9 @@ class GroupCosts:
         beta, once, chosen = self.hardware.buffer_bytes, self.groups.once(mask).total, self.chosen(mask)
         if chosen is None:
             return
-        modes = [chosen] if chosen.alone else self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
+        wanted = self.rules.mode(mask) if mask & self.rules.touched else None
+        everywhere = self._whole if mask & self.excluded else [*self._whole, *self._anywhere]
+        modes = [chosen] if chosen.alone or wanted is not None else everywhere
         for mode in modes if chosen in modes else [chosen, *modes]:
             if whole is None or mode.whole == whole:
                 yield from mode.ways(mask, beta, once)
@@ -245,7 +282,9 @@ class GroupCosts:
 
     def legal_anywhere(self, mask: int) -> bool:
         """Whether the group may run on any buffer: a single operator, or an epilogue group where those are allowed."""
-        return is_single(mask) or (any(mode.anywhere(mask) for mode in self._anywhere) and self.groups.parameters_fit(mask))
+        if is_single(mask):
+            return True
+        return any(mode.anywhere(mask) for mode in self._anywhere) and self.groups.parameters_fit(mask) and not self.rules.forbid(mask)
 
     @cached_property
     def excluded(self) -> int:
@@ -275,7 +314,7 @@ class GroupCosts:
 
     def may_grow(self, mask: int, floor: Any) -> bool:
         """Whether this group, or one that it is grown into, may be legal, as far as lower bounds on the buffer tell."""
-        if not self.groups.parameters_fit(mask):
+        if not self.groups.parameters_fit(mask) or (mask & self.rules.touched and self.rules.forbid(mask)):
             return False
         beta = self.hardware.buffer_bytes
         for mode, bound in zip(self._whole, floor, strict=True):
@@ -297,7 +336,11 @@ class GroupCosts:
     @property
     def mates(self) -> tuple[int, ...]:
         """Per operator: operators that may share a legal group with it, itself included. See `Bounds`."""
-        return self.bounds.mates
+        return self._mates
+
+    @cached_property
+    def _mates(self) -> tuple[int, ...]:
+        return self.rules.mates(self.bounds.mates)
 
     def rest_bytes(self, executed: int, before: int, group: int) -> int:
         """See `Bounds`."""
