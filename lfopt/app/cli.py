@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "Run a network on given inputs: planned, compiled, and kept for the next time.",
     "codegen": "Write a plan as C with a program around it, and compile it.",
     "check": "Recount everything that a plan claims, independently of the planner.",
+    "cost": "Price any partition into groups, say what is illegal or does not fit, and make its plan.",
     "diff": "Compare two plans: bytes, cycles, which groups changed, and why.",
     "report": "Write a plan as one HTML page to look at.",
     "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.",

@@ -2,9 +2,9 @@
 
 from lfopt.planning.band_rows import Propose, up_to
 from lfopt.planning.baselines import epilogue_fused_bytes, epilogue_groups, layer_by_layer_bytes
-from lfopt.planning.chains import link
+from lfopt.planning.chains import link, relink
 from lfopt.planning.costs import GroupCosts, Traffic
-from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, masks_of, plan, recompute_left
+from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, executable, masks_of, plan, recompute_left
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import Outline, dram_at_port, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
@@ -25,6 +25,7 @@ __all__ = [
     "dram_at_port",
     "epilogue_fused_bytes",
     "epilogue_groups",
+    "executable",
     "layer_by_layer_bytes",
     "link",
     "masks_of",
@@ -33,6 +34,7 @@ __all__ = [
     "plan",
     "plan_groups",
     "recompute_left",
+    "relink",
     "total_dram",
     "totals_of",
     "up_to",

@@ -1,0 +1,177 @@
+"""lfopt cost: the price of a partition that somebody else made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, chip
+from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
+from lfopt.app.partitions import Judged, judge, read_groups
+from lfopt.app.pipeline import check_folder, load_network
+from lfopt.app.plans import write_files
+from lfopt.app.screen import note, out, shown, spread
+from lfopt.app.sizes import format_size, parse_shapes, share_of
+from lfopt.ir import Cost, DoesNotFit, Report
+from lfopt.ir.names import plural
+from lfopt.ops import Dataflow
+from simulator.simulate import simulate
+
+REASONS = 8  # why a partition is not legal: lines printed
+
+
+def cost(
+    model: str,
+    *,
+    groups: Path,
+    hardware: str | None = None,
+    buffer: str | None = None,
+    element_bytes: int | None = None,
+    scheme: Scheme = "auto",
+    traffic: TrafficName = "tiled",
+    epilogue: Literal["on", "off"] = "on",
+    band_rows: int | Literal["max"] | None = None,
+    max_recompute: float = 2.0,
+    rules: Rules = "default",
+    input_shape: InputShapes = (),
+    top: int = 20,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> int:
+    """Price any partition of a network into groups, say what is illegal or does not fit, and make its plan.
+
+    Each group runs in the mode of the scheme that moves the fewest bytes; of equals, the fastest way. Operators that the file does not name are
+    groups of their own.
+
+    Example: lfopt cost zoo:squeezenet1_1 --groups mine.csv --buffer 256KiB --out runs/mine
+
+    Exit code 0: the plan is made; 1: the partition is not legal, or a group does not fit; 2: wrong input; 3: written, but some groups have no steps.
+
+    Parameters
+    ----------
+    model
+        ONNX file, or zoo:NAME.
+    groups
+        Operators of each group, by their names in the simplified network: JSON (a list of lists, or plan.json), or CSV (a row per group, or columns
+        node,group).
+    hardware
+        Hardware description (YAML).
+    buffer
+        On-chip buffer, e.g. 256KiB (the default); wins over the hardware description.
+    element_bytes
+        Bytes per element of a feature map (2 if not given).
+    scheme
+        Modes in which a group may run, as for lfopt search.
+    traffic
+        How operators that do not fit are counted: tiled, once, or as the paper does.
+    epilogue
+        Whether elementwise operators may always join their producer.
+    band_rows
+        Rows that a group in mode lbdf makes at a time; max: as many as fit.
+    max_recompute
+        Multiply-accumulates with what is computed again, over the network's own. For scheme all.
+    rules
+        Graph simplification, as for lfopt search.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    top
+        Groups listed: those that do not fit first, then those that move the most.
+    as_json
+        Print everything as JSON.
+    out_dir
+        Folder for plan.json and simplified.onnx.
+    """
+    if out_dir is not None:
+        check_folder(out_dir)
+    given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue == "on", "band_rows": band_rows, "max_recompute": max_recompute}
+    job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **given}, "command line")
+    graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
+    if not as_json:
+        note(graph)
+    found = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
+    plan = None if found.draft is None else found.draft.finished()
+    report = None if plan is None else simulate(plan, graph)
+    if as_json:
+        sys.stdout.write(json.dumps(_data(found, report), indent=1) + "\n")
+    else:
+        _print(graph.name, found, report, top)
+    if plan is None:
+        return 1
+    if out_dir is not None:
+        plan = write_files(plan, graph, out_dir)
+        if not as_json:
+            out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+
+
+def _data(found: Judged, report: Report | None) -> dict[str, Any]:
+    groups: list[dict[str, Any]] = []
+    for names, price in zip(found.groups, found.prices, strict=True):
+        entry: dict[str, Any] = {"nodes": list(names)}
+        if isinstance(price, Cost):
+            entry |= {"mode": price.mode, "dram_bytes": price.dram_bytes, "buffer_bytes": price.buffer_bytes, "required_bytes": price.required_bytes}
+        elif isinstance(price, DoesNotFit):
+            entry["does_not_fit"] = {"needed": price.needed, "available": price.available, "store": price.store}
+        groups.append(entry)
+    data: dict[str, Any] = {"schema": "lfopt.cost/1", "legal": not found.illegal, "reasons": list(found.illegal), "groups": groups}
+    if report is not None:
+        data |= {
+            "dram": asdict(report.dram) | {"total": report.dram.total},
+            "cycles": report.cycles.total,
+            "energy_pj": report.energy.total_pj,
+            "lower_bound_bytes": report.baselines.lower_bound_bytes,
+            "compulsory_bytes": report.baselines.compulsory_bytes,
+        }
+    return data
+
+
+def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
+    beta = found.costs.hardware.buffer_bytes
+    alone = f", {plural(found.left_out, 'operator')} alone that the file does not name" if found.left_out else ""
+    out.print(f"[bold]{escape(name)}[/]: {plural(len(found.groups), 'group')}{alone}; buffer {format_size(beta)}, scheme {found.costs.scheme}\n")
+    for line in found.illegal[:REASONS]:
+        out.print(f"[red]not legal[/] {shown(line)}", soft_wrap=True)
+    if rest := found.illegal[REASONS:]:
+        out.print(f"... and {plural(len(rest), 'reason')} more")
+    numbered = sorted(enumerate(zip(found.groups, found.prices, strict=True)), key=lambda item: _rank(item[1][1]))
+    rows = [[f"{k} {_span(names)}", str(len(names)), *_price(price, beta)] for k, (names, price) in numbered[:top]]
+    out.print(spread(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows))
+    if rest := numbered[top:]:
+        out.print(f"[dim]{plural(len(rest), 'group')} more: --top[/]")
+    for k, (names, price) in numbered:
+        if isinstance(price, DoesNotFit):
+            why = (
+                f"needs {price.needed:,} B of {price.store}, there are {price.available:,}" if price.needed < 1 << 60 else "no buffer is large enough"
+            )
+            out.print(f"[red]does not fit[/] group {k}, {shown(_span(names))}: {why}", soft_wrap=True)
+    if report is None:
+        if any(isinstance(price, DoesNotFit) for price in found.prices):
+            out.print("[dim]lfopt explain says what overflows, and where to cut[/]")
+        return
+    assumed = ", assumed: the chip does not say" if report.hardware.assumed else ""
+    where = f"{report.hardware.mac_rows} x {report.hardware.mac_columns} MACs, {report.hardware.port_bytes} B a cycle{assumed}"
+    least = report.baselines.compulsory_bytes
+    out.print(f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory ({least:,} B)")
+    out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {where}[/]", soft_wrap=True)
+
+
+def _rank(price: Cost | DoesNotFit | None) -> tuple[int, int]:
+    return (0, 0) if price is None else (1, 0) if isinstance(price, DoesNotFit) else (2, -price.dram_bytes)
+
+
+def _price(price: Cost | DoesNotFit | None, beta: int) -> tuple[str, str, str, str]:
+    if isinstance(price, Cost):
+        return price.mode, f"{price.dram_bytes:,}", f"{price.buffer_bytes:,}", share_of(price.buffer_bytes, beta)
+    if price is None:
+        return "not legal", "", "", ""
+    return "does not fit", "", f"{price.needed:,}" if price.needed < 1 << 60 else "any", ""
+
+
+def _span(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"

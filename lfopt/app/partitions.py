@@ -1,0 +1,112 @@
+"""Partitions that somebody else made: read from a file, judged, and planned."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lfopt.app.config import Config
+from lfopt.app.documents import read_bytes, read_json
+from lfopt.app.nodes import operator_named
+from lfopt.app.objectives import settle
+from lfopt.app.plans import make_draft
+from lfopt.fusion import connected, convex_gap, legal
+from lfopt.ir import Cost, DoesNotFit, FusionScheme, Graph, InvalidConfig
+from lfopt.ir.names import one_line, plural
+from lfopt.ops import Dataflow
+from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, executable, masks_of, relink, up_to
+from lfopt.planning.repeats import left_for_groups
+from search.result import Result
+
+HEADER = ("node", "group")  # of a CSV file with one operator a row
+ACCEPTED = "a list of lists of operators, {'groups': [...]} or plan.json; in CSV a row per group, or columns node,group"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A partition on a chip. What is in no group of the file is a group of its own."""
+
+    groups: tuple[tuple[str, ...], ...]  # as they are in the file, then the operators that it leaves out
+    left_out: int  # of those
+    illegal: tuple[str, ...]  # why the partition is not legal, a line each
+    prices: tuple[Cost | DoesNotFit | None, ...]  # per group; None: of operators that do not hang together, or with others between them
+    costs: GroupCosts
+    draft: Draft | None  # the plan, but for its steps; None where the partition is not legal, or a group does not fit
+
+    @property
+    def dram_bytes(self) -> int:
+        """Of the groups that may run."""
+        return sum(price.dram_bytes for price in self.prices if isinstance(price, Cost))
+
+
+def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
+    """Groups of operator names from JSON (also plan.json) or CSV. Raises InvalidConfig for anything else, and for names that are not operators."""
+    groups = _from_csv(path) if path.suffix.lower() == ".csv" else _from_json(path)
+    for k, names in enumerate(groups):
+        for name in names:
+            operator_named(flow, flow.position, name, one_line(f"{path}: group {k}"))
+    return groups
+
+
+def judge(graph: Graph, config: Config, groups: Sequence[Sequence[str]]) -> Judged:
+    """What a partition costs in the modes of the configuration's scheme, what is wrong with it, and its plan: of equal bytes in the fewest cycles."""
+    plain = Dataflow.of(graph)
+    named = {name for names in groups for name in names}
+    rest = [(operator.name,) for operator in plain.operators if operator.name not in named]
+    whole = (*map(tuple, groups), *rest)
+    illegal = legal(graph, FusionScheme(whole)).reasons
+    space: dict[str, Any] = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": left_for_groups(graph, config.max_recompute)}
+    costs = GroupCosts.of(graph, config.hardware, Traffic(config.traffic), **space, groups=None if illegal else whole)
+    flow = costs.dataflow
+    if illegal:
+        parts = [plain_mask for (plain_mask,) in (masks_of(plain, [names]) for names in whole)]
+        costs = GroupCosts(plain, config.hardware, Traffic(config.traffic), **space)  # nothing in flight: whose groups these are is not known
+        sound = [mask and connected(plain.neighbours, mask) and not convex_gap(plain, mask) for mask in parts]
+        prices = tuple(costs.evaluate(mask) if ok else None for mask, ok in zip(parts, sound, strict=True))
+        return Judged(whole, len(rest), illegal, prices, costs, None)
+    masks = masks_of(flow, whole)
+    relink(costs, masks)
+    prices = tuple(map(costs.evaluate, masks))
+    if any(isinstance(price, DoesNotFit) for price in prices):
+        return Judged(whole, len(rest), (), prices, costs, None)
+    order = executable(flow, masks)
+    bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes)
+    found = Result(GIVEN.method, order, costs.dram_bytes(order), bound, 0, 0, 0.0)
+    if config.traffic == "tiled":
+        found = settle(costs, config, found, None).result
+    rows = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
+    return Judged(whole, len(rest), (), prices, costs, make_draft(graph, costs, found, bound, bands=rows, max_recompute=config.recompute_allowed))
+
+
+def _from_json(path: Path) -> tuple[tuple[str, ...], ...]:
+    data = read_json(path)
+    groups = data.get("groups") if isinstance(data, dict) else data
+    if not isinstance(groups, list):
+        raise InvalidConfig(one_line(f"{path}: found {type(data).__name__} without groups; accepted: {ACCEPTED}"))
+    return tuple(_names(group.get("nodes") if isinstance(group, dict) else group, f"{path}: group {k}") for k, group in enumerate(groups))
+
+
+def _names(group: object, where: str) -> tuple[str, ...]:
+    if not isinstance(group, list) or not group or not all(isinstance(name, str) for name in group):
+        raise InvalidConfig(one_line(f"{where}: found {group!r}; accepted: a list of names of operators, at least one"))
+    return tuple(group)
+
+
+def _from_csv(path: Path) -> tuple[tuple[str, ...], ...]:
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+        rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines(), strict=True)]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidConfig(one_line(f"{path}: found no CSV in UTF-8 ({error}); accepted: {ACCEPTED}")) from None
+    rows = [row for row in rows if any(row)]
+    if rows and tuple(cell.lower() for cell in rows[0]) == HEADER:
+        found: dict[str, list[str]] = {}
+        for k, row in enumerate(rows[1:], 2):
+            if len(row) != len(HEADER) or not all(row):
+                raise InvalidConfig(one_line(f"{path}: row {k}: found {plural(len(row), 'cell')}; accepted: an operator and the name of its group"))
+            found.setdefault(row[1], []).append(row[0])
+        return tuple(map(tuple, found.values()))
+    return tuple(tuple(cell for cell in row if cell) for row in rows)
