@@ -240,7 +240,7 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
     assert not report.disagreements
     assert page_of(plan, graph, 0, 0)
     changed = next((k for k, group in enumerate(plan.groups) if group not in subject.plan.groups), 0)
-    explain(str(file), group=changed, explainer=("analytic",), seconds=0.5)
+    explain(str(file), group=changed, explainer=("analytic",), time_limit=0.5)
     if (plan.groups, plan.hardware) not in subject.executed:
         done = execute(plan, graph, subject.inputs)
         _same(done.outputs, subject.outputs)

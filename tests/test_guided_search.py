@@ -346,7 +346,7 @@ def test_a_job_runs_guided_and_is_compared_with_the_same_method_unguided_and_wit
 
 
 def test_the_command_takes_guidance_and_says_what_it_did(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lfopt.app.cli", "search", "--model", "zoo:squeezenet1_1", "--buffer", "128KiB", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "lfopt.app.cli", "search", "zoo:squeezenet1_1", "--buffer", "128KiB", "--out", str(tmp_path)]
     options = ["--method", "local", "--guidance", "analytic", "--budget", "30"]
     done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "this plan, local+analytic" in done.stdout

@@ -124,7 +124,6 @@ def test_other_reasons_for_no_steps_are_still_wrong(mode: str) -> None:
 def run(folder: Path, *more: str) -> object:
     """`lfopt search` within this process."""
     arguments = [
-        "--model",
         "zoo:fsrcnn",
         "--input-shape",
         "image=1,1,20,24",

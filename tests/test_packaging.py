@@ -66,7 +66,7 @@ def test_the_packages_alone_are_enough(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, site / name, ignore=shutil.ignore_patterns("__pycache__"))
     onnx.save(residual_block(), work / "block.onnx")
     env = {"PYTHONPATH": str(site)}
-    assert "optimal" in said(sys.executable, "-m", "lfopt", "search", "--model", "block.onnx", "--buffer", "2KiB", folder=work, **env)
+    assert "optimal" in said(sys.executable, "-m", "lfopt", "search", "block.onnx", "--buffer", "2KiB", folder=work, **env)
 
 
 @pytest.mark.slow
@@ -88,13 +88,13 @@ def test_a_wheel_in_a_clean_environment_searches_compiles_and_runs_rtl(tmp_path:
     said(python, "-c", EVERY_MODULE, packages, folder=work, **env)
     lfopt = home / "bin" / "lfopt"
     onnx.save(residual_block(), work / "block.onnx")
-    assert "optimal" in said(lfopt, "search", "--model", "block.onnx", "--buffer", "4KiB", "--element-bytes", "4", "-o", "plan", folder=work, **env)
+    assert "optimal" in said(lfopt, "search", "block.onnx", "--buffer", "4KiB", "--element-bytes", "4", "-o", "plan", folder=work, **env)
     said(lfopt, "codegen", "plan", "-o", "c", "--build", folder=work, **env)
     assert (work / "c" / "model.c").exists()
     if not available():
         said(lfopt, "quantize", "block.onnx", "-o", "int8.onnx", folder=work, **env)
         chip = ("--hardware", "accelerator_256k.yaml")
-        said(lfopt, "search", "--model", "int8.onnx", *chip, "-o", "int8", folder=work, **env)
+        said(lfopt, "search", "int8.onnx", *chip, "-o", "int8", folder=work, **env)
         said(lfopt, "codegen", "int8", "-o", "stream", "--target", "accel", folder=work, **env)
         assert "every bit of the outputs is right" in said(lfopt, "rtl", "run", "stream", folder=work, **env)
 

@@ -1050,7 +1050,7 @@ def test_check_says_what_it_recounted_and_what_it_could_not(lfopt, tmp_path, col
     weights = helper.make_tensor("w", TensorProto.FLOAT, (4, 4, 1, 1), np.zeros(16, np.float32).tobytes(), raw=True)
     model = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights]), opset_imports=[helper.make_opsetid("", 18)])
     onnx.save(model, tmp_path / "m.onnx")
-    lfopt("search", "--model", "m.onnx", "--buffer", "64KiB", "--out", "plan")
+    lfopt("search", "m.onnx", "--buffer", "64KiB", "--out", "plan")
     done = lfopt("check", "plan", columns=columns)
     assert "1 group, 2 operators: every figure holds\n" in done.stdout
     assert re.search(r"1 group recounted from \d+ steps", done.stdout)

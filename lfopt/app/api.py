@@ -381,6 +381,9 @@ def _dice(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
+NAMES = ("together", "alone", "cut")  # options that are lists of operators, or of lists of them
+
+
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options as a configuration file would hold them. Raises InvalidConfig for what none can."""
     found: dict[str, Any] = {}
@@ -389,8 +392,8 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = _plain(value)
         elif value is None or isinstance(value, str | int | float):
             found[name] = value
-        elif isinstance(value, list | tuple):
-            found[name] = [*_plain({f"{name}.{k}": one for k, one in enumerate(value)}).values()]
+        elif name in NAMES and isinstance(value, list | tuple):
+            found[name] = [list(one) if isinstance(one, list | tuple) else one for one in value]
         else:
             raise InvalidConfig(f"{name}: found {type(value).__name__}; accepted: what `lfopt search` takes")
     return found

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from collections.abc import Sequence
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError
 
+from lfopt.app import tokens
 from lfopt.app.wings import check_wings
 
 
@@ -17,7 +20,17 @@ def _version() -> str:
     return version("lfopt")
 
 
-app = App(name="lfopt", help="Find which operators of a network to fuse so that feature maps stay out of DRAM.", version=_version)
+EVERYWHERE = """Every command takes --quiet (-q: errors, notes and JSON alone), --verbose (-v: what is going on, as lines), and --json: all
+that it says as JSON on standard output, or with --json=FILE in a file (`lfopt schema COMMAND` describes it).
+
+Exit codes: 0 done; 1 something that was checked does not hold; 2 wrong input, in one line; 3 written, but without the steps of some groups;
+130 Ctrl-C, with what there was until then."""
+app = App(
+    name="lfopt",
+    help="Find which operators of a network to fuse so that feature maps stay out of DRAM.",
+    help_epilogue=EVERYWHERE,
+    version=_version,
+)
 COMMANDS = {
     "search": "Find the fusion plan of least DRAM traffic and prove how good it is.",
     "simulate": "Show what a plan moves and saves, and what it costs in cycles and energy by the model.",
@@ -34,11 +47,12 @@ COMMANDS = {
     "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",
-    "schema": "Print the JSON Schema of plan.json, of a hardware description or of a configuration.",
+    "schema": "Print the JSON Schema of a file that lfopt reads, or of what a command says as JSON.",
     "zoo": "List and export the networks that lfopt builds itself.",
     "cache": "List and remove what is kept between runs: compiled models, simulated accelerators, times.",
     "hw": "Describe this machine, to plan and compile for it.",
     "rtl": "Run command streams on the accelerator in RTL, and describe its instructions.",
+    "completion": "Print the completion of commands and options for a shell.",
 }
 MAX_LINE = 4000  # characters of an error
 GROUPS = ("zoo", "cache", "hw", "rtl")  # of commands
@@ -47,17 +61,37 @@ for _name, _help in COMMANDS.items():
 
 
 def main() -> None:
-    """Run the command line. Wrong input is one line and exit code 2; an interrupt is exit code 130."""
+    """Run the command line. Wrong input is one line and exit code 2; an interrupt is exit code 130. A reader of the output may leave early."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # file names need not be text in UTF-8, nor terminals take it
         sys.stdout.reconfigure(errors="backslashreplace")
+    status = _run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # or Python complains at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _run(words: Sequence[str]) -> object:
     try:
         check_wings()
-        status = app(exit_on_error=False, print_error=True, result_action="return_value")
-    except CycloptsError:
-        sys.exit(2)
+        said = tokens.read(words, _takes)
+        for line in said.notes:
+            sys.stderr.write(f"note: {line}\n")
+        if not {"--help", "-h", "--version"} & {*said.tokens[:1], *said.tokens[-1:]}:
+            from lfopt.app.answers import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
+
+            expect(said)
+        if said.tokens and said.tokens[0] in COMMANDS and said.tokens[0] not in GROUPS:
+            app[said.tokens[0]].help = None  # the line of the list: a page of its own is the command's docstring
+        return app(said.tokens, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        from lfopt.app.refusals import refusal  # noqa: PLC0415  (seldom)
+
+        _fail(refusal(error))
     except KeyboardInterrupt:
         sys.stderr.write("lfopt: interrupted\n")
-        sys.exit(130)
+        return 130
     except Exception as error:
         from lfopt.ir import LfoptError  # noqa: PLC0415  (it brings NumPy, which `lfopt --help` does without)
 
@@ -66,7 +100,15 @@ def main() -> None:
         if isinstance(error, OSError):
             _fail(f"{error.filename or 'file'}: {error.strerror or error}")
         raise
-    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _takes(words: Sequence[str]) -> bool:
+    """Whether a command has all it needs in such words."""
+    try:
+        app.parse_args(words, exit_on_error=False, print_error=False)
+    except CycloptsError:
+        return False
+    return True
 
 
 def _fail(message: str) -> NoReturn:

@@ -20,7 +20,7 @@ from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
 from lfopt.fusion import CostModel
 from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
-from lfopt.ir.names import one_line
+from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, link, up_to
 from lfopt.rewrite import simplify
@@ -55,7 +55,21 @@ def load_model(model: Model, input_shapes: InputShapes | None, *, weights: bool 
         except zoo.UnknownNetwork as error:
             raise InvalidModel(str(error)) from None
         return replace(graph, notes=())  # that its weights were not made is no news to anybody
-    return load(model, input_shapes)
+    return load(file_of(model), input_shapes)
+
+
+def file_of(model: str) -> str:
+    """The ONNX file that a model is: itself, or in a folder simplified.onnx or the only one. Raises InvalidConfig for a folder of none or several."""
+    folder = Path(model)
+    if not model or not folder.is_dir():
+        return model
+    if (folder / MODEL).is_file():
+        return str(folder / MODEL)
+    files = sorted(folder.glob("*.onnx"))
+    if len(files) != 1:
+        found = plural(len(files), "ONNX file")
+        raise InvalidConfig(one_line(f"{model}: found a folder with {found}; accepted: a file, or a folder with {MODEL} or one ONNX file"))
+    return str(files[0])
 
 
 def label_of(model: Model) -> str:

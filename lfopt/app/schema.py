@@ -1,4 +1,4 @@
-"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, derived from the types that validate them.
+"""JSON Schemas (Draft 2020-12) of the files that lfopt reads, and of what its commands answer, derived from their types.
 
 Fields are described by the comments beside them in the source. What a schema cannot say (sums that must
 agree, places that must not overlap) is left to `lfopt check`.
@@ -11,12 +11,13 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
+from lfopt.app.answers import ANSWERS, name_of
 from lfopt.app.config import Config, SearchConfig
 from lfopt.ir import (
     SCHEMA,
@@ -40,18 +41,18 @@ from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
 from lfopt.planning.modes import MODES, SCHEMES
 
-Document = Literal["plan", "hardware", "config"]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # As lfopt.app.sizes.parse_size reads them.
 SIZE = r"^(unlimited|[0-9]{1,20}(\.[0-9]{1,20})?\s*([bB]|[kKmMgG]([iI][bB])?)?)$"
 LARGEST = 1 << 40  # of the whole numbers of a hardware description
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
-TITLES: dict[Document, str] = {
+TITLES: dict[str, str] = {
     "plan": "plan.json",
     "hardware": "Hardware description",
     "config": "Configuration of lfopt search",
 }
-TYPES: dict[Document, type] = {"plan": Plan, "hardware": Hardware, "config": Config}
+FILES: dict[str, type] = {"plan": Plan, "hardware": Hardware, "config": Config}
+TYPES = FILES | ANSWERS
 KINDS = (
     *(
         Plan,
@@ -72,7 +73,24 @@ TABLES: dict[tuple[type, str], tuple[str, ...]] = {
     (Plan, "scheme"): tuple(SCHEMES),
     (PlannedGroup, "mode"): tuple(MODES),
 }  # texts that must be in a table
-_OF_KIND = {kind.__name__: kind for kind in KINDS}
+
+
+def _dataclasses(kinds: Iterable[type]) -> list[type]:
+    """These, and those that their fields hold, each once."""
+    found: list[type] = []
+    waiting: list[Any] = [*kinds]
+    while waiting:
+        kind = waiting.pop(0)
+        if isinstance(kind, type) and is_dataclass(kind):
+            if kind not in found:
+                found.append(kind)
+                waiting += get_type_hints(kind).values()
+        else:
+            waiting += get_args(kind)
+    return found
+
+
+_OF_KIND = {kind.__name__: kind for kind in (*KINDS, *_dataclasses(ANSWERS.values()))}
 Schema = dict[str, Any]
 
 
@@ -86,14 +104,11 @@ class FieldText:
     text: str  # the comment beside the field
 
 
-def schema(document: Document) -> Schema:
-    """The JSON Schema of plan.json, of a hardware description or of a configuration."""
-    found = TypeAdapter(TYPES[document]).json_schema()
-    definitions: dict[str, Schema] = found.pop("$defs", {})
-    definitions[TYPES[document].__name__] = found
-    for name, definition in definitions.items():
-        if name in _OF_KIND:
-            _describe(definition, _OF_KIND[name])
+def schema(document: str) -> Schema:
+    """The JSON Schema of plan.json, of a hardware description, of a configuration, or of a command's answer."""
+    if document in ANSWERS:
+        return _answered(document)
+    found, definitions = _described(TYPES[document])
     _bounded(definitions["Hardware"], definitions["Energy"])
     if document == "plan":
         _as_written(found, definitions["PlannedGroup"])
@@ -110,6 +125,29 @@ def schema(document: Document) -> Schema:
     reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
     head = {"$schema": DIALECT, "title": TITLES[document]}
     return head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": reached} if reached else {})
+
+
+def _described(kind: type) -> tuple[Schema, dict[str, Schema]]:
+    """The schema of a type, and of all that are in it, itself included, with the words of their source."""
+    found = TypeAdapter(kind).json_schema()
+    definitions: dict[str, Schema] = found.pop("$defs", {})
+    definitions[kind.__name__] = found
+    for name, definition in definitions.items():
+        if name in _OF_KIND:
+            _describe(definition, _OF_KIND[name])
+    return found, definitions
+
+
+def _answered(command: str) -> Schema:
+    found, definitions = _described(ANSWERS[command])
+    named = {"schema": {"const": name_of(command), "description": "the schema of this answer, and its version"}}
+    found["properties"] = named | found["properties"]
+    found["required"] = ["schema", *found.get("required", ())]
+    del definitions[ANSWERS[command].__name__]
+    head = {"$schema": DIALECT, "title": f"lfopt {command} --json"}
+    return (
+        head | {key: value for key, value in found.items() if key != "title"} | ({"$defs": dict(sorted(definitions.items()))} if definitions else {})
+    )
 
 
 def described(kind: type) -> Iterator[FieldText]:

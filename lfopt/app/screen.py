@@ -1,7 +1,11 @@
-"""What every command prints with: consoles, numbers, a progress line."""
+"""What every command prints with: consoles, tables, numbers, a progress line. It is the state of one run of the command line."""
 
 from __future__ import annotations
 
+import os
+import re
+import sys
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,15 +18,58 @@ from lfopt.app.pipeline import Report
 from lfopt.ir import Graph
 from lfopt.ir.names import printable
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+NARROWEST = 12  # characters of a column that is folded
+INDENT = "  "  # of its lines but the first
+BREAKS = "./_:-"  # behind which names are broken
+CELL_LINES = 24  # of one cell; the names of files are hostile
+
+
+class Screen(Console):
+    """A console whose reader may leave early, as `| head` does: the command goes on, and writes its files."""
+
+    verbose = False  # whether progress is lines
+    silent = False  # whether there is none
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads any more."""
+        leave()
+
+
+out = Screen(highlight=False)
+err = Screen(stderr=True, highlight=False)
+
+
+def begin(*, quiet: bool, verbose: bool, json: bool) -> None:
+    """What is printed in this run: nothing but errors, notes and JSON where it is `quiet`, or where `json` is the standard output."""
+    out.quiet = quiet or json
+    err.quiet = False
+    err.verbose = verbose and not quiet
+    err.silent = quiet
+
+
+def leave() -> None:
+    """Standard output has no reader any more: what is still written to it is lost, and nothing else is."""
+    out.quiet = True
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError:  # a stream without a file behind it, as in a notebook
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
+
+
+def write(text: str) -> None:
+    """Text for programs, as it is, to standard output."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        leave()
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A plain table: the first column on the left, numbers on the right; no cell is ever cut."""
+    """A plain table: the first column on the left, numbers on the right. What is too wide for the screen is folded; no cell is ever cut."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for k, column in enumerate(columns):
-        made.add_column(column, justify="left" if k == 0 else "right", no_wrap=True)
+        made.add_column(column, justify="left" if k == 0 else "right", overflow="fold")
     return made
 
 
@@ -32,7 +79,7 @@ def shown(path: object) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut in the middle, where names of neighbours are alike.
+    """Cut in the middle: for what is no more than a hint, as tables fold names.
 
     >>> shorten("stage1.block1.expand", 11)
     'stage…xpand'
@@ -61,9 +108,12 @@ def note(graph: Graph) -> None:
 
 @contextmanager
 def progress_line() -> Iterator[Report]:
-    """A line on stderr that says what is going on; nothing where stderr is not a terminal."""
+    """A line on stderr that says what is going on; nothing where stderr is not a terminal, nor with --quiet. With --verbose, a line a stage."""
+    if err.verbose:
+        yield _lines()
+        return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=20), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True, disable=err.silent or not err.is_terminal) as bar:
         task = bar.add_task("", total=1.0)
 
         def report(what: str, done: float) -> None:
@@ -72,8 +122,21 @@ def progress_line() -> Iterator[Report]:
         yield report
 
 
+def _lines() -> Report:
+    """Says what is new: numbers that count on are not."""
+    start, last = time.perf_counter(), ""
+
+    def report(what: str, done: float) -> None:
+        nonlocal last
+        if (stage := re.sub(r"[0-9][0-9,.]*", "", what)) != last:
+            last = stage
+            err.print(f"{time.perf_counter() - start:8.2f} s  {what}", markup=False, soft_wrap=True)
+
+    return report
+
+
 def spread(names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequence[int] = (0,), bold: Collection[int] = ()) -> Table:
-    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`, whose texts are shortened.
+    """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`, whose texts are folded.
 
     Columns of names are on the left; `bold` are rows to stand out.
     """
@@ -81,11 +144,33 @@ def spread(names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequ
     left = out.width - sum(need for k, need in enumerate(needs) if k not in stretch) - 2 * (len(names) - 1)
     widths: dict[int, int] = {}
     for at, k in enumerate(sorted(stretch, key=needs.__getitem__)):  # the narrowest takes no more than it needs
-        widths[k] = min(needs[k], max((left - sum(widths.values())) // (len(stretch) - at), 12))
+        widths[k] = min(needs[k], max((left - sum(widths.values())) // (len(stretch) - at), NARROWEST))
     made = table(*names)
     for k in stretch:
         made.columns[k].justify = "left"
     for number, row in enumerate(rows):
-        cells = (escape(shorten(cell, widths.get(k, len(cell)))) for k, cell in enumerate(row))
+        cells = (escape(folded(cell, widths[k]) if k in widths else cell) for k, cell in enumerate(row))
         made.add_row(*cells, style="bold" if number in bold else None)
     return made
+
+
+def folded(text: str, width: int) -> str:
+    """Text in lines of at most so many characters, broken behind blanks, dots and slashes where that goes; lines but the first are indented.
+
+    >>> print(folded("3 stage6.block2.expand .. stage6.block3.project", 28))
+    3 stage6.block2.expand ..
+      stage6.block3.project
+    """
+    text = printable(text)
+    lines: list[str] = []
+    while text:
+        room = width - (len(INDENT) if lines else 0)
+        end = len(text)
+        if end > room:
+            blank, behind = text.rfind(" ", 0, room + 1), max(text.rfind(mark, 0, room) + 1 for mark in BREAKS)
+            end = blank if blank > room // 3 else behind if behind > room // 3 else room
+        lines.append(f"{INDENT if lines else ''}{text[:end].rstrip()}")
+        text = text[end:].lstrip()
+        if len(lines) == CELL_LINES and text:
+            return "\n".join([*lines[:-1], f"{INDENT}… {len(lines[-1] + text)} characters more"])
+    return "\n".join(lines)

@@ -68,7 +68,7 @@ def test_a_plan_with_one_changed_byte_fails_the_check(b3, lfopt):
 
 
 def test_a_plan_of_another_network_is_not_recounted(lfopt, tmp_path, monkeypatch):
-    small = ("--model", "zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--buffer", "8KiB", "--out", "o")
+    small = ("zoo:fsrcnn", "--input-shape", "image=1,1,20,24", "--buffer", "8KiB", "--out", "o")
     lfopt("search", *small)
     plan = json.loads((tmp_path / "o" / "plan.json").read_text())
     plan["model"]["sha256"] = "0" * 64
@@ -83,7 +83,7 @@ def test_a_plan_of_another_network_is_not_recounted(lfopt, tmp_path, monkeypatch
 
 def test_reference_values_come_out_of_the_command_line(shared_model, lfopt):
     model = shared_model("hf_mobilenet_v2")
-    options = ("--model", model, "--buffer", "128KiB", "--traffic", "once", "--epilogue", "off", "--out", "o")
+    options = (model, "--buffer", "128KiB", "--traffic", "once", "--epilogue", "off", "--out", "o")
     done = lfopt("search", *options)
     assert {15_148_896, 59_717_728, 7_278_688} <= figures(done.stdout)
     assert "constants have no values" in " ".join(done.stderr.split())
@@ -93,7 +93,7 @@ def test_groups_run_in_bands_as_high_as_asked_and_as_fit(lfopt, tmp_path):
     found: dict[str, list[int]] = {}
     moved: set[int] = set()
     for rows in ("1", "3", "max"):
-        lfopt("search", "--model", "zoo:mobilenet_v3_small", "--band-rows", rows, "--out", rows)
+        lfopt("search", "zoo:mobilenet_v3_small", "--band-rows", rows, "--out", rows)
         assert "every figure holds" in lfopt("check", rows).stdout
         plan = json.loads((tmp_path / rows / "plan.json").read_text())
         found[rows] = [group["band_rows"] for group in plan["groups"] if group["mode"] == "lbdf"]
@@ -163,7 +163,7 @@ def test_inspect_says_what_is_unfusable_and_why(lfopt):
 
 
 def test_sweep_writes_a_falling_staircase_that_agrees_with_search(lfopt, tmp_path):
-    lfopt("sweep", "zoo:mobilenet_v2", "--buffers", "96KiB:512KiB", "--traffic", "once", "--epilogue", "off", "--out-dir", "s")
+    lfopt("sweep", "zoo:mobilenet_v2", "--buffers", "96KiB:512KiB", "--traffic", "once", "--epilogue", "off", "--out", "s")
     with (tmp_path / "s" / "staircase.csv").open() as file:
         stairs = [{key: int(value) for key, value in row.items()} for row in csv.DictReader(file)]
     traffic = [row["dram_bytes"] for row in stairs]
@@ -178,16 +178,16 @@ def test_sweep_writes_a_falling_staircase_that_agrees_with_search(lfopt, tmp_pat
 def test_zoo_lists_and_exports(lfopt, tmp_path):
     assert "efficientnet_b3" in lfopt("zoo", "list", columns=120).stdout
     lfopt("zoo", "export", "squeezenet1_1", "-o", "s.onnx")
-    lfopt("search", "--model", "s.onnx", "--buffer", "128KiB", "--out", "o")
+    lfopt("search", "s.onnx", "--buffer", "128KiB", "--out", "o")
     assert json.loads((tmp_path / "o" / "plan.json").read_text())["model"]["name"] == "s"
 
 
 WRONG = {
     "no such option": (("search", "--bufer", "1"), "--bufer"),
     "no such config": (("search", "--config", "efnet_b3.yaml"), "did you mean effnet_b3.yaml"),
-    "no model": (("search",), "neither --config nor --model"),
-    "no such file": (("search", "--model", "nothing.onnx"), "nothing.onnx: no such file"),
-    "no such network": (("search", "--model", "zoo:efficientnet_b9"), "efficientnet_b"),
+    "no model": (("search",), "found neither MODEL nor --config"),
+    "no such file": (("search", "nothing.onnx"), "nothing.onnx: no such file"),
+    "no such network": (("search", "zoo:efficientnet_b9"), "efficientnet_b"),
     "bad size": (("search", "--config", "effnet_b3.yaml", "--buffer", "lots"), "--buffer: found 'lots'"),
     "bad method": (("search", "--config", "effnet_b3.yaml", "--method", "magic"), "exact"),
     "bad budget": (("search", "--config", "effnet_b3.yaml", "--budget", "0"), "search.budget: found 0"),
@@ -196,9 +196,9 @@ WRONG = {
     "negative seed": (("search", "--config", "effnet_b3.yaml", "--seed", "-1"), "search.seed: found -1"),
     "no time": (("search", "--config", "effnet_b3.yaml", "--time-limit", "nan"), "search.time_limit: found nan"),
     "no time to sweep": (("sweep", "zoo:vgg16", "--time-limit", "0"), "--time-limit: found 0"),
-    "empty size": (("search", "--model", "zoo:vgg16", "--buffer", ""), "--buffer: found ''"),
+    "empty size": (("search", "zoo:vgg16", "--buffer", ""), "--buffer: found ''"),
     "endless size": (("search", "--config", "effnet_b3.yaml", "--buffer", "9" * 400), "accepted: a size"),
-    "bytes or KiB": (("search", "--model", "zoo:vgg16", "--buffer", "256"), "--buffer: found 256, without a unit: 256 B or 256KiB?"),
+    "bytes or KiB": (("search", "zoo:vgg16", "--buffer", "256"), "--buffer: found 256, without a unit: 256 B or 256KiB?"),
     "bytes or KiB, of a list": (("sweep", "zoo:vgg16", "--buffers", "128,256KiB"), "--buffers: found 128, without a unit: 128 B or 128KiB?"),
     "bytes or KiB, inspected": (("inspect", "zoo:vgg16", "--buffer", "4095"), "4095 B or 4095KiB?"),
     "bytes or KiB, explained": (("explain", "zoo:vgg16", "--nodes", "a..b", "--buffer", "8"), "8 B or 8KiB?"),
@@ -206,11 +206,11 @@ WRONG = {
     "no file name": (("zoo", "export", "fsrcnn", "-o", ""), "a file name"),
     "no staircase": (("sweep", "zoo:vgg16", "--traffic", "paper"), "--traffic paper"),
     "nothing to profile": (
-        ("search", "--model", "zoo:vgg16", "--buffer", "1MiB", "--method", "tvm", "--profile", "on"),
+        ("search", "zoo:vgg16", "--buffer", "1MiB", "--method", "tvm", "--profile", "on"),
         "search.profile: found true",
     ),
     "profile of no processor": (
-        ("search", "--model", "zoo:unet", "--buffer", "1MiB", "--method", "dnnfusion", "--profile", "on"),
+        ("search", "zoo:unet", "--buffer", "1MiB", "--method", "dnnfusion", "--profile", "on"),
         "hardware.element_bytes: found 2; generated C accepts",
     ),
     "not a plan": (("check", "pyproject.toml"), "pyproject.toml"),
@@ -293,10 +293,10 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(lfopt, tmp_path
 
 def test_names_that_look_like_markup_are_printed_as_plain_text(lfopt, tmp_path):
     lfopt("zoo", "export", "squeezenet1_1", "-o", "[red]m[bold]$_{^$.onnx")
-    done = lfopt("search", "--model", "[red]m[bold]$_{^$.onnx", "--out", "o[/red]x")
+    done = lfopt("search", "[red]m[bold]$_{^$.onnx", "--out", "o[/red]x")
     assert "%5Bred%5Dm%5Bbold%5D%24_%7B%5E%24: 64 operators" in done.stdout
     assert "o[/red]x/plan.json" in done.stdout
-    lfopt("sweep", "[red]m[bold]$_{^$.onnx", "--buffers", "128KiB,256KiB", "--out-dir", "s[/]x")
+    lfopt("sweep", "[red]m[bold]$_{^$.onnx", "--buffers", "128KiB,256KiB", "--out", "s[/]x")
     assert (tmp_path / "s[/]x" / "staircase.png").exists()
 
 
@@ -321,7 +321,7 @@ def parallel(count: int) -> onnx.ModelProto:
 
 def test_a_sweep_of_too_many_states_falls_back_to_powers_of_two_and_says_so(lfopt, tmp_path):
     onnx.save(parallel(40), tmp_path / "p.onnx")
-    done = lfopt("sweep", "p.onnx", "--buffers", "64KiB:256KiB", "--time-limit", "2", "--out-dir", "s")
+    done = lfopt("sweep", "p.onnx", "--buffers", "64KiB:256KiB", "--time-limit", "2", "--out", "s")
     assert "too many states" in done.stderr
     assert len((tmp_path / "s" / "staircase.csv").read_text().splitlines()) == 4
 
@@ -332,6 +332,6 @@ def test_a_range_that_an_opaque_operator_cannot_fill_is_one_step(lfopt, tmp_path
     graph = onnx.helper.make_graph([onnx.helper.make_node("Foo", ["x"], ["y"], "foo", domain="some.domain")], "opaque", tensors[:1], tensors[1:])
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("some.domain", 1)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opsets), tmp_path / "o.onnx")
-    done = lfopt("sweep", "o.onnx", "--buffers", "64KiB:2MiB", "--out-dir", "s")
+    done = lfopt("sweep", "o.onnx", "--buffers", "64KiB:2MiB", "--out", "s")
     assert "each kept alone and opaque" in " ".join(done.stderr.split())
     assert len((tmp_path / "s" / "staircase.csv").read_text().splitlines()) == 2

@@ -152,7 +152,7 @@ def test_what_is_no_model_is_refused_in_one_line_that_does_not_show_it(printed: 
         ):
             lfopt.compile(given)
     proto.graph.node[0].input[0] = "nobody\n"
-    for given in (onnx.ModelProto(), proto, str(model.parent), "", "zoo:", "zoo:nobody", "a\0b"):
+    for given in (onnx.ModelProto(), proto, str(model.parent / "none"), "", "zoo:", "zoo:nobody", "a\0b"):
         with pytest.raises(lfopt.LfoptError) as caught:
             lfopt.compile(given)
         assert str(caught.value).isprintable()
@@ -191,7 +191,7 @@ def test_importing_lfopt_brings_neither_cffi_nor_numpy() -> None:
 
 def test_run_gives_outputs_by_name_and_compares_them(here, printed: list, model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", x=X)
-    done = here("run", model, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", "--check")
+    done = here("run", model, "--input", tmp_path / "x.npz", "--out", tmp_path / "y.npz", "--check")
     assert done.returncode == 0, done.stderr
     assert "compiled in" in done.stdout
     assert "outputs equal the reference" in done.stdout

@@ -190,13 +190,13 @@ def test_file_names_that_are_no_text_are_printed_and_found(here, tmp_path: Path,
     done = here("inspect", f"{name}.onnx", "--hardware", f"{name}.yaml")
     assert done.returncode == 0, done.stderr
     assert "caf%E9: " in done.stdout
-    line = refused(here("search", "--model", f"{name}.onnx", "--buffer", "128KiB"))
+    line = refused(here("search", f"{name}.onnx", "--buffer", "128KiB"))
     assert line == "lfopt: command line: model: found 'caf\\udce9.onnx'; accepted: text in UTF-8"
 
 
 def test_a_name_longer_than_any_file_may_have_is_one_line(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for arguments in (("inspect", "x" * 5000), ("search", "--config", "x" * 5000), ("search", "--model", "x" * 5000), ("check", "x" * 5000)):
+    for arguments in (("inspect", "x" * 5000), ("search", "--config", "x" * 5000), ("search", "x" * 5000), ("check", "x" * 5000)):
         line = refused(here(*arguments))
         assert "File name too long" in line or "found 'xxx" in line
         assert len(line) < 5200

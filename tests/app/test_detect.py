@@ -107,7 +107,7 @@ def test_a_written_file_is_taken_where_chips_are(here, written: Path, tmp_path: 
     assert done.returncode == 0, done.stderr
     assert "found compiled" in done.stdout
     assert "compiled in" in here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--hardware", written, "--buffer", "64KiB").stdout
-    assert here("search", "--model", tmp_path / "m.onnx", "--hardware", written, "-o", tmp_path / "plan").returncode == 0
+    assert here("search", tmp_path / "m.onnx", "--hardware", written, "-o", tmp_path / "plan").returncode == 0
 
 
 def test_a_chip_of_other_elements_is_refused_by_name(here, written: Path, tmp_path: Path) -> None:

@@ -74,10 +74,10 @@ def edited(plan: Path, change: Callable[[dict[str, Any]], object]) -> Path:
 
 def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(lfopt, tmp_path: Path) -> None:
     model, plan = small_network(tmp_path / "small.onnx"), tmp_path / "plan"
-    lfopt("search", "--model", model, "--buffer", "4KiB", "--scheme", "auto", "--out", plan)
+    lfopt("search", model, "--buffer", "4KiB", "--scheme", "auto", "--out", plan)
     image = np.random.default_rng(1).standard_normal(SHAPE).astype(np.float32)
     np.savez(tmp_path / "in.npz", image=image)
-    done = lfopt("execute", plan, "--input", tmp_path / "in.npz", "--output", tmp_path / "out.npz")
+    done = lfopt("execute", plan, "--input", tmp_path / "in.npz", "--out", tmp_path / "out.npz")
     (wanted,) = ort.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"image": image})
     with np.load(tmp_path / "out.npz") as found:
         assert found.files == ["scores"]
@@ -91,7 +91,7 @@ def test_a_searched_plan_runs_on_given_inputs_and_gives_what_onnx_runtime_gives(
 def test_inputs_drawn_at_random_are_said_to_be_and_follow_the_seed(here, plan: Path, tmp_path: Path) -> None:
     outputs = []
     for seed in (0, 0, 1):
-        done = here("execute", plan / "plan.json", "--seed", seed, "--output", tmp_path / "out.npz", "--no-check")
+        done = here("execute", plan / "plan.json", "--seed", seed, "--out", tmp_path / "out.npz", "--no-check")
         assert "inputs are drawn at random" in done.stderr
         assert "outputs not compared" in done.stdout
         with np.load(tmp_path / "out.npz") as found:
@@ -127,7 +127,7 @@ def test_files_that_hold_no_inputs_are_refused_in_one_line(here, plan: Path, tmp
     np.savez(tmp_path / "objects.npz", image=np.array([{"a": 1}], object))
     for name in ("absent.npz", "empty.npz", "text.npz", "objects.npz"):
         assert name in refused(here("execute", plan, "--input", tmp_path / name))
-    assert "nowhere" in refused(here("execute", plan, "--output", tmp_path / "nowhere" / "out.npz"))
+    assert "nowhere" in refused(here("execute", plan, "--out", tmp_path / "nowhere" / "out.npz"))
 
 
 def first_with_steps(data: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def test_a_figure_that_is_not_what_was_counted_is_named_and_exits_with_1(here, u
 
 def test_a_model_without_weights_runs_only_with_weights_drawn_at_random(here, tmp_path: Path) -> None:
     bare = small_network(tmp_path / "bare.onnx", weights=False)
-    here("search", "--model", bare, "--buffer", "4KiB", "--out", tmp_path / "bare")
+    here("search", bare, "--buffer", "4KiB", "--out", tmp_path / "bare")
     assert "has no values; give a model with weights, or --fill" in refused(here("execute", tmp_path / "bare"))
     done = here("execute", tmp_path / "bare", "--fill")
     assert "weights were drawn at random" in done.stderr
@@ -211,15 +211,15 @@ def test_a_model_without_weights_runs_only_with_weights_drawn_at_random(here, tm
 
 def test_outputs_may_have_any_name(here, tmp_path: Path) -> None:
     named = small_network(tmp_path / "named.onnx", output="file")
-    here("search", "--model", named, "--buffer", "4KiB", "--out", tmp_path / "named")
-    here("execute", tmp_path / "named", "--output", tmp_path / "out.npz")
+    here("search", named, "--buffer", "4KiB", "--out", tmp_path / "named")
+    here("execute", tmp_path / "named", "--out", tmp_path / "out.npz")
     with np.load(tmp_path / "out.npz") as found:
         assert found.files == ["file"]
 
 
 @pytest.mark.slow
 def test_a_network_of_the_zoo_runs_from_search_to_outputs(lfopt, tmp_path: Path) -> None:
-    done = lfopt("search", "--model", "zoo:squeezenet1_1", "--buffer", "256KiB", "--out", tmp_path / "plan")
+    done = lfopt("search", "zoo:squeezenet1_1", "--buffer", "256KiB", "--out", tmp_path / "plan")
     assert "optimal" in done.stdout
     done = lfopt("execute", tmp_path / "plan")
     assert "bytes counted equal bytes planned; outputs equal the reference" in done.stdout

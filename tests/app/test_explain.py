@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -383,8 +382,7 @@ def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeyp
         (model, {"nodes": first[:-1] + "?"}, f"did you mean {first}"),
         (model, {"nodes": first, "grow": True}, "--grow: found no --group"),
         (model, {"nodes": first, "top": 0}, "--top: found 0"),
-        (model, {"nodes": first, "seconds": 0}, "--seconds: found 0"),
-        (model, {"nodes": first, "json": Path("no/such/x.json")}, "a file name in a folder that exists"),
+        (model, {"nodes": first, "time_limit": 0}, "--time-limit: found 0"),
         (model, {"nodes": first, "buffer": "much"}, "--buffer: found 'much'"),
         (model, {"nodes": first, "scheme": "resident", "explainer": ("rg",)}, "--explainer rg: "),
         (str(planned.folder), {"group": 500}, "--group: found 500; accepted: a group of the plan, 0 to"),

@@ -144,7 +144,7 @@ def planned(request, here, tmp_path: Path):
     """A network of hostile names, planned: (its model, folder of the plan)."""
     model = hostile_model(NETWORKS[request.param])
     onnx.save(model, tmp_path / "m.onnx")
-    done = here("search", "--model", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "plan")
+    done = here("search", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "plan")
     assert done.returncode == 0, done.stderr
     return model, tmp_path / "plan"
 
@@ -199,7 +199,7 @@ def test_callers_keep_their_own_names(planned, here, tmp_path: Path) -> None:
     from lfopt.app.arrays import write_arrays
 
     write_arrays(tmp_path / "x.npz", named)
-    done = here("execute", folder, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    done = here("execute", folder, "--input", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
     assert done.returncode == 0, done.stdout + done.stderr
     with np.load(tmp_path / "y.npz") as found:
         for name, (plain_name, value) in zip(wanted_names, reference(graph, values).items(), strict=True):
@@ -244,7 +244,7 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
         here("simulate", folder),
         here("check", folder),
         here("explain", folder, "--group", "0"),
-        here("sweep", tmp_path / "m.onnx", "--buffers", "4KiB,64KiB", "--out-dir", tmp_path / "sweep"),
+        here("sweep", tmp_path / "m.onnx", "--buffers", "4KiB,64KiB", "--out", tmp_path / "sweep"),
         here("report", folder, "--out", tmp_path / "hostile.html", "--sweep-seconds", "0", "--explain-seconds", "0"),
     ]
     for done in told:
@@ -253,7 +253,7 @@ def test_no_name_leaves_its_place_on_a_screen_or_a_page(planned, columns, here, 
         assert all(c.isprintable() or c == "\n" for c in text), text
     json.loads((folder / "plan.json").read_text())
     onnx.save(hostile_model([f"n{k}" for k in range(71)]), tmp_path / "m.onnx")
-    here("search", "--model", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "other")
+    here("search", tmp_path / "m.onnx", "--buffer", "4KiB", "--element-bytes", "4", "--scheme", "lbdf", "--out", tmp_path / "other")
     here("report", tmp_path / "other", "--out", tmp_path / "plain.html", "--sweep-seconds", "0", "--explain-seconds", "0")
     pages = [(tmp_path / name).read_text() for name in ("hostile.html", "plain.html")]
     found = []
@@ -271,7 +271,7 @@ def test_no_name_leaves_its_place_in_a_command_stream(here, tmp_path: Path) -> N
     chip = ROOT / "configs" / "hardware" / "accelerator_256k.yaml"
     for arguments in (
         ("quantize", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx"),
-        ("search", "--model", tmp_path / "q.onnx", "--hardware", chip, "--scheme", "auto", "--out", tmp_path / "plan"),
+        ("search", tmp_path / "q.onnx", "--hardware", chip, "--scheme", "auto", "--out", tmp_path / "plan"),
         ("codegen", tmp_path / "plan", "--target", "accel", "--out", tmp_path / "stream"),
     ):
         done = here(*arguments)
@@ -312,7 +312,7 @@ def test_operators_and_domains_of_hostile_names_stay_alone(here, tmp_path: Path)
     imports[0].version = 18
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     onnx.save(model, tmp_path / "m.onnx")
-    for arguments in (("inspect", tmp_path / "m.onnx"), ("search", "--model", tmp_path / "m.onnx", "--out", tmp_path), ("check", tmp_path)):
+    for arguments in (("inspect", tmp_path / "m.onnx"), ("search", tmp_path / "m.onnx", "--out", tmp_path), ("check", tmp_path)):
         done = here(*arguments)
         assert done.returncode == 0, done.stderr
         assert all(c.isprintable() or c == "\n" for c in done.stdout + done.stderr)

@@ -134,7 +134,7 @@ def test_the_data_of_the_page_add_up(page, squeezenet):
 
 def test_names_from_a_model_are_text_and_nothing_else(lfopt, tmp_path):
     hostile_model(tmp_path / "h.onnx")
-    lfopt("search", "--model", "h.onnx", "--out", "o")
+    lfopt("search", "h.onnx", "--out", "o")
     lfopt("report", "o", "--sweep-seconds", "0")
     text = (tmp_path / "o" / "report.html").read_text()
     plan = json.loads((tmp_path / "o" / "plan.json").read_text())

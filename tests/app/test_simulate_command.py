@@ -80,12 +80,11 @@ def test_the_screen_of_a_group_says_where_things_lie_and_what_runs(lfopt, folder
 
 
 def test_json_is_the_whole_report(lfopt, folder, plan):
-    report = validate(Report, json.loads(lfopt("simulate", folder, "--json").stdout), "stdout")
+    data = json.loads(lfopt("simulate", folder, "--json").stdout)
+    assert data.pop("schema") == "lfopt.simulate/1"
+    report = validate(Report, data, "stdout")
     assert report.dram.total == plan["totals"]["dram_bytes"] == sum(t.moved_bytes for t in report.tensors)
     assert [sum(g["dram"].values()) for g in plan["groups"]] == [g.dram.total for g in report.groups]
-    one = json.loads(lfopt("simulate", folder, "--json", "--group", "7").stdout)
-    assert one["nodes"] == plan["groups"][7]["nodes"]
-    assert one["cycles"]["total"] == report.groups[7].cycles.total
 
 
 def test_a_plan_that_contradicts_its_steps_is_shown_with_exit_code_1(here, unchecked, other):

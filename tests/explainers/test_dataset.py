@@ -30,7 +30,7 @@ NETWORKS = ("zoo:squeezenet1_1", "zoo:mobilenet_v3_small", "zoo:fsrcnn")
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "set"
-    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
     return folder
 
 
@@ -163,8 +163,8 @@ def test_a_split_by_family_keeps_families_and_their_twins_out_of_training(made):
 
 
 def test_a_seed_decides_everything_and_another_gives_other_groups(made, tmp_path, capsys):
-    command(out_dir=tmp_path / "again", groups=120, jobs=1, zoo=False, models=NETWORKS, scheme="brr")
-    command(out_dir=tmp_path / "other", groups=120, jobs=1, zoo=False, models=NETWORKS, scheme="brr", seed=1)
+    command(*NETWORKS, out_dir=tmp_path / "again", groups=120, jobs=1, zoo=False, scheme="brr")
+    command(*NETWORKS, out_dir=tmp_path / "other", groups=120, jobs=1, zoo=False, scheme="brr", seed=1)
     first, again, other = (Shard.read(folder / "brr/squeezenet1_1.npz") for folder in (made, tmp_path / "again", tmp_path / "other"))
     assert (made / "brr/squeezenet1_1.npz").read_bytes() == (tmp_path / "again/brr/squeezenet1_1.npz").read_bytes()
     assert len(first) == len(again) == len(other) and {first.mask(k) for k in range(9)} != {other.mask(k) for k in range(9)}
@@ -185,7 +185,7 @@ def test_finished_shards_are_kept_and_missing_or_damaged_ones_made_anew(made, tm
     os.utime(kept, ns=(1, 1))
     (folder / "brr/fsrcnn.npz").unlink()
     (folder / "lbdf/squeezenet1_1.npz").write_bytes(b"PK\3\4 no archive")
-    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
     assert _files(folder) == before
     assert kept.stat().st_mtime_ns == 1
     assert "it is made anew" in capsys.readouterr().err
@@ -199,9 +199,10 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(lfopt, made, tmp_p
         ({"groups": 121}, "groups: found 120, asked for 121"),
         ({"models": NETWORKS[1:]}, "networks: they are not the same"),
     ):
+        models = changed.pop("models", NETWORKS)
         with pytest.raises(InvalidConfig, match=said):
-            command(**{"out_dir": folder, "groups": 120, "jobs": 1, "zoo": False, "models": NETWORKS, **changed})
-    done = lfopt("dataset", "-o", folder, "--no-zoo", "--models", "zoo:fsrcnn", check=False)
+            command(*models, **{"out_dir": folder, "groups": 120, "jobs": 1, "zoo": False, **changed})
+    done = lfopt("dataset", "-o", folder, "--no-zoo", "zoo:fsrcnn", check=False)
     assert done.returncode == 2 and "holds a data set with other settings" in done.stderr and done.stderr.count("\n") == 1
     assert _files(folder) == before
 
@@ -219,7 +220,7 @@ def test_labels_that_the_checker_no_longer_gives_are_refused(made, tmp_path):
     with pytest.raises(InvalidConfig, match="zoo:fsrcnn: the checker labels its groups otherwise"):
         Dataset.read(folder, "lbdf", dataflow).examples()
     with pytest.raises(InvalidConfig, match=r"fsrcnn\.npz: has other labels than the checker gives now"):
-        command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+        command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +229,7 @@ def test_labels_that_the_checker_no_longer_gives_are_refused(made, tmp_path):
         ({"groups": 0}, "--groups 0"),
         ({"seed": -1}, "--seed -1"),
         ({"jobs": 0}, "--jobs 0"),
-        ({"models": ()}, "accepted: at least one network"),
+        ({"models": ()}, "accepted: at least one"),
         ({"models": ("empty",)}, "no .onnx file in that folder"),
         ({"models": ("bad.onnx",)}, "bad.onnx"),
         ({"models": ("zoo:vgg61",)}, "vgg61"),
@@ -240,12 +241,12 @@ def test_wrong_input_is_one_line(tmp_path, monkeypatch, given, said):
     Path("empty").mkdir()
     Path("bad.onnx").write_bytes(b"no model")
     with pytest.raises((InvalidConfig, InvalidModel), match=said.replace(".", r"\.")) as caught:
-        command(**{"out_dir": Path("set"), "zoo": False, **given})
+        command(*given.pop("models", ()), **{"out_dir": Path("set"), "zoo": False, **given})
     assert "\n" not in str(caught.value) and not Path("set").exists()
 
 
 def test_an_unknown_scheme_and_a_missing_file_end_with_code_2(lfopt, tmp_path):
-    for arguments, said in ((("--scheme", "resident"), "resident"), (("--models", "no.onnx"), "no.onnx: no such file")):
+    for arguments, said in ((("--scheme", "resident"), "resident"), (("no.onnx",), "no.onnx: no such file")):
         done = lfopt("dataset", "-o", "set", *arguments, check=False)
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "set").exists()
@@ -291,14 +292,14 @@ def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(made, tmp
     with monkeypatch.context() as patched:
         patched.setattr("lfopt.app.commands.dataset.make", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+            command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
     assert "lbdf: 2 of 3 networks are finished" in capsys.readouterr().err
     assert sorted(_files(folder)) == ["dataset.json", "lbdf/mobilenet_v3_small.npz", "lbdf/squeezenet1_1.npz"]
     with pytest.raises(InvalidConfig, match="no finished data for scheme lbdf"):
         Dataset.read(folder, "lbdf", dataflow)
     for path in folder.glob("lbdf/*"):
         os.utime(path, ns=(1, 1))
-    command(out_dir=folder, groups=120, jobs=1, zoo=False, models=NETWORKS)
+    command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
     assert _files(folder) == _files(made)
     assert (folder / "lbdf/squeezenet1_1.npz").stat().st_mtime_ns == 1
 
@@ -306,7 +307,7 @@ def test_an_interrupt_leaves_what_is_finished_and_the_next_run_goes_on(made, tmp
 @pytest.mark.slow
 def test_ctrl_c_reaches_all_processes_and_ends_them(tmp_path):
     """SqueezeNet is done quickly; EfficientNet-B7, in the other process, takes seconds."""
-    arguments = ["--scheme", "lbdf", "--groups", "3000", "--jobs", "2", "--no-zoo", "--models", "zoo:efficientnet_b7", "zoo:squeezenet1_1"]
+    arguments = ["--scheme", "lbdf", "--groups", "3000", "--jobs", "2", "--no-zoo", "zoo:efficientnet_b7", "zoo:squeezenet1_1"]
     command_line = [sys.executable, "-m", "lfopt.app.cli", "dataset", "-o", str(tmp_path / "set"), *arguments]
     shard = tmp_path / "set/lbdf/squeezenet1_1.npz"
     with subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:

@@ -67,7 +67,7 @@ def test_a_plan_becomes_a_folder_that_runs(stream: Path, here: Run, model: Model
     assert (stream / "program.lst").read_text().splitlines()[-1] == "halt"
     monkeypatch.setattr(streams, "build", lambda *_: model)
     np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32))
-    done = here("rtl", "run", stream, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz")
+    done = here("rtl", "run", stream, "--input", tmp_path / "x.npz", "--out", tmp_path / "y.npz")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "bytes counted in hardware equal bytes planned; every bit of the outputs is right" in " ".join(done.stdout.split())
     rows = dict(re.findall(r"^(input|output|weight|all) +([\d,]+) +\2$", done.stdout, re.M))

@@ -7,9 +7,10 @@ import time
 from cyclopts import App
 from rich.markup import escape
 
+from lfopt.app.answers import CacheAnswer, ItemAnswer, answer
 from lfopt.app.cache import PROGRAMS, Item, cache_folder, contents, drop, sweep
 from lfopt.app.profiles import databases
-from lfopt.app.screen import mib, out, shorten, spread
+from lfopt.app.screen import mib, out, shorten, shown, spread
 from lfopt.app.sizes import format_age, parse_age, parse_size
 
 app = App(name="cache", help="List and remove what is kept between runs: compiled models, simulated accelerators, times.")
@@ -18,6 +19,8 @@ app = App(name="cache", help="List and remove what is kept between runs: compile
 @app.command(name="list")
 def list_(*, verify: bool = False) -> None:
     """List what is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt), what was used last first, and whether it is whole.
+
+    Example: lfopt cache list --verify
 
     Parameters
     ----------
@@ -36,11 +39,14 @@ def list_(*, verify: bool = False) -> None:
         if item.damage:
             out.print(f"[dim]{escape(shorten(f'{item.path.name}: {item.damage}', 200))}[/]", soft_wrap=True)
     _total("", items)
+    answer(CacheAnswer(str(cache_folder()), tuple(map(_answer, items))))
 
 
 @app.command
 def prune(*, older_than: str | None = None, max_size: str | None = None) -> None:
     """Remove what is damaged and what killed runs have left; then what is old, and what was not used for longest until the rest is small enough.
+
+    Example: lfopt cache prune --older-than 30d --max-size 1GiB
 
     Parameters
     ----------
@@ -64,7 +70,10 @@ def prune(*, older_than: str | None = None, max_size: str | None = None) -> None
 
 @app.command
 def clear() -> None:
-    """Remove everything that is kept."""
+    """Remove everything that is kept.
+
+    Example: lfopt cache clear
+    """
     _remove(_items())
 
 
@@ -74,15 +83,20 @@ def _items(*, verify: bool = False) -> list[Item]:
 
 def _remove(items: list[Item]) -> None:
     """Remove these, and the locks of killed runs; say what is gone, and what stays."""
-    sized = [(item, item.size) for item in items]
-    removed = [(item, size) for item, size in sized if drop(item)]
+    sized = [(item, _answer(item)) for item in items]
+    removed = [said for item, said in sized if drop(item)]
     for root in (cache_folder(), cache_folder() / PROGRAMS):
         sweep(root)
-    for item, size in removed:
-        out.print(f"[dim]removed {escape(shorten(f'{item.kind} {item.network}', 60))}, {mib(size)} MiB[/]", soft_wrap=True)
+    for said in removed:
+        out.print(f"[dim]removed {shown(f'{said.kind} {said.network}')}, {mib(said.size_bytes)} MiB[/]", soft_wrap=True)
     if len(removed) < len(items):
         out.print(f"{len(items) - len(removed)} in use by other runs: not removed")
-    _total("left: ", _items())
+    _total("left: ", left := _items())
+    answer(CacheAnswer(str(cache_folder()), tuple(map(_answer, left)), tuple(removed)))
+
+
+def _answer(item: Item) -> ItemAnswer:
+    return ItemAnswer(item.kind, item.network, item.target, item.size, time.time() - item.used, item.damage)
 
 
 def _total(what: str, items: list[Item]) -> None:

@@ -8,17 +8,19 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.config import MAX_SECONDS
+from lfopt.app.answers import CheckAnswer, answer
+from lfopt.app.commands.options import check_seconds
 from lfopt.app.screen import out, progress_line, shown, table
 from lfopt.app.verify import Verified, proven_again, verify
-from lfopt.ir import InvalidConfig
 
 SHOWN = 20  # discrepancies printed
 FIGURES = ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "without_recompute_bytes", "excluded_bytes")
 
 
-def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
+def check(plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
     """Recount everything that a plan claims, from simplified.onnx beside it and the plan's own steps.
+
+    Example: lfopt check runs/mobilenet_v2 --prove
 
     The recount shares nothing with the planner but the graph and the operator table. A lower bound cannot be recounted; --prove runs the exact search
     again, and compares. Exit code 0: every figure holds; 1: something does not.
@@ -32,15 +34,23 @@ def check(plan: Path, *, prove: Annotated[bool, Parameter(negative="")] = False,
     time_limit
         Seconds that it may take.
     """
-    if time_limit is not None and not 0 < time_limit < MAX_SECONDS:
-        raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
+    check_seconds(time_limit)
     found = verify(plan)
     if prove and not found.wrong:  # what else is wrong comes first
         with progress_line() as report:
             bound, wrong = proven_again(found.plan, found.graph, time_limit, report)
         found = replace(found, bound=bound, wrong=wrong)
     _print(found)
+    answer(_answer(found))
     return 1 if found.wrong else 0
+
+
+def _answer(verified: Verified) -> CheckAnswer:
+    counted, totals = verified.recount, verified.plan.totals
+    if counted is None:
+        return CheckAnswer(totals, None, verified.bound, 0, 0, 0, verified.wrong)
+    figures = {name: getattr(counted, name) for name in FIGURES}
+    return CheckAnswer(totals, figures, verified.bound, counted.steps, counted.by_formula[0], counted.not_recounted[0], verified.wrong)
 
 
 def _print(verified: Verified) -> None:

@@ -15,6 +15,7 @@ from codegen.build import build as compile_c
 from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.source import CSource
+from lfopt.app.answers import CodegenAnswer, FileAnswer, answer
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options
@@ -30,6 +31,7 @@ from lfopt.planning import total_dram
 
 def codegen(
     plan: Path,
+    /,
     *,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
     target: Target | Literal["accel"] = "native",
@@ -42,6 +44,8 @@ def codegen(
     seed: int = 0,
 ) -> None:
     """Write a plan as C: model.c and model.h, weights, a program around them, a Makefile, and a README of the C API; or as a command stream.
+
+    Example: lfopt codegen runs/mobilenet_v2 --out build/mobilenet_v2 --build
 
     As C, the plan must be for elements of 4 bytes, or 1 where the network is quantised. With --target accel, it must be for the accelerator (see
     configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is refused by name before any file is made.
@@ -92,6 +96,8 @@ def codegen(
             compile_c(source, out_dir, compiler, os.cpu_count() or 1)
     _print_files(files)
     _print(found, source)
+    listed = tuple(map(FileAnswer.of, files))
+    answer(CodegenAnswer(source.name, source.target, len(found.groups), listed, source.arena_bytes, source.context_bytes, dict(source.loops)))
     out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
     if not build:
         out.print("[dim]`make` in it, or --build, compiles it[/]")
@@ -100,7 +106,10 @@ def codegen(
 def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
     """Write the command stream, and say how large it is."""
     stream = encode(plan, graph)
-    _print_files(write_stream(stream, plan, path, out_dir))
+    files = write_stream(stream, plan, path, out_dir)
+    _print_files(files)
+    listed, size = tuple(map(FileAnswer.of, files)), len(stream.program)
+    answer(CodegenAnswer(stream.name, "accel", len(plan.groups), listed, commands=stream.commands, instruction_bytes=size))
     words = len(stream.program) // WORD_BYTES
     out.print(f"[bold]{escape(stream.name)}[/]: {len(plan.groups)} groups, {stream.commands:,} commands in {words:,} words", soft_wrap=True)
     share = len(stream.program) / max(total_dram(plan.groups).total, 1)

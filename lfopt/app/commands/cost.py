@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, chip
+from lfopt.app.answers import CostAnswer, MisfitAnswer, PricedAnswer, answer
+from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
 from lfopt.app.partitions import Judged, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
@@ -28,6 +27,7 @@ REASONS = 8  # why a partition is not legal: lines printed
 
 def cost(
     model: str,
+    /,
     *,
     groups: Path,
     hardware: str | None = None,
@@ -41,7 +41,6 @@ def cost(
     rules: Rules = "default",
     input_shape: InputShapes = (),
     top: int = 20,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Price any partition of a network into groups, say what is illegal or does not fit, and make its plan.
@@ -56,7 +55,7 @@ def cost(
     Parameters
     ----------
     model
-        ONNX file, or zoo:NAME.
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     groups
         Operators of each group, by their names in the simplified network: JSON (a list of lists, or plan.json), or CSV (a row per group, or columns
         node,group).
@@ -82,53 +81,49 @@ def cost(
         Shape of an input, as name=1,3,224,224; may be repeated.
     top
         Groups listed: those that do not fit first, then those that move the most.
-    as_json
-        Print everything as JSON.
     out_dir
         Folder for plan.json and simplified.onnx.
     """
+    check_top(top)
     if out_dir is not None:
         check_folder(out_dir)
     given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue == "on", "band_rows": band_rows, "max_recompute": max_recompute}
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **given}, "command line")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
-    if not as_json:
-        note(graph)
+    note(graph)
     found = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
     plan = None if found.draft is None else found.draft.finished()
     report = None if plan is None else simulate(plan, graph)
-    if as_json:
-        sys.stdout.write(json.dumps(_data(found, report), indent=1) + "\n")
-    else:
-        _print(graph.name, found, report, top)
+    _print(graph.name, found, report, top)
+    if plan is not None and out_dir is not None:
+        plan = write_files(plan, graph, out_dir)
+        out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
+    answer(_answer(found, report))
     if plan is None:
         return 1
-    if out_dir is not None:
-        plan = write_files(plan, graph, out_dir)
-        if not as_json:
-            out.print(f"\n[dim]wrote[/] {shown(out_dir)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     return WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _data(found: Judged, report: Report | None) -> dict[str, Any]:
-    groups: list[dict[str, Any]] = []
-    for names, price in zip(found.groups, found.prices, strict=True):
-        entry: dict[str, Any] = {"nodes": list(names)}
-        if isinstance(price, Cost):
-            entry |= {"mode": price.mode, "dram_bytes": price.dram_bytes, "buffer_bytes": price.buffer_bytes, "required_bytes": price.required_bytes}
-        elif isinstance(price, DoesNotFit):
-            entry["does_not_fit"] = {"needed": price.needed, "available": price.available, "store": price.store}
-        groups.append(entry)
-    data: dict[str, Any] = {"schema": "lfopt.cost/1", "legal": not found.illegal, "reasons": list(found.illegal), "groups": groups}
-    if report is not None:
-        data |= {
-            "dram": asdict(report.dram) | {"total": report.dram.total},
-            "cycles": report.cycles.total,
-            "energy_pj": report.energy.total_pj,
-            "lower_bound_bytes": report.baselines.lower_bound_bytes,
-            "compulsory_bytes": report.baselines.compulsory_bytes,
-        }
-    return data
+def _answer(found: Judged, report: Report | None) -> CostAnswer:
+    groups = tuple(_priced(names, price) for names, price in zip(found.groups, found.prices, strict=True))
+    said = CostAnswer(not found.illegal, found.illegal, groups, found.costs.hardware.assumed)
+    if report is None:
+        return said
+    return replace(
+        said,
+        dram=report.dram,
+        dram_bytes=report.dram.total,
+        cycles=report.cycles.total,
+        energy_pj=report.energy.total_pj,
+        lower_bound_bytes=report.baselines.lower_bound_bytes,
+        compulsory_bytes=report.baselines.compulsory_bytes,
+    )
+
+
+def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAnswer:
+    if isinstance(price, Cost):
+        return PricedAnswer(names, price.mode, price.dram_bytes, price.buffer_bytes, price.required_bytes)
+    return PricedAnswer(names, does_not_fit=None if price is None else MisfitAnswer(price.needed, price.available, price.store))
 
 
 def _print(name: str, found: Judged, report: Report | None, top: int) -> None:

@@ -16,9 +16,10 @@ from rich.markup import escape
 
 from explainers.dataset import CHIP, MANIFEST, SCHEMA, LabelScheme, Order, Shard, Source, costs_of, family, fingerprint, make, outdated, read_manifest
 from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
+from lfopt.app.answers import DatasetAnswer, answer
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import ZOO, Report, load_network
-from lfopt.app.screen import err, out, progress_line, shorten, table
+from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
@@ -29,21 +30,24 @@ LABELLED_FOR = Hardware(BETAS[-1])  # 2 bytes an element, as in the paper; the b
 
 
 def dataset(
-    *,
+    *models: str,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
     scheme: Literal["lbdf", "brr", "both"] = "both",
     groups: int = 11_000,
     seed: int = 0,
     jobs: int = 2,
-    models: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
     zoo: bool = True,
 ) -> None:
     """Draw fusion groups of many networks as a random search does, and label them with the exact checker at five buffer sizes.
+
+    Example: lfopt dataset networks/*.onnx --groups 2000 --out data/groups
 
     Writes one file per scheme and network, and dataset.json. What is finished is kept when the command is run again.
 
     Parameters
     ----------
+    models
+        ONNX files, folders of them, or zoo:NAME, besides the zoo.
     out_dir
         Folder of the data set.
     scheme
@@ -54,8 +58,6 @@ def dataset(
         Seed of all draws.
     jobs
         Processes.
-    models
-        ONNX files, folders of them, or zoo:NAME, besides the zoo.
     zoo
         Whether the whole zoo is in.
     """
@@ -75,6 +77,7 @@ def dataset(
     for name in get_args(LabelScheme):
         if scheme in (name, "both"):
             _print(name, job.entries(name))
+    answer(DatasetAnswer(str(out_dir), {name: job.entries(name) for name in get_args(LabelScheme) if scheme in (name, "both")}))
 
 
 def dataflow(source: str) -> Dataflow:
@@ -116,13 +119,13 @@ def _sources(models: Iterable[str], *, whole_zoo: bool) -> list[str]:
             found.append(model)
             continue
         if not folder.is_dir():
-            raise InvalidConfig(f"--models {model}: no such file or folder")
+            raise InvalidConfig(f"{model}: no such file or folder")
         files = sorted(str(path) for path in folder.glob("*.onnx"))
         if not files:
-            raise InvalidConfig(f"--models {model}: no .onnx file in that folder")
+            raise InvalidConfig(f"{model}: no .onnx file in that folder")
         found += files
     if not found:
-        raise InvalidConfig("--no-zoo: and no --models; accepted: at least one network")
+        raise InvalidConfig("--no-zoo: and no networks; accepted: at least one")
     return list(dict.fromkeys(found))
 
 
@@ -260,18 +263,17 @@ class _Job:
 def _print(scheme: str, found: dict[str, Any]) -> None:
     """Groups of each network, and the share that is valid at each buffer size."""
     sizes = [str(beta >> 10) for beta in BETAS]
-    rows = table("network", "family", "groups", "samples", *sizes, title=f"{scheme}: % of groups that are valid, by KiB of buffer")
-    width = max(out.width - 60, 16)
+    rows: list[tuple[str, ...]] = []
     entries = found["networks"]
     for entry in entries:
         network, count = entry["network"], entry["groups"]
         shares = [f"{100 * valid / max(count, 1):.0f}" for valid in entry["valid"]]
-        label = (escape(shorten(network[key], limit)) for key, limit in (("name", width), ("family", 12)))
-        rows.add_row(*label, f"{count:,}", f"{entry['samples']:,}", *shares)
+        rows.append((network["name"], network["family"], f"{count:,}", f"{entry['samples']:,}", *shares))
     count, samples = (sum(entry[key] for entry in entries) for key in ("groups", "samples"))
     valid = np.sum([entry["valid"] for entry in entries], axis=0)
-    rows.add_row("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1)), style="bold")
-    out.print(rows)
+    rows.append(("total", "", f"{count:,}", f"{samples:,}", *(f"{100 * share:.0f}" for share in valid / max(count, 1))))
+    out.print(f"[bold]{scheme}: % of groups that are valid, by KiB of buffer[/]")
+    out.print(spread(("network", "family", "groups", "samples", *sizes), rows, stretch=(0, 1), bold={len(entries)}))
     if found["left_out"]:
         out.print(f"[dim]left out for their squeeze-and-excite gates:[/] {escape(', '.join(found['left_out']))}")
     if short := [f"{entry['network']['name']} {entry['asked'] - entry['groups']}" for entry in entries if entry["groups"] < entry["asked"]]:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
+from lfopt.app.answers import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer, answer
+from lfopt.app.commands.options import check_top
 from lfopt.app.comparison import Changed, Comparison, compare
 from lfopt.app.screen import out, shown, spread, table
 from lfopt.app.verify import load_planned
-from lfopt.ir import GroupReport, InvalidConfig, Report
+from lfopt.ir import GroupReport, Report
 from lfopt.ir.names import plural
 
 TENSORS = 3  # named for one change
 CLASSES = {"input": "maps read", "output": "maps written", "weight": "weights", "parameter": "parameters", "spill": "spilled"}
 
 
-def diff(before: Path, after: Path, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False, top: int = 10) -> int:
+def diff(before: Path, after: Path, *, top: int = 10) -> int:
     """Compare two plans: bytes, cycles, which groups changed, and why.
+
+    Example: lfopt diff runs/bytes runs/cycles --top 3
 
     Operators are compared by name; what is compared is the smallest sets of them that are whole groups in both plans. Every claim of both plans is
     recounted first. Exit code 0: they are alike in groups, bytes and cycles; 1: they are not.
@@ -35,49 +34,30 @@ def diff(before: Path, after: Path, *, as_json: Annotated[bool, Parameter(name="
         plan.json, or the folder it is in.
     after
         The other plan.
-    as_json
-        Print everything as JSON.
     top
         Changes listed: those that differ most in bytes, then in cycles.
     """
-    if top < 1:
-        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
+    check_top(top)
     found = compare(load_planned(before), load_planned(after))
-    if as_json:
-        sys.stdout.write(json.dumps(_data(found), indent=1) + "\n")
-    else:
-        _print(found, top)
+    _print(found, top)
+    answer(_answer(found))
     return 1 if found.changed else 0
 
 
-def _data(found: Comparison) -> dict[str, object]:
-    """Everything, as JSON takes it."""
-    return {
-        "settings": [{"field": name, "before": old, "after": new} for name, old, new in found.settings],
-        "totals": {side: _totals(report) for side, report in (("before", found.before), ("after", found.after))},
-        "same_groups": found.same,
-        "changed": [
-            {
-                "change": changed.change,
-                "nodes": list(changed.nodes),
-                "before": [{"id": g.id, "mode": g.mode, "dram_bytes": g.dram.total, "cycles": g.cycles.total} for g in changed.before],
-                "after": [{"id": g.id, "mode": g.mode, "dram_bytes": g.dram.total, "cycles": g.cycles.total} for g in changed.after],
-                "tensors": [moved._asdict() for moved in changed.tensors],
-                "does_not_fit": [{"needed": unfit.needed, "available": unfit.available, "store": unfit.store} for unfit in changed.unfit],
-            }
-            for changed in found.changed
-        ],
-    }
+def _answer(found: Comparison) -> DiffAnswer:
+    settings = tuple(SettingAnswer(*setting) for setting in found.settings)
+    return DiffAnswer(settings, _side(found.before), _side(found.after), found.same, tuple(map(_change, found.changed)))
 
 
-def _totals(report: Report) -> dict[str, object]:
-    return {
-        "dram": asdict(report.dram) | {"total": report.dram.total},
-        "groups": len(report.groups),
-        "macs": report.macs,
-        "cycles": report.cycles.total,
-        "energy_pj": report.energy.total_pj,
-    }
+def _side(report: Report) -> SideAnswer:
+    return SideAnswer(report.dram, report.dram.total, len(report.groups), report.macs, report.cycles.total, report.energy.total_pj)
+
+
+def _change(changed: Changed) -> ChangeAnswer:
+    before, after = (tuple(ChangedGroup(g.id, g.mode, g.dram.total, g.cycles.total) for g in side) for side in (changed.before, changed.after))
+    moved = tuple(MovedAnswer(*tensor) for tensor in changed.tensors)
+    unfit = tuple(MisfitAnswer(unfit.needed, unfit.available, unfit.store) for unfit in changed.unfit)
+    return ChangeAnswer(changed.change, changed.nodes, before, after, moved, unfit)
 
 
 def _print(found: Comparison, top: int) -> None:

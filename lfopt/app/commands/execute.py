@@ -9,6 +9,7 @@ import numpy as np
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
+from lfopt.app.answers import ExecuteAnswer, answer
 from lfopt.app.arrays import differences, read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
@@ -25,14 +26,17 @@ CLASSES = ("input", "output", "weight", "parameter", "spill")
 
 def execute(
     plan: Path,
+    /,
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
-    output: Annotated[Path | None, Parameter(name="--output")] = None,
+    output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     seed: int = 0,
     fill: bool = False,
     check: bool = True,
 ) -> int:
     """Run a plan row by row, holding on chip only what it says, and count every byte that crosses the memory port.
+
+    Example: lfopt execute runs/mobilenet_v2 --seed 1
 
     Reading a row that is not on chip, writing past a ring or past the buffer, or using what nobody stored stops the run. Exit code 0: bytes counted
     equal bytes planned, and the outputs are those of the plain reference; 1: something differs.
@@ -64,11 +68,14 @@ def execute(
         wanted = reference(graph, values) if check else None
     if output is not None:
         write_outputs(output, graph, done.outputs)
-    return _print(found, done, wanted)
+    said = _compared(found, done, wanted)
+    _print(said, found)
+    answer(said)
+    return 1 if said.wrong else 0
 
 
-def _print(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) -> int:
-    """What was counted beside what was planned. Returns the exit code."""
+def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) -> ExecuteAnswer:
+    """What was counted beside what was planned."""
     planned = formula = DramBytes()
     wrong: list[str] = []
     for group, counted in zip(plan.groups, done.groups, strict=True):
@@ -80,19 +87,22 @@ def _print(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) ->
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
         if group.allocated_bytes != counted.peak_bytes:
             wrong.append(f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
+    wrong += differences(done.outputs, wanted) if wanted is not None else []
+    steps, peak = sum(group.steps for group in done.groups), max((group.peak_bytes for group in done.groups), default=0)
+    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, wanted is not None, tuple(wrong))
+
+
+def _print(said: ExecuteAnswer, plan: Plan) -> None:
     rows = table("DRAM bytes", "planned", "counted")
     for name in CLASSES:
-        if getattr(planned, name) or getattr(done.dram, name):
-            rows.add_row(name, f"{getattr(planned, name):,}", f"{getattr(done.dram, name):,}")
-    rows.add_row("all", f"{planned.total:,}", f"{done.dram.total:,}", style="bold")
-    if formula.total:
-        rows.add_row("by formula, not executed", f"{formula.total:,}", "", style="yellow")
+        if getattr(said.planned, name) or getattr(said.counted, name):
+            rows.add_row(name, f"{getattr(said.planned, name):,}", f"{getattr(said.counted, name):,}")
+    rows.add_row("all", f"{said.planned.total:,}", f"{said.counted.total:,}", style="bold")
+    if said.not_executed.total:
+        rows.add_row("by formula, not executed", f"{said.not_executed.total:,}", "", style="yellow")
     out.print(rows)
-    steps, peak = sum(group.steps for group in done.groups), max((group.peak_bytes for group in done.groups), default=0)
-    out.print(f"{len(plan.groups)} groups, {steps:,} steps; at most {of_buffer(peak, plan.hardware.buffer_bytes)} in use")
-    wrong += differences(done.outputs, wanted) if wanted is not None else []
-    for line in wrong[:20]:
+    out.print(f"{said.groups} groups, {said.steps:,} steps; at most {of_buffer(said.peak_bytes, plan.hardware.buffer_bytes)} in use")
+    for line in said.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if wanted is not None else "; outputs not compared")
-    out.print(f"[red]{len(wrong)} things differ[/]" if wrong else f"[green]{verdict}[/]")
-    return 1 if wrong else 0
+    verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if said.compared else "; outputs not compared")
+    out.print(f"[red]{len(said.wrong)} things differ[/]" if said.wrong else f"[green]{verdict}[/]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -13,14 +12,14 @@ import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.commands.options import InputShapes, chip
-from lfopt.app.config import MAX_SECONDS, Rules, Scheme
+from lfopt.app.answers import answer
+from lfopt.app.commands.options import InputShapes, check_seconds, check_top, chip
+from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
-from lfopt.app.files import write_text
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
-from lfopt.app.screen import err, note, out, shorten, shown, spread
+from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
@@ -44,6 +43,7 @@ class _Asked(NamedTuple):
 
 def explain(
     target: str,
+    /,
     *,
     nodes: str | None = None,
     group: int | None = None,
@@ -53,14 +53,15 @@ def explain(
     hardware: str | None = None,
     element_bytes: int | None = None,
     explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
-    seconds: float = 5.0,
+    time_limit: float = 5.0,
     top: int = 6,
     seed: int = 0,
-    json: Annotated[Path | None, Parameter(negative="")] = None,
     input_shape: InputShapes = (),
     rules: Rules = "default",
 ) -> None:
     """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest cut that repairs it.
+
+    Example: lfopt explain runs/mobilenet_v2 --group 3 --grow
 
     Parameters
     ----------
@@ -82,31 +83,25 @@ def explain(
         Bytes per element of a feature map (2 if nothing else is said).
     explainer
         Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are weights for the scheme. gnne needs torch.
-    seconds
+    time_limit
         Seconds for the exact search for the best cut.
     top
         Lines of each list.
     seed
         Seed of the explainers that draw.
-    json
-        Write all of it to this file, as JSON.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     rules
         Graph simplification of a model: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     """
-    if top < 1:
-        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
-    if not 0 < seconds < MAX_SECONDS:
-        raise InvalidConfig(f"--seconds: found {seconds}; accepted: seconds above 0")
+    check_top(top)
+    check_seconds(time_limit)
     if (nodes is None) == (group is None):
         found = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
         raise InvalidConfig(f"lfopt explain: found {found}; accepted: --nodes A..B of a network, or --group N of a plan")
     if grow and group is None:
         raise InvalidConfig("--grow: found no --group; accepted: with --group N of a plan")
-    if json is not None and (json.is_dir() or not json.absolute().parent.is_dir()):
-        raise InvalidConfig(f"--json {json}: accepted: a file name in a folder that exists")
     is_plan = Path(target).is_dir() or target.endswith(".json")
     if group is not None and not is_plan:
         raise InvalidConfig(f"--group: found {target}, which is no plan; accepted: plan.json or its folder, or --nodes A..B")
@@ -116,15 +111,12 @@ def explain(
         if is_plan
         else _of_model(load_network(target, parse_shapes(input_shape), rules, weights=False), nodes or "", scheme, **options)
     )
-    found = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), seconds)
+    found = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
     grown = growths(asked.costs, asked.groups, tuple(g.mode for g in asked.planned), asked.number) if grow else []
-    if json is not None:
-        write_text(json, jsons.dumps(_data(asked, found, grown if grow else None), indent=1) + "\n")
     _print(asked, found, top)
     if grow:
         _print_grown(asked, grown)
-    if json is not None:
-        out.print(f"\n[dim]wrote[/] {shown(json)}", soft_wrap=True)
+    answer(_data(asked, found, grown if grow else None))
 
 
 def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:
@@ -189,7 +181,7 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
     span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
     title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
-    out.print(f"[bold]{escape(title)}[/]: {count}, {escape(shorten(span, max(out.width - len(title) - len(count) - 4, 24)))}")
+    out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span)}")
     out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
     _print_need(found)
     if found.need.uses:
@@ -314,7 +306,7 @@ def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
         rows.append(("DRAM bytes", "", *(f"{blame.dram_bytes:,}" if blame.groups else NONE for blame in blames)))
         above = [f"+{100 * (blame.dram_bytes / max(best.dram_bytes, 1) - 1):.2f} %" if blame.groups else NONE for blame in blames]
         rows.append(("above the cheapest cut", "", *above))
-    where = f"links to blame in {shorten(prefix[:-1], 24)}" if prefix else "links to blame"
+    where = f"links to blame in {prefix[:-1]}" if prefix else "links to blame"
     out.print(spread((where, "", *(blame.explainer for blame in blames)), rows, bold={k for k, link in enumerate(shown) if cut[link]}))
     out.print("[dim]the higher, the more to blame; cut: the cheapest cut goes through this link[/]")
     if any(not flow.preds[v] >> u & 1 for u, v in found.links.T[shown].tolist()):
@@ -338,8 +330,7 @@ def _prefix(names: Sequence[str]) -> str:
 def _link(found: Explanation, flow: Dataflow, k: int, prefix: int) -> str:
     u, v = found.links[:, k].tolist()
     sign = "→" if flow.preds[v] >> u & 1 else "~"
-    room = max((out.width - 12 * len(found.blames) - 10) // 2, 10)
-    return f"{shorten(flow.operators[u].name[prefix:], room)} {sign} {shorten(flow.operators[v].name[prefix:], room)}"
+    return f"{flow.operators[u].name[prefix:]} {sign} {flow.operators[v].name[prefix:]}"
 
 
 def _score(blame: Blame, k: int) -> str:

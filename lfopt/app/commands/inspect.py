@@ -6,10 +6,11 @@ from collections import defaultdict
 
 from rich.markup import escape
 
+from lfopt.app.answers import InspectAnswer, OperatorAnswer, answer
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import Rules
 from lfopt.app.pipeline import load_network
-from lfopt.app.screen import mib, note, out, shorten, table
+from lfopt.app.screen import mib, note, out, spread, table
 from lfopt.app.sizes import format_size, parse_shapes
 from lfopt.fusion import mapping_of
 from lfopt.fusion.mapping import COMPLEXITY
@@ -22,6 +23,7 @@ SHOWN = 12  # unfusable operators listed without --all
 
 def inspect(
     model: str,
+    /,
     *,
     buffer: str | None = None,
     hardware: str | None = None,
@@ -32,10 +34,12 @@ def inspect(
 ) -> None:
     """Show operators, mapping types, MACs, weights and map sizes, and what cannot be fused at a given buffer and why.
 
+    Example: lfopt inspect zoo:mobilenet_v2 --buffer 128KiB --all-operators
+
     Parameters
     ----------
     model
-        ONNX file, or zoo:NAME.
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     buffer
         On-chip buffer, e.g. 256KiB (the default).
     hardware
@@ -69,6 +73,20 @@ def inspect(
         _print_operators(costs, macs)
         out.print()
     _print_unfusable(costs, chosen, everything=all_operators)
+    answer(_answer(costs, views))
+
+
+def _answer(costs: GroupCosts, views: int) -> InspectAnswer:
+    flow, beta = costs.dataflow, costs.hardware.buffer_bytes
+    listed: list[OperatorAnswer] = []
+    for i, operator in enumerate(flow.operators):
+        mapping = "opaque" if flow.specs[i] is OPAQUE else mapping_of(flow.calls[i]).value
+        weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
+        shape = flow.maps[flow.results[i][0]].shape
+        listed.append(OperatorAnswer(operator.name, operator.kind, mapping, shape, flow.macs[i], weights, needs, needs < beta))
+    graph = flow.graph
+    inputs, outputs = ({name: graph.shape(name) for name in names} for names in (graph.inputs, graph.outputs))
+    return InspectAnswer(graph.name, beta, views, sum(flow.macs), inputs, outputs, tuple(listed))
 
 
 def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
@@ -88,13 +106,12 @@ def _print_kinds(costs: GroupCosts, macs: tuple[int, ...]) -> None:
 
 def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
     flow = costs.dataflow
-    rows = table("name", "operator", "result", "MMACs", "weights B", "needs B")
+    rows: list[tuple[str, ...]] = []
     for i, operator in enumerate(flow.operators):
         shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
         weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
-        name = escape(shorten(operator.name, max(out.width - 64, 12)))
-        rows.add_row(name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}")
-    out.print(rows)
+        rows.append((operator.name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}"))
+    out.print(spread(("name", "operator", "result", "MMACs", "weights B", "needs B"), rows))
 
 
 def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
@@ -108,14 +125,12 @@ def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -
         out.print(f"every operator fits {size} by itself")
         return
     out.print(f"[bold]{len(found)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
-    rows = table("name", "needs B", "over B", "why")
-    rows.columns[-1].justify = "left"
     shown = sorted(found, key=lambda f: -f.needed)[: None if everything else SHOWN]
-    width = max(out.width - 62, 14)
-    for misfit in shown:
-        over = misfit.needed - misfit.available + 1
-        rows.add_row(escape(shorten(flow.names(misfit.group)[0], width)), f"{misfit.needed:,}", f"{over:,}", why(misfit))
-    out.print(rows)
+    over = [f"{misfit.needed - misfit.available + 1:,}" for misfit in shown]
+    rows = [(flow.names(misfit.group)[0], f"{misfit.needed:,}", more, why(misfit)) for misfit, more in zip(shown, over, strict=True)]
+    listed = spread(("name", "needs B", "over B", "why"), rows)
+    listed.columns[-1].justify = "left"
+    out.print(listed)
     if len(found) > len(shown):
         out.print(f"[dim]... and {len(found) - len(shown)} more (--all-operators)[/]")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 from cyclopts import Parameter
 
-from lfopt.app.config import find_hardware, validate
+from lfopt.app.config import MAX_SECONDS, find_hardware, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.sizes import size_option
 from lfopt.ir import Hardware, InvalidConfig
@@ -31,6 +31,18 @@ def chip(hardware: str | None, buffer: str | None, element_bytes: int | None) ->
     if element_bytes is not None:
         data["element_bytes"] = element_bytes
     return validate(Hardware, data, where)
+
+
+def check_seconds(seconds: float | None, option: str = "--time-limit") -> None:
+    """Raises InvalidConfig for what is no limit of time."""
+    if seconds is not None and not 0 < seconds < MAX_SECONDS:
+        raise InvalidConfig(f"{option}: found {seconds}; accepted: seconds above 0")
+
+
+def check_top(top: int) -> None:
+    """Raises InvalidConfig for what is no number of lines."""
+    if top < 1:
+        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
 
 
 def dice(seed: int) -> np.random.Generator:

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
+from lfopt.app.answers import FileAnswer, QuantizeAnswer, answer
 from lfopt.app.arrays import read_arrays
 from lfopt.app.commands.options import InputShapes
 from lfopt.app.pipeline import load_network
@@ -39,6 +40,7 @@ Samples = Sequence[Mapping[str, np.ndarray]]
 
 def quantize(
     model: str,
+    /,
     *,
     out_file: Annotated[Path, Parameter(name=["--out", "-o"])],
     calibration: Path | None = None,
@@ -50,10 +52,12 @@ def quantize(
 ) -> None:
     """Write an int8 copy of a network in QDQ form: weights per channel, maps per tensor, scales from calibration data.
 
+    Example: lfopt quantize zoo:mobilenet_v2 --calibration images.npz --out mobilenet_v2_int8.onnx
+
     Parameters
     ----------
     model
-        ONNX file with weights, or zoo:NAME.
+        ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     out_file
         The ONNX file to write.
     calibration
@@ -83,7 +87,8 @@ def quantize(
     given = [random_inputs(graph, rng) for _ in range(samples or SAMPLES)] if calibration is None else _read(calibration, graph, samples)
     made = _quantized(runtime, graph, given, unsigned=unsigned, label=model)
     save(made, out_file)
-    _report(made, out_file, weight_bytes=_weight_bytes(graph))
+    before, counts = _weight_bytes(graph), _report(made, out_file, weight_bytes=_weight_bytes(graph))
+    answer(QuantizeAnswer(FileAnswer.of(out_file), counts, before, _weight_bytes(made), calibration is not None))
     if calibration is None:
         out.print(
             f"[yellow]scales come from {len(given)} random inputs (seed {seed}), not from data: the network's accuracy is lost[/]", soft_wrap=True
@@ -208,8 +213,8 @@ def _weight_bytes(graph: Graph) -> int:
     return sum(value.nbytes for value in graph.constants.values() if value is not None)
 
 
-def _report(graph: Graph, path: Path, weight_bytes: int) -> None:
-    """What of the network is int8 now."""
+def _report(graph: Graph, path: Path, weight_bytes: int) -> dict[str, int]:
+    """What of the network is int8 now: operators by arithmetic."""
     counts: Counter[str] = Counter()
     kinds: dict[str, Counter[str]] = {}
     for operator in graph.operators:
@@ -229,3 +234,4 @@ def _report(graph: Graph, path: Path, weight_bytes: int) -> None:
         f"constants {mib(weight_bytes)} MiB before, {mib(_weight_bytes(graph))} MiB now",
         soft_wrap=True,
     )
+    return dict(counts)

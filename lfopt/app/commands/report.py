@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from lfopt.app.answers import FileAnswer, ReportAnswer, answer
 from lfopt.app.config import MAX_SECONDS
 from lfopt.app.explain import ExplainerName
 from lfopt.app.files import write_text
@@ -19,6 +20,7 @@ from lfopt.ir import InvalidConfig
 
 def report(
     plan: Path,
+    /,
     *,
     out_file: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     sweep_seconds: float = 4.0,
@@ -26,6 +28,8 @@ def report(
     explain_seconds: float = 3.0,
 ) -> None:
     """Write a plan as one HTML page: the network, the groups and their traffic, the buffer while they run, and why no group is larger.
+
+    Example: lfopt report runs/mobilenet_v2 --out mobilenet_v2.html
 
     Parameters
     ----------
@@ -54,3 +58,4 @@ def report(
     write_text(page, page_of(claimed, graph, sweep_seconds, explain_seconds, tuple(dict.fromkeys(explainer))))
     size, seconds = page.stat().st_size, time.perf_counter() - clock
     out.print(f"[dim]wrote[/] {shown(page)}: {size:,} B [dim]in[/] {seconds:.1f} s", soft_wrap=True)
+    answer(ReportAnswer(FileAnswer(str(page), size), seconds))

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
 from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
+from lfopt.app.answers import RtlAnswer, answer
 from lfopt.app.arrays import differences, read_inputs, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
@@ -31,15 +32,18 @@ app = App(name="rtl", help="Run command streams on the accelerator in RTL, and d
 @app.command
 def run(
     folder: Path,
+    /,
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
-    output: Annotated[Path | None, Parameter(name="--output")] = None,
+    output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     seed: int = 0,
     check: bool = True,
     latency: int = 40,
     stall: int = 0,
 ) -> int:
     """Run a command stream on the Verilated accelerator, and compare the bytes that it counts at its memory port with those that were planned.
+
+    Example: lfopt rtl run build/accelerator --latency 100
 
     The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and every bit of the outputs is that of the
     reference; 1: something differs, or the accelerator stopped with an error.
@@ -80,12 +84,18 @@ def run(
     made = outputs(stream, graph, done.memory)
     if output is not None:
         write_outputs(output, graph, made)
-    return _print(plan, done, predicted, differences(made, wanted) if wanted is not None else None)
+    said = _compared(plan, done, predicted, differences(made, wanted) if wanted is not None else None)
+    _print(said, predicted)
+    answer(said)
+    return 1 if said.wrong else 0
 
 
 @app.command
 def isa() -> None:
-    """Print the accelerator's instruction set: every word, field by field."""
+    """Print the accelerator's instruction set: every word, field by field.
+
+    Example: lfopt rtl isa
+    """
     out.print(document.page(), markup=False, soft_wrap=True)
 
 
@@ -93,25 +103,9 @@ class CannotSimulate(LfoptError):
     """There is no simulation of the accelerator on this machine."""
 
 
-def _print(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | None) -> int:
-    """What the hardware counted beside what was planned. Returns the exit code."""
-    counters, planned = done.counters, dram_at_port(plan.groups)
-    moved = counted(counters)
-    rows = table("DRAM bytes", "planned", "counted in RTL")
-    for name, count in asdict(moved).items():
-        if count or getattr(planned, name):
-            rows.add_row(name, f"{getattr(planned, name):,}", f"{count:,}")
-    rows.add_row("all", f"{planned.total:,}", f"{moved.total:,}", style="bold")
-    rows.add_row("instructions, beside", "", f"{counters[Counter.READ_INSTRUCTION]:,}", style="dim")
-    out.print(rows)
-    cycles = max(counters[Counter.CYCLES], 1)
-    peak = (predicted.macs - predicted.recomputed_macs) / cycles / plan.hardware.mac_rows / plan.hardware.mac_columns
-    error = predicted.cycles.total / cycles - 1
-    out.print(f"{cycles:,} cycles, {predicted.cycles.total:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
-    shares = {"loads": Counter.LOAD_BUSY, "stores": Counter.STORE_BUSY, "computation": Counter.EXEC_BUSY, "MAC array": Counter.ARRAY_ACTIVE}
-    stalls = {"weights": Counter.WEIGHT_STALL, "the buffer": Counter.BUFFER_STALL, "accumulators": Counter.DRAIN_STALL}
-    out.print("busy: " + ", ".join(f"{name} {counters[counter] / cycles:.1%}" for name, counter in shares.items()))
-    out.print("computation waits for: " + ", ".join(f"{name} {counters[counter] / cycles:.1%}" for name, counter in stalls.items()))
+def _compared(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | None) -> RtlAnswer:
+    """What the hardware counted beside what was planned."""
+    planned, moved = dram_at_port(plan.groups), counted(done.counters)
     problems = list(wrong or ())
     if done.failure is not None:
         found = done.failure
@@ -120,10 +114,29 @@ def _print(plan: Plan, done: RunResult, predicted: Report, wrong: list[str] | No
         problems.insert(0, "it did not finish")
     if moved != planned:
         problems.append(f"planned {planned}, counted {moved}")
-    for line in problems[:20]:
+    counters = {counter.name.lower(): done.counters[counter] for counter in Counter}
+    energy, cycles = predicted.energy, done.counters[Counter.CYCLES]
+    return RtlAnswer(planned, moved, cycles, predicted.cycles.total, energy, counters, wrong is not None, tuple(problems))
+
+
+def _print(said: RtlAnswer, predicted: Report) -> None:
+    rows, hardware = table("DRAM bytes", "planned", "counted in RTL"), predicted.hardware
+    for name, count in asdict(said.counted).items():
+        if count or getattr(said.planned, name):
+            rows.add_row(name, f"{getattr(said.planned, name):,}", f"{count:,}")
+    rows.add_row("all", f"{said.planned.total:,}", f"{said.counted.total:,}", style="bold")
+    rows.add_row("instructions, beside", "", f"{said.counters['read_instruction']:,}", style="dim")
+    out.print(rows)
+    cycles = max(said.cycles, 1)
+    peak = (predicted.macs - predicted.recomputed_macs) / cycles / hardware.mac_rows / hardware.mac_columns
+    error = said.predicted_cycles / cycles - 1
+    out.print(f"{cycles:,} cycles, {said.predicted_cycles:,} predicted ({error:+.1%}); {peak:.1%} of the MAC array's peak")
+    shares = {"loads": Counter.LOAD_BUSY, "stores": Counter.STORE_BUSY, "computation": Counter.EXEC_BUSY, "MAC array": Counter.ARRAY_ACTIVE}
+    stalls = {"weights": Counter.WEIGHT_STALL, "the buffer": Counter.BUFFER_STALL, "accumulators": Counter.DRAIN_STALL}
+    out.print("busy: " + ", ".join(f"{name} {said.counters[counter.name.lower()] / cycles:.1%}" for name, counter in shares.items()))
+    waits = (f"{name} {said.counters[counter.name.lower()] / cycles:.1%}" for name, counter in stalls.items())
+    out.print("computation waits for: " + ", ".join(waits))
+    for line in said.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    verdict = "bytes counted in hardware equal bytes planned" + (
-        "; every bit of the outputs is right" if wrong is not None else "; outputs not compared"
-    )
-    out.print(f"[red]{len(problems)} things differ[/]" if problems else f"[green]{verdict}[/]")
-    return 1 if problems else 0
+    verdict = "bytes counted in hardware equal bytes planned" + ("; every bit of the outputs is right" if said.compared else "; outputs not compared")
+    out.print(f"[red]{len(said.wrong)} things differ[/]" if said.wrong else f"[green]{verdict}[/]")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
+from lfopt.app.answers import OutputAnswer, RunAnswer, answer
 from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
@@ -24,9 +26,10 @@ from lfopt.ops.reference import reference
 
 def run(
     model: str,
+    /,
     *,
     inputs: Annotated[Path | None, Parameter(name="--input")] = None,
-    output: Annotated[Path | None, Parameter(name="--output")] = None,
+    output: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     target: Target = "native",
     threads: int = 1,
     hardware: str | None = None,
@@ -40,13 +43,15 @@ def run(
 ) -> int:
     """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
 
+    Example: lfopt run zoo:mobilenet_v2 --input image.npz --out outputs.npz
+
     What was compiled is kept in ~/.cache/lfopt (or $XDG_CACHE_HOME/lfopt) by content, so that the next run starts at once. Exit code 1: an output is
     not that of the reference (with --check).
 
     Parameters
     ----------
     model
-        ONNX file with weights, or zoo:NAME.
+        ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
         .npz with one array per input of the network; .npy if there is one input.
     output
@@ -85,10 +90,13 @@ def run(
     done = time.perf_counter()
     if output is not None:
         write_arrays(output, outputs)
-    _print(made, outputs)
+    given = _outputs(made, outputs)
+    _print(given)
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
     out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
-    return _check(graph, values, outputs) if check else 0
+    wrong = _check(graph, values, outputs) if check else []
+    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, tuple(wrong)))
+    return 1 if wrong else 0
 
 
 def _hardware(hardware: str | None, buffer: str | None) -> Hardware:
@@ -104,21 +112,35 @@ def _inputs(graph: Graph, file: Path | None) -> dict[str, np.ndarray]:
     return {} if file is None else read_inputs(graph, file)
 
 
-def _print(made: Compiled, outputs: dict[str, np.ndarray]) -> None:
-    """What came out, at a glance."""
-    rows: list[list[str]] = []
+def _outputs(made: Compiled, outputs: dict[str, np.ndarray]) -> tuple[OutputAnswer, ...]:
+    """What came out."""
+    found: list[OutputAnswer] = []
     for tensor in made.outputs:
         value = outputs[tensor.name]
-        ends = [f"{end:.4g}" for end in (value.min(), value.mean(), value.max())] if value.size and value.dtype.kind in "fiu" else ["", "", ""]
-        rows.append([tensor.name, tensor.dtype, "x".join(map(str, tensor.shape)) or "scalar", *ends])
+        real = value.size and value.dtype.kind in "fiu"
+        ends = [float(end) if isfinite(end) else None for end in (value.min(), value.mean(), value.max())] if real else [None, None, None]
+        found.append(OutputAnswer(tensor.name, tensor.dtype, tuple(tensor.shape), *ends))
+    return tuple(found)
+
+
+def _print(outputs: tuple[OutputAnswer, ...]) -> None:
+    rows = [
+        [
+            one.name,
+            one.dtype,
+            "x".join(map(str, one.shape)) or "scalar",
+            *("" if x is None else f"{x:.4g}" for x in (one.least, one.mean, one.largest)),
+        ]
+        for one in outputs
+    ]
     out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
 
 
-def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> int:
+def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> list[str]:
     with threadpool_limits(1):
         wrong = differences(outputs, {graph.label(name): value for name, value in reference(graph, values).items()})
     for line in wrong:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     if not wrong:
         out.print("[green]outputs equal the reference[/]")
-    return 1 if wrong else 0
+    return wrong

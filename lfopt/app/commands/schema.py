@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
-import sys
 
-from lfopt.app.schema import Document
+from lfopt.app.schema import TYPES
 from lfopt.app.schema import schema as schema_of
+from lfopt.app.screen import write
+from lfopt.ir import InvalidConfig
+from lfopt.ir.names import one_line
 
 
-def schema(document: Document) -> None:
-    """Print the JSON Schema (Draft 2020-12) of a file, for editors and programs that write or check such files.
+def schema(*document: str) -> None:
+    """Print the JSON Schema (Draft 2020-12) of a file, or of what a command says with --json, for programs that write, read or check such.
+
+    Example: lfopt schema search
 
     Parameters
     ----------
     document
-        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML).
+        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML); or a command, such as search or zoo list.
     """
-    sys.stdout.write(json.dumps(schema_of(document), indent=2) + "\n")
+    name = " ".join(document)
+    if name not in TYPES:
+        raise InvalidConfig(one_line(f"lfopt schema: found {name!r}; accepted: {', '.join(TYPES)}"))
+    write(json.dumps(schema_of(name), indent=2) + "\n")

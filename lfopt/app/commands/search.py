@@ -12,10 +12,11 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
+from lfopt.app.answers import GroupAnswer, MethodAnswer, SearchAnswer, answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
-from lfopt.app.screen import err, mib, note, out, progress_line, shorten, shown, table
+from lfopt.app.screen import err, mib, note, out, progress_line, shown, spread, table
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, Figures, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
@@ -27,12 +28,14 @@ from simulator.simulate import simulate
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 SHOWN = 5  # groups in each of the two short lists
+NOTHING = ("",) * 5  # beside the title of such a list
 
 
 def search(
+    model: str | None = None,
+    /,
     *,
     config: str | None = None,
-    model: str | None = None,
     hardware: str | None = None,
     buffer: str | None = None,
     element_bytes: int | None = None,
@@ -61,6 +64,9 @@ def search(
     """Find the fusion plan of least DRAM traffic and prove how good it is.
 
     Prints one screen, then writes plan.json and simplified.onnx. Options win over the configuration file.
+
+    Example: lfopt search zoo:mobilenet_v2 --buffer 256KiB --scheme auto --out runs/mobilenet_v2
+
     Ctrl-C ends the search, or the making of steps after it: the best plan so far is written. A second Ctrl-C ends the command.
 
     Exit code 0: the plan is written; 2: wrong input, or a file that cannot be written; 3: written, but the steps of some groups are left out, because
@@ -68,10 +74,10 @@ def search(
 
     Parameters
     ----------
+    model
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written; needed unless a configuration names one.
     config
         Configuration file; a bare name is looked for in the working folder, then among the installed ones.
-    model
-        ONNX file, or zoo:NAME.
     hardware
         Hardware description (YAML).
     buffer
@@ -174,7 +180,46 @@ def search(
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     _say_what_is_missing(outcome, plan)
+    answer(_answer(outcome, plan, folder, interrupted=interrupted))
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
+
+
+def _answer(outcome: Outcome, plan: Plan, folder: Path, *, interrupted: bool) -> SearchAnswer:
+    judged = outcome.judged
+    figures = None if judged is None else judged.figures
+    methods = (
+        MethodAnswer(
+            ran.name,
+            ran.result.seed,
+            ran.result.dram_bytes,
+            ran.result.lower_bound_bytes,
+            ran.result.plans_evaluated,
+            ran.result.groups_evaluated,
+            ran.result.seconds,
+            ran.result.interrupted,
+        )
+        for ran in outcome.runs
+    )
+    return SearchAnswer(
+        model=plan.model.name,
+        folder=str(folder),
+        hardware=plan.hardware,
+        assumed_speed=plan.hardware.assumed,
+        scheme=plan.scheme,
+        objective=plan.search.objective,
+        totals=plan.totals,
+        groups=tuple(
+            GroupAnswer(group.id, group.nodes, group.mode, group.dram, group.allocated_bytes, group.required_bytes, bool(group.steps))
+            for group in plan.groups
+        ),
+        methods=tuple(methods),
+        copied_operators=len(plan.copies),
+        cycles=None if figures is None else figures.cycles,
+        energy_pj=None if figures is None else figures.energy_pj,
+        least_value=0 if judged is None else judged.bound,
+        seconds=outcome.seconds,
+        interrupted=interrupted,
+    )
 
 
 def _share(text: str) -> float:
@@ -213,7 +258,7 @@ def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
 def _job(config: str | None, given: dict[str, Any], hardware: str | None, buffer: str | None, element_bytes: int | None) -> Config:
     if config is None:
         if "model" not in given:
-            raise InvalidConfig("lfopt search: neither --config nor --model is given")
+            raise InvalidConfig("lfopt search: found neither MODEL nor --config; accepted: an ONNX file, zoo:NAME, or a configuration")
         return replace(validate(Config, {"hardware": {"buffer_bytes": 1}, **given}, "command line"), hardware=chip(hardware, buffer, element_bytes))
     job = replace(load_config(find_config(config)), **given)
     if hardware is not None:
@@ -291,28 +336,16 @@ def _groups(outcome: Outcome) -> Table:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
-    rows = table("group", "ops", "mode", "DRAM bytes", "buffer", "full")
-    beta, width = outcome.plan.hardware.buffer_bytes, max(out.width - 48, 16)
+    beta = outcome.plan.hardware.buffer_bytes
 
-    def add(group: PlannedGroup) -> None:
-        name = shorten(f"{group.id} {_span(group)}", width)
-        rows.add_row(
-            escape(name),
-            str(len(group.nodes)),
-            group.mode,
-            f"{group.dram.total:,}",
-            f"{group.allocated_bytes:,}",
-            share_of(group.allocated_bytes, beta),
-        )
+    def row(group: PlannedGroup) -> tuple[str, ...]:
+        figures = f"{group.dram.total:,}", f"{group.allocated_bytes:,}", share_of(group.allocated_bytes, beta)
+        return f"{group.id} {_span(group)}", str(len(group.nodes)), group.mode, *figures
 
-    rows.add_row("[bold]moving the most[/]")
-    for group in sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]:
-        add(group)
-    if fused:
-        rows.add_row("[bold]filling the buffer the most[/]")
-    for group in sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]:
-        add(group)
-    return rows
+    moving = [row(group) for group in sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]]
+    full = [row(group) for group in sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]]
+    rows = [("moving the most", *NOTHING), *moving, *([("filling the buffer the most", *NOTHING), *full] if full else [])]
+    return spread(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, bold={0, len(moving) + 1})
 
 
 def _span(group: PlannedGroup) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.screen import mib, out, shorten, shown, table
+from lfopt.app.answers import answer
+from lfopt.app.commands.options import check_top
+from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import format_size, of_buffer, share_of
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
@@ -27,8 +25,10 @@ ROLES = {"input": "graph inputs", "weight": "weights", "parameter": "parameters"
 PARTS = {"DRAM": "dram_pj", "buffer": "buffer_pj", "partial sums": "accumulator_pj", "MACs": "mac_pj", "vector": "vector_pj", "total": "total_pj"}
 
 
-def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", negative="")] = False, top: int = 5, group: int | None = None) -> int:
+def simulate(plan: Path, /, *, top: int = 5, group: int | None = None) -> int:
     """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the model.
+
+    Example: lfopt simulate runs/mobilenet_v2 --top 3
 
     Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are not.
 
@@ -36,15 +36,12 @@ def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", ne
     ----------
     plan
         plan.json, or the folder it is in.
-    as_json
-        Print the whole report as JSON.
     top
         Groups and tensors listed: those that move the most.
     group
-        Show this group alone: its places in the buffer and its steps.
+        Show this group alone: its places in the buffer and its steps. As JSON, there is always the whole report.
     """
-    if top < 1:
-        raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
+    check_top(top)
     claimed, graph = load_planned(plan)
     if group is not None and not 0 <= group < len(claimed.groups):
         raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}")
@@ -52,15 +49,13 @@ def simulate(plan: Path, *, as_json: Annotated[bool, Parameter(name="--json", ne
         report = simulated(claimed, graph)
     except InvalidPlan as error:
         raise InvalidPlan(f"{plan}: {error}") from None
-    if as_json:
-        sys.stdout.write(json.dumps(asdict(report if group is None else report.groups[group]), indent=1) + "\n")
-        return 1 if report.disagreements else 0
     if group is None:
         _print(report, top)
     else:
         _print_group(report.groups[group], claimed.groups[group], report.hardware)
     for line in report.disagreements:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
+    answer(report)
     return 1 if report.disagreements else 0
 
 
@@ -167,7 +162,6 @@ def _busiest(cycles: Cycles) -> str:
 def _groups(report: Report, top: int) -> Table:
     """The groups that move the most, and all others together."""
     columns = [column for column in GROUP_COLUMNS if out.width >= column[2]]
-    rows = table("group", *(name for name, _, _ in columns))
     ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
     cells = [[cell(g) for _, cell, _ in columns] for g in ordered[:top]]
     rest = ordered[top:]
@@ -180,17 +174,8 @@ def _groups(report: Report, top: int) -> Table:
             "uJ*": f"{sum(g.energy.total_pj for g in rest) / 1e6:,.1f}",
         }
         cells.append([sums.get(name, "") for name, _, _ in columns])
-    width = _left(cells, [name for name, _, _ in columns])
-    names = [shorten(f"{g.id} {_span(g)}", width) for g in ordered[:top]] + ([f"{len(rest)} others"] if rest else [])
-    for name, row in zip(names, cells, strict=True):
-        rows.add_row(escape(name), *row)
-    return rows
-
-
-def _left(cells: Sequence[Sequence[str]], headers: Sequence[str]) -> int:
-    """What is left for the first column beside the others."""
-    widths = [max(len(header), *(len(row[k]) for row in cells)) for k, header in enumerate(headers)] if cells else []
-    return max(out.width - sum(width + 2 for width in widths), 12)
+    names = [f"{g.id} {_span(g)}" for g in ordered[:top]] + ([f"{len(rest)} others"] if rest else [])
+    return spread(("group", *(name for name, _, _ in columns)), [[name, *row] for name, row in zip(names, cells, strict=True)])
 
 
 def _span(group: GroupReport) -> str:
@@ -199,14 +184,9 @@ def _span(group: GroupReport) -> str:
 
 def _movers(report: Report, top: int) -> Table:
     """The tensors that move the most, and which groups move them."""
-    headers = ("role", "moved bytes", "x size", "stored → loaded by")
-    rows = table("tensor", *headers)
+    cells = [(t.name, t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t)) for t in report.tensors[:top]]
+    rows = spread(("tensor", "role", "moved bytes", "x size", "stored → loaded by"), cells)
     rows.columns[-1].justify = "left"
-    shown = report.tensors[:top]
-    cells = [(t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t)) for t in shown]
-    width = _left(cells, headers)
-    for tensor, row in zip(shown, cells, strict=True):
-        rows.add_row(escape(shorten(tensor.name, width)), *row)
     return rows
 
 
@@ -239,12 +219,8 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     out.print(f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by one\n")
     _print_model(report.cycles, report.energy, hardware)
     out.print()
-    moves = [(t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
-    headers = ("role", "loaded", "stored")
-    rows, width = table("tensor", *headers), _left(moves, headers)
-    for tensor, row in zip(report.tensors, moves, strict=True):
-        rows.add_row(escape(shorten(tensor.name, width)), *row)
-    out.print(rows)
+    moves = [(t.name, t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
+    out.print(spread(("tensor", "role", "loaded", "stored"), moves))
     out.print()
     if report.by_formula:
         out.print(f"no steps, bytes by formula: {escape(report.by_formula)}")
@@ -256,9 +232,8 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
 
 
 def _print_places(group: PlannedGroup) -> None:
-    headers = ("for", "address", "slots", "slot B", "bytes")
-    cells = [(p.purpose, f"{p.address:,}", f"{p.slots:,}", f"{p.slot_bytes:,}", f"{p.bytes:,}") for p in group.places]
-    rows, width = table("place", *headers), _left(cells, headers)
-    for number, (place, row) in enumerate(zip(group.places, cells, strict=True)):
-        rows.add_row(escape(shorten(f"{number} {place.name}", width)), *row)
-    out.print(rows)
+    cells = [
+        (f"{number} {p.name}", p.purpose, f"{p.address:,}", f"{p.slots:,}", f"{p.slot_bytes:,}", f"{p.bytes:,}")
+        for number, p in enumerate(group.places)
+    ]
+    out.print(spread(("place", "for", "address", "slots", "slot B", "bytes"), cells))

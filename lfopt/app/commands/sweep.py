@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.commands.options import INTERRUPTED, InputShapes, chip
-from lfopt.app.config import MAX_SECONDS, Rules, Scheme, TrafficName
+from lfopt.app.answers import StairAnswer, SweepAnswer, answer
+from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_seconds, chip
+from lfopt.app.config import Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
@@ -27,6 +29,7 @@ STEADY = tuple(name for name, row in SCHEMES.items() if len(row.modes) == 1 and 
 
 def sweep(
     model: str,
+    /,
     *,
     buffers: str = "64KiB:4MiB",
     scheme: Scheme = "lbdf",
@@ -37,9 +40,11 @@ def sweep(
     input_shape: InputShapes = (),
     rules: Rules = "default",
     time_limit: float = 60.0,
-    out_dir: Path | None = None,
+    out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Compute the exact staircase of DRAM traffic against buffer size, as table, CSV and picture (SVG and PNG).
+
+    Example: lfopt sweep zoo:mobilenet_v2 --buffers 64KiB:1MiB
 
     Sizes in the CSV are bytes; one without a limit is `unlimited`, as --buffers takes it.
     Ctrl-C ends the search: what was found is printed and written, and the exit code is 130.
@@ -47,7 +52,7 @@ def sweep(
     Parameters
     ----------
     model
-        ONNX file, or zoo:NAME.
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     buffers
         A range such as 64KiB:4MiB gives every step in it; a list such as 128KiB,256KiB,unlimited gives those sizes.
     scheme
@@ -73,8 +78,7 @@ def sweep(
     sizes = [size_option(text, "--buffers") for text in buffers.replace(":", ",").split(",")]
     if sizes != sorted(set(sizes)) or (":" in buffers and len(sizes) != 2):
         raise InvalidConfig(f"--buffers: found {buffers!r}; accepted: LOW:HIGH, or sizes in rising order with commas between")
-    if not 0 < time_limit < MAX_SECONDS:
-        raise InvalidConfig(f"--time-limit: found {time_limit}; accepted: seconds above 0")
+    check_seconds(time_limit)
     if traffic == "paper" and ":" in buffers:
         raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
     if ":" in buffers and scheme not in STEADY:
@@ -98,6 +102,8 @@ def sweep(
         )
     if interrupted:
         err.print("note: interrupted: these are the sizes that were done, and what was found until then", style="yellow", soft_wrap=True)
+    listed = tuple(StairAnswer(*stair) for stair in stairs)
+    answer(SweepAnswer(graph.name, str(folder), scheme, ends["layer by layer"], ends["compulsory"], listed, interrupted))
     return INTERRUPTED if interrupted else 0
 
 

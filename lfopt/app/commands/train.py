@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from lfopt.app.answers import TrainAnswer, answer
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import Report
@@ -18,6 +19,7 @@ from lfopt.ir import InvalidConfig
 
 def train(
     dataset: Path,
+    /,
     *,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
     scheme: Literal["lbdf", "brr"] = "lbdf",
@@ -31,6 +33,8 @@ def train(
     threads: int = 1,
 ) -> None:
     """Train the network that predicts whether a group runs whole from the buffer, and measure it.
+
+    Example: lfopt train data/groups --out weights --explainers
 
     Writes SCHEME.safetensors and a model card, SCHEME.json. With the same data, seed and one thread, a machine gives the same weights.
 
@@ -72,15 +76,17 @@ def train(
     settings = torch.Settings(epochs=epochs, patience=patience, seed=seed, threads=threads)
     options = "--all" if everything else f"--scheme {scheme} --split {split}{' --explainers' if explainers else ''}"
     command = f"lfopt train DATASET -o DIR {options} --epochs {epochs} --patience {patience} --samples {samples} --seed {seed} --threads {threads}"
+    cards: dict[str, dict[str, Any]] = {}
     for name in ("lbdf", "brr") if everything else (scheme,):
         data = torch.Dataset.read(dataset, name, dataflow)
         with progress_line() as report:
-            job = _Job(torch, data, settings, out_dir, command, report)
+            job = _Job(torch, data, settings, out_dir, command, report, cards)
             job.predictor(split, families=everything)
             if explainers or everything:
                 job.explainers(samples)
         for line in job.lines:
             out.print(line)
+    answer(TrainAnswer(str(out_dir), cards))
 
 
 def _torch() -> Any:
@@ -93,8 +99,9 @@ def _torch() -> Any:
 class _Job:
     """What is trained from one scheme of a data set."""
 
-    def __init__(self, torch: Any, data: Any, settings: Any, folder: Path, command: str, report: Report) -> None:
+    def __init__(self, torch: Any, data: Any, settings: Any, folder: Path, command: str, report: Report, cards: dict[str, dict[str, Any]]) -> None:
         self.torch, self.data, self.settings, self.folder, self.command, self.report = torch, data, settings, folder, command, report
+        self.cards = cards  # by name, as they are written
         self.lines: list[Any] = []  # to print when the progress line is gone
 
     def predictor(self, split: Literal["random", "family"], *, families: bool) -> None:
@@ -140,4 +147,5 @@ class _Job:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_bytes(self.folder / f"{name}.safetensors", save(weights))
         digest = sha256(self.folder / f"{name}.safetensors")
-        write_text(self.folder / f"{name}.json", json.dumps({**card, "command": self.command, "weights_sha256": digest}, indent=1) + "\n")
+        self.cards[name] = {**card, "command": self.command, "weights_sha256": digest}
+        write_text(self.folder / f"{name}.json", json.dumps(self.cards[name], indent=1) + "\n")

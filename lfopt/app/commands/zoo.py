@@ -8,6 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from lfopt import zoo
+from lfopt.app.answers import ExportAnswer, FileAnswer, NetworkAnswer, ZooAnswer, answer
 from lfopt.app.files import write_bytes
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import out, shown, table
@@ -19,19 +20,30 @@ app = App(name="zoo", help="List and export the networks that lfopt builds itsel
 
 @app.command(name="list")
 def list_() -> None:
-    """List the networks with their operators, weights and multiply-accumulates."""
+    """List the networks with their operators, weights and multiply-accumulates.
+
+    Example: lfopt zoo list
+    """
+    found = tuple(map(_network, zoo.names()))
     rows = table("network", "input", "ops", "M weights", "GMACs", "arXiv")
-    for name in zoo.names():
-        flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
-        macs, weights = sum(flow.macs), flow.weight_elements
-        shape = "x".join(str(d) for d in flow.maps[0].shape[1:])
-        rows.add_row(name, shape, str(len(flow)), f"{weights / 1e6:.2f}", f"{macs / 1e9:.3f}", zoo.summary(name).source.partition("arXiv:")[2] or "-")
+    for one in found:
+        shape = "x".join(str(d) for d in one.input[1:])
+        paper = one.source.partition("arXiv:")[2] or "-"
+        rows.add_row(one.name, shape, str(one.operators), f"{one.weights / 1e6:.2f}", f"{one.macs / 1e9:.3f}", paper)
     out.print(rows)
+    answer(ZooAnswer(found))
+
+
+def _network(name: str) -> NetworkAnswer:
+    flow = Dataflow.of(load_network(ZOO + name, {}, "default", weights=False))
+    return NetworkAnswer(name, flow.maps[0].shape, len(flow), flow.weight_elements, sum(flow.macs), zoo.summary(name).source)
 
 
 @app.command
-def export(name: str, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"])], seed: int = 0, weights: bool = True) -> None:
+def export(name: str, /, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"])], seed: int = 0, weights: bool = True) -> None:
     """Write a network as an ONNX file with seeded weights.
+
+    Example: lfopt zoo export mobilenet_v2 --out mobilenet_v2.onnx
 
     Parameters
     ----------
@@ -51,4 +63,5 @@ def export(name: str, *, out_file: Annotated[Path, Parameter(name=["--out", "-o"
     except zoo.UnknownNetwork as error:
         raise InvalidConfig(str(error)) from None
     write_bytes(out_file, model.SerializeToString())
-    out.print(f"wrote {shown(out_file)}: {len(model.graph.node)} nodes")
+    out.print(f"wrote {shown(out_file)}: {len(model.graph.node)} nodes", soft_wrap=True)
+    answer(ExportAnswer(FileAnswer.of(out_file), len(model.graph.node)))

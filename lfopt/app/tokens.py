@@ -1,0 +1,85 @@
+"""Words of the command line that mean the same to every command: --quiet, --verbose, --json; and names that arguments once had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+QUIET, VERBOSE, JSON = ("--quiet", "-q"), ("--verbose", "-v"), "--json"
+STDOUT = "-"  # as a file of JSON
+PLAN, MODEL = {"--plan": ""}, {"--model": ""}
+RENAMED: dict[str, dict[str, str]] = {  # command: old name -> new one; empty: its value is given by position
+    "search": MODEL,
+    "simulate": PLAN,
+    "execute": PLAN | {"--output": "--out"},
+    "run": MODEL | {"--output": "--out"},
+    "codegen": PLAN,
+    "check": PLAN,
+    "cost": MODEL,
+    "report": PLAN,
+    "explain": {"--target": "", "--seconds": "--time-limit"},
+    "inspect": MODEL,
+    "sweep": MODEL | {"--out-dir": "--out"},
+    "quantize": MODEL,
+    "dataset": {"--models": ""},
+    "train": {"--dataset": ""},
+    "schema": {"--document": ""},
+    "zoo export": {"--name": ""},
+    "rtl run": {"--folder": "", "--output": "--out"},
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """A command line as commands take it."""
+
+    tokens: tuple[str, ...]
+    quiet: bool = False
+    verbose: bool = False
+    json: str | None = None  # where: - is the standard output
+    notes: tuple[str, ...] = ()  # of names that are old
+
+
+def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
+    """What a command line says. `takes`: whether a command has all it needs in such words.
+
+    >>> read(["simulate", "--plan", "runs/x", "-q", "--json"], lambda tokens: True)
+    Said(tokens=('simulate', 'runs/x'), quiet=True, verbose=False, json='-', notes=('--plan is an old name: give PLAN by position',))
+    """
+    end = tokens.index("--") if "--" in tokens else len(tokens)
+    words, rest = list(tokens[:end]), tokens[end:]
+    renamed = next((RENAMED[name] for name in (" ".join(words[:2]), *words[:1]) if name in RENAMED), {})
+    kept: list[str] = []
+    notes: list[str] = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word in QUIET or word in VERBOSE:
+            continue
+        if name not in renamed:
+            kept.append(word)
+            continue
+        new = renamed[name]
+        notes.append(f"{name} is an old name: give {new or name.removeprefix('--').upper() + ' by position'}{' instead' if new else ''}")
+        if new:
+            kept.append(new + equals + value)
+        elif equals:
+            kept.append(value)
+    found, target = _without_target(kept, lambda some: takes([*some, *rest]))
+    quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
+    return Said((*found, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
+
+
+def _without_target(words: list[str], takes: Callable[[list[str]], bool]) -> tuple[list[str], str | None]:
+    """The words without --json and its file, and where JSON is to go: --json, --json=FILE, or --json FILE.
+
+    With a blank between, FILE is - or a name in .json, unless the command lacks what it works on then: `simulate --json x/plan.json` shows a plan.
+    """
+    k = next((k for k, word in enumerate(words) if word.partition("=")[0] == JSON), None)
+    if k is None:
+        return words, None
+    before, file, after = words[:k], words[k + 1 : k + 2], words[k + 2 :]
+    if "=" in words[k]:
+        return [*before, *words[k + 1 :]], words[k].partition("=")[2]
+    if file and (file[0] == STDOUT or (file[0].lower().endswith(".json") and takes([*before, *after]))):
+        return [*before, *after], file[0]
+    return [*before, *file, *after], STDOUT

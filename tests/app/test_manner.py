@@ -1,0 +1,178 @@
+"""What all commands have in common: JSON with a schema, --quiet, --verbose, old names, refusals, examples, pipes, tables that fold."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lfopt.app.answers import ANSWERS
+from lfopt.app.cli import COMMANDS, app
+from lfopt.app.schema import schema
+from lfopt.app.screen import folded, out, spread
+from lfopt.app.tokens import RENAMED, read
+from tests.app.conftest import refused
+
+SMALL = ("zoo:squeezenet1_1", "--input-shape", "image=1,3,64,64", "--buffer", "64KiB")
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small plan."""
+    import lfopt
+
+    folder = tmp_path_factory.mktemp("plan")
+    lfopt.search(SMALL[0], buffer="64KiB", scheme="auto", element_bytes=4, input_shapes={"image": (1, 3, 64, 64)}).save(folder)
+    return folder
+
+
+def commands() -> list[tuple[str, ...]]:
+    """Every command, those in groups too."""
+    found: list[tuple[str, ...]] = []
+    for name in COMMANDS:
+        inner = [key for key in app[name].resolved_commands() if not key.startswith("-")]
+        found += [(name, key) for key in inner] or [(name,)]
+    return found
+
+
+def test_every_command_has_an_example_that_it_takes_and_an_answer_or_a_text_for_programs(here) -> None:
+    for command in commands():
+        shown = re.split(r"\n\s*\n", here(*command, "--help").stdout)
+        (line,) = [" ".join(part.split()).removeprefix("Example: lfopt ") for part in shown if part.startswith("Example: ")]
+        words = shlex.split(line.partition(" > ")[0])
+        assert words[: len(command)] == [*command]
+        app.parse_args(words, exit_on_error=False, print_error=False)
+        assert (" ".join(command) in ANSWERS) != (command in {("schema",), ("completion",), ("rtl", "isa")}), command
+    assert {name.split()[0] for name in RENAMED} <= {*COMMANDS}
+
+
+def test_what_commands_answer_is_of_their_schema(here, plan: Path, tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    (tmp_path / "g.csv").write_text("conv1,conv1.relu\n")
+    runs: list[tuple[Any, ...]] = [
+        ("search", *SMALL, "--out", tmp_path / "s", "--objective", "cycles"),
+        ("simulate", plan),
+        ("execute", plan),
+        ("codegen", plan, "--out", tmp_path / "c", "--target", "c99", "--fill"),
+        ("check", plan),
+        ("cost", *SMALL, "--groups", tmp_path / "g.csv"),
+        ("diff", plan, plan),
+        ("report", plan, "--out", tmp_path / "r.html", "--sweep-seconds", "0", "--explain-seconds", "0"),
+        ("explain", plan, "--group", 0, "--grow"),
+        ("inspect", plan),
+        ("sweep", *SMALL[:3], "--buffers", "32KiB,64KiB", "--out", tmp_path / "w"),
+        ("zoo", "export", "fsrcnn", "--out", tmp_path / "f.onnx"),
+        ("cache", "list"),
+        ("hw", "detect"),
+    ]
+    for run in runs:
+        name = " ".join(run[:2]) if " ".join(map(str, run[:2])) in ANSWERS else run[0]
+        done = here(*run, "--json")
+        assert done.returncode == 0, done.stderr
+        data = json.loads(done.stdout)
+        wanted = schema(name)
+        jsonschema.Draft202012Validator.check_schema(wanted)
+        jsonschema.Draft202012Validator(wanted).validate(data)
+        assert (
+            data["schema"] == f"lfopt.{name.replace(' ', '.')}/1" == json.loads(here("schema", *name.split()).stdout)["properties"]["schema"]["const"]
+        )
+
+
+def test_json_goes_where_it_is_asked_to_and_never_over_a_plan(here, plan: Path, tmp_path: Path) -> None:
+    before = (plan / "plan.json").read_bytes()
+    shown = json.loads(here("simulate", "--json", plan / "plan.json").stdout)
+    assert (plan / "plan.json").read_bytes() == before
+    for given in ((f"--json={tmp_path / 'a.json'}",), ("--json", tmp_path / "b.json")):
+        done = here("simulate", plan, *given)
+        assert "DRAM bytes" in done.stdout and done.stdout.splitlines()[-1].startswith("wrote ")
+    assert json.loads((tmp_path / "a.json").read_text()) == json.loads((tmp_path / "b.json").read_text()) == shown
+    assert json.loads(here("diff", "--json", plan / "plan.json", plan / "plan.json").stdout)["changed"] == []
+    assert json.loads(here("simulate", plan, "--json", "-").stdout) == shown
+    assert "in a folder that exists" in refused(here("simulate", plan, f"--json={tmp_path / 'none' / 'a.json'}"))
+    assert "--json: found with lfopt schema" in refused(here("schema", "plan", "--json"))
+
+
+def test_quiet_says_nothing_and_verbose_what_is_going_on(here, plan: Path, tmp_path: Path) -> None:
+    quiet = here("search", *SMALL, "-q", "--out", tmp_path / "q")
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert (tmp_path / "q" / "plan.json").exists()
+    verbose = here("execute", plan, "--verbose")
+    assert re.search(r"^ +[0-9.]+ s  group", verbose.stderr, re.MULTILINE)
+    assert here("execute", plan).stderr.count("\n") == 1
+
+
+def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, tmp_path: Path) -> None:
+    done = here("execute", "--plan", plan, f"--output={tmp_path / 'y.npz'}")
+    assert done.returncode == 0 and (tmp_path / "y.npz").exists()
+    assert "note: --plan is an old name: give PLAN by position" in done.stderr and "note: --output is an old name: give --out instead" in done.stderr
+    said = read(["sweep", "--model=m.onnx", "--out-dir", "x", "--", "--model"], lambda words: True)
+    assert said.tokens == ("sweep", "m.onnx", "--out", "x", "--", "--model")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("codegen", "x", "--target", "riscv", "-o", "y"), "--target: found 'riscv'; accepted: avx512, avx2, neon, c99, native, accel"),
+        (("search", "zoo:unet", "--budget", "many"), "--budget: found 'many'; accepted: a whole number"),
+        (("search", "zoo:unet", "--scheme", "fast"), "--scheme: found 'fast'; accepted: lbdf, brr, resident, auto, all"),
+        (("search", "zoo:unet", "--bufer", "1MiB"), "search: found --bufer, which is no option of it; did you mean --buffer?"),
+        (("serch",), "lfopt: found 'serch', which is no command; did you mean search?"),
+        (("simulate",), "simulate: PLAN is missing; accepted: a path"),
+        (("zoo", "export", "unet"), "--out: found it missing; accepted: a path"),
+        (("search", "zoo:unet", "--out"), "--out: found nothing behind it; accepted: text"),
+        (("simulate", "a", "b"), "simulate: found 'b' beside all that it takes"),
+        (("search", "zoo:unet", "--seed", "1", "--seed", "2"), "--seed: found twice; accepted: once"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_without_types_of_python(arguments: tuple[str, ...], said: str, here) -> None:
+    line = refused(here(*arguments))
+    assert said in line
+    assert not re.search(r"Literal|<class|int\b|Path\b|None\b|Optional", line)
+
+
+def test_a_folder_is_a_network_where_one_is_in_it(here, plan: Path, tmp_path: Path) -> None:
+    assert here("inspect", plan).returncode == 0
+    assert "found a folder with 0 ONNX files" in refused(here("inspect", tmp_path))
+    for name in ("a.onnx", "b.onnx"):
+        (tmp_path / name).write_bytes((plan / "simplified.onnx").read_bytes())
+    assert "found a folder with 2 ONNX files" in refused(here("inspect", tmp_path))
+
+
+def test_a_reader_may_leave_early_and_files_are_written_all_the_same(plan: Path, tmp_path: Path) -> None:
+    lfopt = f"{shlex.quote(sys.executable)} -m lfopt.app.cli"
+    line = f"{lfopt} inspect {plan} --all-operators --json={tmp_path / 'a.json'} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0" and done.stderr == ""
+    assert json.loads((tmp_path / "a.json").read_text())["operators"]
+    line = f"{lfopt} simulate {plan} --json | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_shells_complete_what_the_completion_says(here) -> None:
+    script = here("completion", "bash").stdout
+    ask = 'COMP_WORDS=(lfopt simulate --t); COMP_CWORD=2; _lfopt; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", f"{script}\n{ask}"], capture_output=True, text=True, check=True)
+    assert "--top" in done.stdout.split()
+
+
+@pytest.mark.parametrize("width", [14, 40, 80])
+def test_tables_fold_names_and_tell_neighbours_apart(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["stage6.block2.expand .. stage6.block3.project", "x" * 200, "a/b/c/" * 9]
+    for name in names:
+        lines = folded(name, width).split("\n")
+        assert max(map(len, lines)) <= width
+        assert "".join(lines).replace(" ", "") == name.replace(" ", "")
+    assert folded("x" * 100_000, 20).count("\n") < 30
+    monkeypatch.setattr(out, "_width", max(width, 40))
+    with out.capture() as captured:
+        out.print(spread(("group", "bytes"), [("stage6.block2.k2.expand", "1,000"), ("stage6.block2.k3.expand", "2,000")]))
+    text = captured.get()
+    assert "…" not in text and max(map(len, text.splitlines())) <= max(width, 40)
+    assert "k2" in text and "k3" in text
