@@ -10,15 +10,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from lfopt.app.chips import energy_fields, hardware_fields
 from lfopt.app.cli import COMMANDS
-from lfopt.app.config import INSTALLED, Config, SearchConfig, load_hardware
+from lfopt.app.config import Config, SearchConfig
 from lfopt.app.schema import described
 from lfopt.ir import (
     Copy,
     DramBytes,
     DramTensor,
-    Energy,
-    Hardware,
     ModelReference,
     Place,
     Plan,
@@ -26,7 +25,6 @@ from lfopt.ir import (
     SearchRecord,
     Totals,
 )
-from lfopt.ir.hardware import LEAST_0
 from lfopt.isa.document import register_table
 from lfopt.isa.manifest import Header, MapEntry
 from lfopt.isa.registers import Register
@@ -35,71 +33,22 @@ from search.methods import METHODS
 
 PAGES = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-UNITS = {  # of a field of Hardware, where its name does not end with it
-    "dram_row_align": "bytes",
-    "channel_align": "elements",
-    "constant_align": "bytes",
-    "parameter_channels": "channels",
-    "parameter_tables": "tables",
-    "mac_rows": "input channels",
-    "mac_columns": "output channels",
-    "weight_port_bytes": "bytes per cycle",
-    "accumulator_banks": "banks",
-    "accumulator_columns": "pixels",
-    "window_columns": "pixels per cycle",
-    "depthwise_columns": "pixels per cycle",
-    "vector_lanes": "elements per cycle",
-    "weight_latency": "cycles",
-    "port_bytes": "bytes per cycle",
-    "port_latency": "cycles",
-    "transfers_in_flight": "transfers",
-    "queue_depth": "commands",
-    "overlap": "-",
-    "byte_slack": "share",
-    "energy": "see below",
-    "name": "-",
-}
-ENDINGS = {"_bytes": "bytes", "_cycles": "cycles", "_hz": "Hz", "_pj": "pJ"}
 FIELDS = {"split": "guidance", "start": "propose", "latency": "profile"}  # of SearchConfig, that stand for options of a search
-PAPERS = "the figures of arXiv 2501.00636 imply 2 bytes"
-SOURCES = {  # of a default of Hardware; all others describe the accelerator of hw_rtl, or are assumed
-    "buffer_bytes": "-",
-    "element_bytes": PAPERS,
-    "weight_bytes": "as `element_bytes`",
-    "bias_bytes": "as `element_bytes`",
-    "accumulator_bytes": "int32 sums",
-    **dict.fromkeys(("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"),
-    "parameter_store_bytes": "chips of the papers have none",
-    "parameter_tables": "no number of their own",
-    "clock_hz": "assumed",
-    "byte_slack": "nothing is given up",
-    "energy": "see below",
-    "name": "-",
-}
-
-
-def unit(name: str) -> str:
-    """Unit of a field of Hardware or Energy."""
-    return UNITS.get(name) or next(unit for ending, unit in ENDINGS.items() if name.endswith(ending))
 
 
 def _hardware() -> Iterator[str]:
-    built = load_hardware(INSTALLED / "hardware" / "accelerator_256k.yaml")
     yield "| field | default | least | unit | default from | meaning |"
     yield "|---|---:|---:|---|---|---|"
-    for field in described(Hardware):
-        least = "" if field.type in ("true or false", "text", "object") else int(field.name not in LEAST_0)
-        default = f"`{field.default}`" if field.default else "required"
-        there = getattr(built, field.name)
-        source = SOURCES.get(field.name) or ("as in `hw_rtl`" if there == getattr(Hardware(1), field.name) else f"assumed; `hw_rtl` has {there}")
-        yield f"| `{field.name}` | {default} | {least} | {unit(field.name)} | {source} | {_cell(field.text)} |"
+    for field in hardware_fields():
+        default, least = f"`{field.default}`" if field.default else "required", "" if field.least is None else field.least
+        yield f"| `{field.name}` | {default} | {least} | {field.unit} | {field.default_from} | {_cell(field.meaning)} |"
 
 
 def _energy() -> Iterator[str]:
     yield "| field | default | unit | meaning |"
     yield "|---|---:|---|---|"
-    for field in described(Energy):
-        yield f"| `{field.name}` | `{field.default}` | {unit(field.name)} | {_cell(field.text)} |"
+    for field in energy_fields():
+        yield f"| `{field.name}` | `{field.default}` | {field.unit} | {_cell(field.meaning)} |"
 
 
 def _fields(kind: type) -> Iterator[str]:

@@ -255,13 +255,13 @@ def test_no_c_is_printed_for_line_buffers_without_steps() -> None:
 # -- sizes -------------------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ["256", " 1 ", "4095", "0.5e0", "4095.0"])
+@pytest.mark.parametrize("text", ["256", " 1 ", "4095", "0.5e0", "4095.0", "4e3", "256b"])
 def test_a_small_number_on_the_command_line_needs_a_unit(text: str) -> None:
     with pytest.raises(InvalidConfig, match="--buffer"):
         size_option(text, "--buffer")
 
 
-@pytest.mark.parametrize(("text", "size"), [("256 B", 256), ("256b", 256), ("1KiB", 1024), ("4096", 4096), ("2k", 2048), ("unlimited", 1 << 40)])
+@pytest.mark.parametrize(("text", "size"), [("256 B", 256), ("1e4", 10_000), ("1KiB", 1024), ("4096", 4096), ("2k", 2048), ("unlimited", 1 << 40)])
 def test_sizes_with_a_unit_or_large_enough_are_taken(text: str, size: int) -> None:
     assert size_option(text, "--buffer") == size
 

@@ -15,8 +15,9 @@ from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 from lfopt.app.documents import MAX_TEXT, read_yaml
 from lfopt.app.sizes import parse_size
-from lfopt.ir import UNLIMITED, Constraints, Hardware, InvalidConfig, TrafficName
+from lfopt.ir import UNLIMITED, Constraints, Energy, Hardware, InvalidConfig, TrafficName
 from lfopt.ir.names import one_line
+from lfopt.ir.sizes import read_number
 from lfopt.planning.modes import SCHEMES
 from search.methods import METHODS, taking
 from search.objectives import Caps, Objective, ObjectiveName
@@ -267,7 +268,7 @@ def _accepted(error: Mapping[str, Any]) -> str:
 
 
 def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count bytes."""
+    """Refuse unknown fields, with the closest known one; read sizes such as 256KiB in fields that count bytes, and whatever has units of hardware."""
     types = _types(kind)
     known = [f.name for f in fields(kind)]
     for name, value in data.items():
@@ -282,6 +283,8 @@ def _checked_fields(kind: type, data: dict[str, Any], prefix: str) -> dict[str, 
             data[name] = [
                 _checked_fields(item, dict(v), f"{path}.{k}.") if isinstance(v, dict) and isinstance(item, type) else v for k, v in enumerate(value)
             ]
+        elif kind in (Hardware, Energy) and types[name] not in (str, bool, Energy):
+            data[name] = read_number(name, value, path)
         elif name.endswith("_bytes") and isinstance(value, str):
             data[name] = parse_size(value, path, decimal=name in CAPS)
     required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]

@@ -18,7 +18,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter
 
 from lfopt.app.answers import ANSWERS, name_of
-from lfopt.app.config import Config, SearchConfig
+from lfopt.app.config import CAPS, Config, SearchConfig
 from lfopt.ir import (
     SCHEMA,
     Compute,
@@ -36,15 +36,16 @@ from lfopt.ir import (
     Totals,
     Transfer,
 )
-from lfopt.ir.hardware import LEAST_0, MAX_PJ
+from lfopt.ir.hardware import MAX_PJ, MAX_TEXT, TEXTS, bounds
 from lfopt.ir.listing import COMPUTE, LOOP, TRANSFER
 from lfopt.ir.names import PLAIN
+from lfopt.ir.sizes import EXAMPLES, NUMBER, QUANTITIES, quantity
 from lfopt.planning.modes import MODES, SCHEMES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# As lfopt.app.sizes.parse_size reads them.
-SIZE = r"^(unlimited|[0-9]{1,20}(\.[0-9]{1,20})?\s*([bB]|[kKmMgG]([iI][bB])?)?)$"
-LARGEST = 1 << 40  # of the whole numbers of a hardware description
+NUMBER_TEXT = NUMBER.replace("?:", "")
+SIZE = rf"^(unlimited|{NUMBER_TEXT}\s*(B|[kKmMgG]([iI][bB])?)?)$"  # as lfopt.ir.sizes reads them
+TRAFFIC = SIZE.replace("[iI]", "[iI]?")  # KB, MB and GB too
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
 TITLES: dict[str, str] = {
     "plan": "plan.json",
@@ -114,7 +115,7 @@ def schema(document: str) -> Schema:
         _as_written(found, definitions["PlannedGroup"])
     else:
         for definition in definitions.values():
-            _with_sizes(definition)
+            _with_units(definition)
     if document == "config":
         beside = {
             "type": "string",
@@ -208,29 +209,35 @@ def _bounded(hardware: Schema, energy: Schema) -> None:
     """The ranges of numbers, which the types check themselves."""
     for name, entry in hardware["properties"].items():
         for option in (entry, *entry.get("anyOf", ())):
-            if option.get("type") == "integer":
-                option |= {"minimum": int(name not in LEAST_0), "maximum": LARGEST}
+            if option.get("type") in ("integer", "number"):
+                option |= dict(zip(("minimum", "maximum"), bounds(name), strict=True))
+        if name in TEXTS:
+            entry["maxLength"] = MAX_TEXT
     for entry in energy["properties"].values():
         for option in (entry, *entry.get("anyOf", ())):
             if option.get("type") == "number":
                 option |= {"minimum": 0, "maximum": MAX_PJ}
 
 
-def _with_sizes(definition: Schema) -> None:
-    """Fields that count bytes are read from text such as 256KiB, too."""
-    size = {
-        "type": "string",
-        "pattern": SIZE,
-        "description": "a size such as 262144, 256KiB or 4MiB, or unlimited",
-    }
+def _with_units(definition: Schema) -> None:
+    """Fields that count bytes are read from text such as 256KiB, too, and what else has a unit likewise."""
     for name, entry in definition.get("properties", {}).items():
-        if not name.endswith("_bytes"):
+        if not (ending := quantity(name)):
             continue
+        if ending == "_bytes":
+            text = {
+                "type": "string",
+                "pattern": TRAFFIC if name in CAPS else SIZE,
+                "description": "a size such as 262144, 256KiB or 4MiB, or unlimited",
+            }
+        else:
+            units = "|".join(QUANTITIES[ending])
+            text = {"type": "string", "pattern": rf"^{NUMBER_TEXT}\s*({units})?$", "description": f"with a unit, such as {EXAMPLES[ending]}"}
         if "anyOf" in entry:
-            entry["anyOf"].append(size)
+            entry["anyOf"].append(text)
         else:
             number = {key: entry.pop(key) for key in ("type", "minimum", "maximum") if key in entry}
-            entry["anyOf"] = [number, size]
+            entry["anyOf"] = [number, text]
 
 
 def _reached(part: object, definitions: dict[str, Schema]) -> set[str]:

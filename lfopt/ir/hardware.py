@@ -10,15 +10,24 @@ from math import prod, sqrt
 from typing import Any
 
 from lfopt.ir.errors import InvalidConfig
-from lfopt.ir.sizes import UNLIMITED, parse_size
+from lfopt.ir.sizes import UNLIMITED, read_number
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
+MAX_TEXT = 1000  # characters of a text
+MAX_SHOWN = 40  # of one that is not accepted
 SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
 LEAST_0 = frozenset(
     "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
     "byte_slack".split()
 )  # fields that may be 0
+TEXTS = frozenset("name source".split())  # fields that are read by people
+OPTIONAL = frozenset("weight_bytes bias_bytes".split())  # fields that follow from others where they are null
+
+
+def bounds(name: str) -> tuple[int, int]:
+    """The least and the most that a field of Hardware may be, where it is a number."""
+    return int(name not in LEAST_0), 1 if name == "byte_slack" else UNLIMITED
 
 
 def round_up(value: int, step: int) -> int:
@@ -48,7 +57,8 @@ class Energy:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            value = getattr(self, entry.name)
+            value = read_number(entry.name, getattr(self, entry.name), f"hardware.energy.{entry.name}")
+            object.__setattr__(self, entry.name, value)
             optional = entry.name == "buffer_byte_pj" and value is None
             if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
@@ -56,7 +66,7 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Hardware:
-    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, sizes may be texts: Hardware("256KiB").
+    """A hardware description. Bytes are integers; KiB = 1024 B. Where one is made, numbers may have units: Hardware("256KiB", clock_hz="800MHz").
 
     Raises InvalidConfig for a field that is not accepted.
     """
@@ -94,22 +104,35 @@ class Hardware:
     byte_slack: float = 0.0  # share of the fewest DRAM bytes that a plan may give up for cycles, where a search does not say otherwise
     energy: Energy = field(default_factory=Energy)  # pJ of single events
     name: str = "unnamed"  # of the chip, in reports
+    source: str = ""  # where the figures come from, in a line
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            value, least = getattr(self, entry.name), 0 if entry.name in LEAST_0 else 1
-            if isinstance(value, str) and entry.name.endswith("_bytes"):
-                object.__setattr__(self, entry.name, value := parse_size(value, f"hardware.{entry.name}"))
-            if entry.name in ("name", "energy") or (entry.name in ("weight_bytes", "bias_bytes") and value is None):
-                continue
-            if entry.name == "byte_slack":
-                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                    raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
-            elif entry.name == "overlap":
-                if not isinstance(value, bool):
-                    raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
-            elif not (isinstance(value, int) and least <= value <= UNLIMITED):
-                raise InvalidConfig(f"hardware.{entry.name}: found {value!r}; accepted: a whole number from {least} to 2**40")
+            self._check(entry.name)
+
+    def _check(self, name: str) -> None:
+        """Read a field that has a unit; raise InvalidConfig where it is not accepted."""
+        value, (least, most) = getattr(self, name), bounds(name)
+        if name in TEXTS:
+            if not isinstance(value, str) or len(value) > MAX_TEXT:
+                raise InvalidConfig(f"hardware.{name}: found {str(value)[:MAX_SHOWN]!r}; accepted: text of up to {MAX_TEXT} characters")
+            return
+        if name == "energy":
+            if not isinstance(value, Energy):
+                raise InvalidConfig(f"hardware.energy: found {value!r}; accepted: an Energy")
+            return
+        if name == "overlap":
+            if not isinstance(value, bool):
+                raise InvalidConfig(f"hardware.overlap: found {value!r}; accepted: true or false")
+            return
+        object.__setattr__(self, name, value := read_number(name, value, f"hardware.{name}"))
+        if value is None and name in OPTIONAL:
+            return
+        if name == "byte_slack":
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+                raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
+        elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise InvalidConfig(f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to 2**{most.bit_length() - 1}")
 
     def __repr__(self) -> str:
         """What is not as by default."""

@@ -1,17 +1,28 @@
-"""Sizes as people write them: 256KiB, 4MiB, 1000."""
+"""Numbers as people write them: 256KiB, 800MHz, 12.8GB/s, 4 bits, 800e6, 1000."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
 
 from lfopt.ir.errors import InvalidConfig
 
-UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no figure may be larger
-UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-
+UNLIMITED = 1 << 40  # bytes: stands for a buffer without a limit, and no size may be larger
+UNITS = {"": 1, "B": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}  # of sizes, in any case but B
 DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9}  # of DRAM traffic; of a buffer, where they might be meant as powers of two, they are refused
+NUMBER = r"[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,2})?"
+QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {  # by the end of a field's name: units in which it may be written, spelled as here
+    "_hz": {"Hz": Fraction(1), "kHz": Fraction(10**3), "MHz": Fraction(10**6), "GHz": Fraction(10**9)},
+    "_bytes_per_second": {
+        **{f"{prefix}B/s": Fraction(10**power) for prefix, power in (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12))},
+        **{f"{prefix}iB/s": Fraction(1 << power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
+    },
+    "_bits": {"b": Fraction(1), "bit": Fraction(1), "bits": Fraction(1)},
+    "_pj": {"fJ": Fraction(1, 1000), "pJ": Fraction(1), "nJ": Fraction(1000)},
+    "slack": {"%": Fraction(1, 100)},
+}
+EXAMPLES = {"_hz": "800MHz", "_bytes_per_second": "12.8GB/s", "_bits": "4 bits", "_pj": "1.3nJ", "slack": "0.1%"}
 
 
 def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
@@ -24,9 +35,46 @@ def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:
         return UNLIMITED
     if isinstance(text, int) and not isinstance(text, bool) and text > 0:
         return text
-    found = re.fullmatch(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([a-zA-Z]*)", str(text).strip())
+    found = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z]*)", str(text).strip())
     units = UNITS | DECIMAL if decimal else UNITS
-    size = Fraction(found[1]) * units.get(found[2].lower(), -1) if found else Fraction(-1)
+    unit = "" if found is None else found[2] if found[2] in ("b", "B") else found[2].lower()
+    size = Fraction(found[1]) * units.get(unit, -1) if found else Fraction(-1)
     if size < 1 or size.denominator != 1:
-        raise InvalidConfig(f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or {'4.5MB' if decimal else '4MiB'}, or unlimited")
+        meant = "; a b alone may stand for bits: write B" if unit == "b" else ""
+        raise InvalidConfig(
+            f"{what}: found {text!r}; accepted: a size such as 262144, 256KiB or {'4.5MB' if decimal else '4MiB'}, or unlimited{meant}"
+        )
     return int(size)
+
+
+def quantity(name: str) -> str:
+    """The end of a field's name that says in which units it may be written: a key of `QUANTITIES`, `_bytes`, or nothing.
+
+    >>> quantity("clock_hz"), quantity("buffer_bytes"), quantity("mac_rows")
+    ('_hz', '_bytes', '')
+    """
+    return next((ending for ending in (*QUANTITIES, "_bytes") if name.endswith(ending)), "")
+
+
+def read_number(name: str, value: object, what: str) -> object:
+    """The number of a field where it is written with a unit or an exponent; whole numbers are integers. Anything else is left as it is.
+
+    >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows"), read_number("dram_byte_pj", "1.3nJ", "")
+    (800000000, 16, 1300)
+    """
+    ending = quantity(name)
+    if isinstance(value, float):
+        if ending == "_bytes" and not value.is_integer():
+            raise InvalidConfig(f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is weight_bits")
+        return int(value) if value.is_integer() else value
+    if not isinstance(value, str) or not ending:
+        return value
+    if ending == "_bytes":
+        return parse_size(value, what)
+    units = QUANTITIES[ending]
+    found = re.fullmatch(rf"({NUMBER})\s*([a-zA-Z/%]*)", value.strip())
+    scale = {"": Fraction(1), **units}.get(found[2]) if found else None
+    if found is None or scale is None:
+        raise InvalidConfig(f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}")
+    size = Fraction(found[1]) * scale
+    return int(size) if size.denominator == 1 else float(size)

@@ -17,8 +17,8 @@ from lfopt.app.arrays import read_arrays
 from lfopt.app.config import Config, load_config, load_hardware, validate
 from lfopt.app.documents import MAX_NODES, MAX_YAML_BYTES
 from lfopt.app.files import read_plan, write_text
-from lfopt.app.sizes import parse_size
 from lfopt.ir import CannotWrite, Hardware, InvalidConfig, LfoptError
+from lfopt.ir.sizes import read_number
 from tests.app.conftest import here, refused
 from tests.app.mutations import VALUES, mutations
 from tests.conftest import ROOT
@@ -63,7 +63,7 @@ def _holds(found: Any, written: Any, name: str = "") -> bool:
     if isinstance(written, dict):
         return all(key in found and _holds(found[key], value, key) for key, value in written.items())
     if isinstance(written, str):
-        return found == (parse_size(written, name) if name.endswith("_bytes") else written)
+        return found == read_number(name, written, name)
     return found == written and isinstance(found, bool) == isinstance(written, bool)
 
 

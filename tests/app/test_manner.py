@@ -70,6 +70,10 @@ def test_what_commands_answer_is_of_their_schema(here, plan: Path, tmp_path: Pat
         ("zoo", "export", "fsrcnn", "--out", tmp_path / "f.onnx"),
         ("cache", "list"),
         ("hw", "detect"),
+        ("hw", "list"),
+        ("hw", "show", "accelerator_256k"),
+        ("hw", "fields"),
+        ("hw", "check", "accelerator_256k"),
     ]
     for run in runs:
         name = " ".join(run[:2]) if " ".join(map(str, run[:2])) in ANSWERS else run[0]

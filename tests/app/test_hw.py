@@ -1,0 +1,120 @@
+"""`lfopt hw`: chips listed, shown and checked; numbers with units, as the schema has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lfopt.app.chips import energy_fields, figures, hardware_fields, installed
+from lfopt.app.config import load_hardware, validate
+from lfopt.ir import Energy, Hardware, InvalidConfig
+from tests.app.conftest import refused
+from tests.app.test_schema import valid
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
+WRITTEN = (  # (field, as written, value)
+    ("buffer_bytes", "256KiB", 262144),
+    ("buffer_bytes", 1e6, 1_000_000),
+    ("buffer_bytes", "unlimited", 1 << 40),
+    ("clock_hz", "800MHz", 800_000_000),
+    ("clock_hz", "1 GHz", 1_000_000_000),
+    ("clock_hz", 800e6, 800_000_000),
+    ("clock_hz", "0.8e9", 800_000_000),
+    ("mac_rows", 16.0, 16),
+    ("weight_bytes", None, None),
+    ("byte_slack", "0.1%", 0.001),
+    ("energy", {"dram_byte_pj": "1.3nJ"}, Energy(dram_byte_pj=1300)),
+)
+AMBIGUOUS = (  # (field, as written, what the line says)
+    ("buffer_bytes", "64KB", "256KiB"),
+    ("buffer_bytes", "4b", "bits"),
+    ("clock_hz", "800mhz", "MHz"),
+    ("clock_hz", "800M", "MHz"),
+    ("clock_hz", "1_000", "Hz"),
+    ("clock_hz", "0.5Hz", "whole number"),
+    ("weight_bytes", 0.5, "whole bytes"),
+    ("mac_rows", "16", "whole number"),
+    ("mac_rows", True, "whole number"),
+    ("energy", {"mac_pj": "3J"}, "fJ, pJ, nJ"),
+    ("source", "x" * 1001, "1000 characters"),
+)
+
+
+@pytest.mark.parametrize(("field", "written", "value"), WRITTEN)
+def test_numbers_have_units_in_files_and_in_the_api(field: str, written: Any, value: Any) -> None:
+    data = {"buffer_bytes": 1024, field: written}
+    assert getattr(validate(Hardware, data, "here"), field) == value
+    assert valid("hardware", data) == ""
+    if field != "energy":
+        assert getattr(Hardware(**data), field) == value
+
+
+@pytest.mark.parametrize(("field", "written", "says"), AMBIGUOUS)
+def test_what_is_ambiguous_is_refused_in_a_line(field: str, written: Any, says: str) -> None:
+    data = {"buffer_bytes": 1024, field: written}
+    with pytest.raises(InvalidConfig, match=says):
+        validate(Hardware, data, "here")
+    if field != "energy":
+        with pytest.raises(InvalidConfig, match=says):
+            Hardware(**data)
+
+
+def test_installed_chips_are_listed_by_the_names_that_hardware_takes(here: Any) -> None:
+    found = json.loads(here("hw", "list", "--json").stdout)
+    assert found["schema"] == "lfopt.hw.list/1"
+    assert [chip["chip"] for chip in found["chips"]] == [name for name, _ in installed()]
+    printed = here("hw", "list").stdout
+    assert all(name in printed for name, _ in installed())
+
+
+def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
+    found = json.loads(here("hw", "show", "accelerator_256k", "--json").stdout)
+    assert validate(Hardware, found["hardware"], "here") == load_hardware(Path(found["file"]))
+    assert "buffer_bytes" in found["given"]
+    assert "source" not in found["given"]
+    peak, port, ridge, *_ = found["figures"]
+    assert (peak["value"], port["value"], ridge["value"]) == (16 * 16 * 200e6, 16 * 200e6, 16)
+    printed = here("hw", "show", "accelerator_256k").stdout
+    assert [
+        field.name for field in (*hardware_fields(), *energy_fields()) if field.name not in ("name", "source", "energy") and field.name not in printed
+    ] == []
+    assert "51.2" in printed
+    assert "did you mean accelerator_256k.yaml" in refused(here("hw", "show", "acelerator_256k"))
+
+
+def test_figures_of_a_chip_that_says_little_are_those_of_the_defaults() -> None:
+    assert [figure.value for figure in figures(Hardware(1 << 17))][:2] == [256e9, 16e9]
+
+
+def test_fields_are_those_of_the_documentation(here: Any) -> None:
+    found = json.loads(here("hw", "fields", "--json").stdout)
+    assert [field["name"] for field in found["fields"]] == [*Hardware.__dataclass_fields__]
+    assert {field["name"]: field["unit"] for field in found["fields"]}["clock_hz"] == "Hz"
+    assert "buffer_bytes" in here("hw", "fields").stdout
+
+
+def test_every_problem_of_a_file_is_told_at_once(here: Any, tmp_path: Path) -> None:
+    file = tmp_path / "[bold]chip.yaml"
+    file.write_text("buffer_bytes: 64 KB\nmac_rowz: 16\nstart_cycles: -1\nenergy: {mac_pj: -1, x: 1}\n")
+    done = here("hw", "check", file)
+    assert done.returncode == 1
+    lines = [line for line in done.stdout.splitlines() if line.startswith("problem ")]
+    assert [line.split()[1] for line in lines] == ["buffer_bytes:", "mac_rowz:", "start_cycles:", "energy.mac_pj:", "energy.x:"]
+    assert "5 problems" in done.stdout
+    found = json.loads(here("hw", "check", file, "--json").stdout)
+    assert (found["ok"], found["hardware"], len(found["problems"])) == (False, None, 5)
+
+
+def test_what_is_unusual_or_assumed_is_noted(here: Any, tmp_path: Path) -> None:
+    file = tmp_path / "chip.yaml"
+    file.write_text("buffer_bytes: 1000\nport_bytes: 12\nclock_hz: 1kHz\nsource: a guess\n")
+    done = here("hw", "check", file)
+    assert done.returncode == 0
+    for said in ("ok", "very small", "no power of two", "clock_hz: 1,000 Hz", "cycles are a guess"):
+        assert said in done.stdout
+    assert "does not say where" not in done.stdout
+    file.write_text("element_bytes: 2\n")
+    assert "buffer_bytes: missing" in here("hw", "check", file).stdout
