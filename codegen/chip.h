@@ -17,8 +17,7 @@ typedef struct {
     int channels;   /* axis of channels, which the buffer pads; -1: none */
     int shape[RANK];
     int size;     /* bytes of an element */
-    int on_chip;  /* bytes that the plan reckons for it in the buffer */
-    int in_dram;  /* and in DRAM */
+    int bits;     /* that the plan reckons for it, in the buffer and in DRAM */
     int align;    /* bytes in DRAM that a row is padded to; a block of a constant, on chip too */
     int rows;     /* index of its first row among all rows */
     int constant; /* whether it lies among the weights */
@@ -89,12 +88,12 @@ static size_t row_elements(const tensor *t, const box *b)
 /* Bytes that one row of a box takes in the buffer. */
 static size_t row_bytes(const tensor *t, const box *b)
 {
-    size_t found = (size_t)t->on_chip;
+    size_t found = (size_t)t->bits;
     for (int k = 0; k < t->rank; k++) {
         const size_t n = (size_t)extent(b, k);
         if (k != t->axis) found *= k == t->channels ? (n + CHANNEL_ALIGN - 1) / CHANNEL_ALIGN * CHANNEL_ALIGN : n;
     }
-    return found;
+    return found / 8; /* elements of maps are whole bytes */
 }
 
 static void set_frame(const tensor *t, piece *p, const box *frame)
@@ -229,7 +228,12 @@ static size_t copied(const context *m, const tensor *t, const box *b, const piec
     }
 }
 
-static uint64_t padded(size_t bytes, int align) { return (bytes + (size_t)align - 1) / (size_t)align * (size_t)align; }
+/* Bytes that so many elements of a tensor take, side by side. */
+static uint64_t padded(const tensor *t, size_t elements)
+{
+    const size_t align = (size_t)t->align, bytes = (elements * (size_t)t->bits + 7) / 8;
+    return (bytes + align - 1) / align * align;
+}
 
 /* Load or store a box of a map, row by row, and count what was moved. */
 static void move_map(const context *m, int store, int name, int kind, const box *b, const place *where, int number, int base)
@@ -248,7 +252,7 @@ static void move_map(const context *m, int store, int name, int kind, const box 
             missing(m, name);
             return;
         }
-        m->chip->bytes[kind] += padded(copied(m, t, &part, p, store) * (size_t)t->in_dram, t->align);
+        m->chip->bytes[kind] += padded(t, copied(m, t, &part, p, store));
     }
 }
 
@@ -262,8 +266,8 @@ static void load_block(const context *m, int name, int kind, const box *b, const
     p->start = (char *)m->arena + (where->address + (size_t)slot * where->slot_bytes + offset) * SCALE;
     set_frame(t, p, b);
     const size_t count = copied(m, t, b, p, 0);
-    if (offset + padded(count * (size_t)t->on_chip, t->align) > where->slot_bytes) m->chip->overrun = name + 1;
-    m->chip->bytes[kind] += padded(count * (size_t)t->in_dram, t->align);
+    if (offset + padded(t, count) > where->slot_bytes) m->chip->overrun = name + 1;
+    m->chip->bytes[kind] += padded(t, count);
 }
 
 /* Count what a Gather has picked, in runs of so many elements that lie side by side. */
@@ -271,7 +275,7 @@ static void count_picked(const context *m, int name, int kind, size_t run)
 {
     const tensor *t = &tensors[name];
     const size_t picked = m->chip->picked;
-    m->chip->bytes[kind] += picked / run * padded(run * (size_t)t->in_dram, t->align) + padded(picked % run * (size_t)t->in_dram, t->align);
+    m->chip->bytes[kind] += picked / run * padded(t, run) + padded(t, picked % run);
     m->chip->picked = 0;
 }
 

@@ -21,7 +21,24 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.source import Unsupported
 from codegen.writer import Writer
-from lfopt.ir import Box, Compute, Graph, Loop, Node, Plan, PlannedGroup, Span, Step, Tensor, Transfer, box_elements, leaves, parameter_runs, row_axis
+from lfopt.ir import (
+    Box,
+    Compute,
+    Graph,
+    Loop,
+    Node,
+    Plan,
+    PlannedGroup,
+    Span,
+    Step,
+    Tensor,
+    Transfer,
+    box_elements,
+    leaves,
+    parameter_runs,
+    round_up,
+    row_axis,
+)
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.stages import calls_of, parameters
@@ -178,8 +195,10 @@ class Counted:
         """Bytes of the buffer here for each that the plan has: the largest elements are larger than those that the plan reckons with."""
         sizes = [np.dtype(self.graph.tensors[name].dtype).itemsize for name in self.numbers if name in self.graph.tensors]
         hardware = self.plan.hardware
-        least = min(hardware.element_bytes, *(hardware.constant_element_bytes(bias=bias) for bias in (False, True)))
-        return -(-max(sizes, default=4) // least)
+        least = min(8 * hardware.element_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True)))  # bits
+        largest = max(sizes, default=4)
+        found = -(-8 * largest // least)
+        return found if least % 8 == 0 else round_up(found, largest)  # where blocks begin at any byte, elements still lie as C wants them
 
     def _accessors(self) -> str:
         out = Writer()
@@ -237,20 +256,18 @@ class Counted:
             value = self.graph.constants[name]
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
-            bytes_, place = hardware.constant_element_bytes(bias=name in self.flow.biases), self.blob.place(value, value.dtype.name)
-            figures = (-1, -1, bytes_, bytes_, hardware.constant_align, 0, 1, place)
+            bits, place = hardware.constant_bits(bias=name in self.flow.biases), self.blob.place(value, value.dtype.name)
+            figures = (-1, -1, bits, hardware.constant_align, 0, 1, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")
-            element = hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes
+            bits = 8 * (hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes)
             channels = CHANNEL_AXIS_OF_RANK.get(len(shape))
-            figures = (-1 if axis is None else axis, -1 if channels is None else channels, element, element, hardware.dram_row_align, self.rows, 0,
+            figures = (-1 if axis is None else axis, -1 if channels is None else channels, bits, hardware.dram_row_align, self.rows, 0,
                        self.dram.get(root, 0))  # fmt: skip
             self.rows += 1 if axis is None else shape[axis]
-        axis_, channels_, on_chip, in_dram, align, rows, constant, dram = figures
+        axis_, channels_, bits, align, rows, constant, dram = figures
         extents = ", ".join(map(str, shape)) or "1"
-        self.tensors.append(
-            f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {on_chip}, {in_dram}, {align}, {rows}, {constant}, {dram}}}"
-        )
+        self.tensors.append(f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, {constant}, {dram}}}")
         return self.numbers[name]
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
@@ -316,7 +333,7 @@ class Counted:
                 sizes[operator] = found.size
                 self.parameters[operator] = len(self.tensors)
                 place = self.blob.place(np.append(found, found[-1:]), "uint8")  # a byte more: else a kernel's table might be these very bytes
-                self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 1, 1, 1, 0, 1, {place}}}")
+                self.tensors.append(f"{{1, -1, -1, {{{found.size}}}, 1, 8, 1, 0, 1, {place}}}")
         return sizes
 
     def _load_parameters(self, node: Transfer) -> None:

@@ -36,7 +36,8 @@ SCHEMA = "lfopt.dataset/1"
 MANIFEST = "dataset.json"
 CHECKED = 16  # groups of a shard whose labels are computed afresh before it is used
 
-NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16}  # they too, and named where they are not this: as in older shards
+# They too, and named where they are not this: as in older shards.
+NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16, "weight_bits": None}
 CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
 
 LabelScheme = Literal["lbdf", "brr"]

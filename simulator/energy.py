@@ -26,7 +26,7 @@ class Spending:
         table = self.hardware.energy
         self.spent["buffer_pj"] += times * work.buffer_bytes * self.hardware.buffer_byte_pj
         self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
-        self.spent["mac_pj"] += float(times * work.macs) * work.width * table.mac_pj
+        self.spent["mac_pj"] += float(times * work.macs) * float(work.width) * table.mac_pj
         self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj
 
     @property

@@ -70,7 +70,7 @@ class Work(NamedTuple):
     """What one Compute asks of the accelerator, time aside."""
 
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
-    width: int = 1  # bytes of one factor times bytes of the other
+    width: Fraction = Fraction(1)  # bytes of one factor times bytes of the other
     vector_bytes: int = 0  # through the vector lanes
     buffer_bytes: int = 0  # into and out of the buffer
     accumulator_bytes: int = 0  # into and out of the partial sums beside the MAC array
@@ -179,8 +179,8 @@ class Accelerator:
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return Command(COMMAND_CYCLES)
-        weight = (hardware.weight_bytes or hardware.element_bytes) if call.constant[1] else hardware.element_bytes
-        row = Fraction(min(c.outer, hardware.mac_columns) * weight, hardware.weight_port_bytes)  # cycles in which a row of weights arrives
+        bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
+        row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)  # cycles in which a row of weights arrives
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
             return Command(blocks * self._block(busy, c.pixels, step) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
@@ -258,8 +258,7 @@ class Accelerator:
     def _contract(self, op: int, step: Compute) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
         c = contraction(call, step.boxes[0], step.inputs)
-        weight = hardware.weight_bytes or hardware.element_bytes
-        second = weight if call.constant[1] else hardware.element_bytes
+        second = Fraction(hardware.constant_bits(bias=False), 8) if call.constant[1] else Fraction(hardware.element_bytes)
         tiles, taps = ceil(c.outer / hardware.mac_columns), c.rows * c.columns
         passes = c.rows * sum(count for count, _ in c.passes(hardware.mac_rows, hardware.window_columns))  # of the pixels, per tile
         results = box_elements(step.boxes[0])
@@ -269,7 +268,7 @@ class Accelerator:
             macs=c.macs,
             width=hardware.element_bytes * second,
             buffer_bytes=reads * hardware.element_bytes
-            + c.groups * c.outer * c.inner * taps * second
+            + ceil(c.groups * c.outer * c.inner * taps * second)
             + results * (sums + step.last * hardware.element_bytes),
             accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )

@@ -8,7 +8,7 @@ operators with several results, operators that lfopt does not know. Maps are a f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import hypothesis.strategies as st
@@ -331,12 +331,12 @@ def random_joins(rng: np.random.Generator) -> Graph:
 def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: int | None = None) -> Hardware:
     """A chip whose buffer is somewhere between a few rows and the whole network, with or without alignment and odd element sizes.
 
-    If there is a store for parameters, it holds everything, or those of a few operators.
+    If there is a store for parameters, it holds everything, or those of a few operators. Weights may have a few bits.
     """
     elements = sum(tensor.elements for tensor in graph.tensors.values())
     size = int(rng.choice([1, 2])) if element_bytes is None else element_bytes
     aligned = rng.random() < 0.25
-    return Hardware(
+    found = Hardware(
         buffer_bytes=int(2 ** rng.uniform(3, np.log2(elements * size + 16))),
         element_bytes=size,
         weight_bytes=int(rng.choice([1, 2])) if rng.random() < 0.2 else None,
@@ -346,6 +346,10 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
         constant_align=int(rng.choice([1, 1, 4, 16])),
         parameter_store_bytes=int(rng.choice([0, 0, 700, 1 << 20, 1 << 20])),
     )
+    bits = np.random.default_rng((elements, found.buffer_bytes))  # of its own: what is drawn from `rng` stays as it is
+    if found.weight_bytes is None and bits.random() < 0.25:
+        found = replace(found, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
+    return found
 
 
 def graphs(least: int = 1, most: int = 7) -> st.SearchStrategy[Graph]:

@@ -813,7 +813,8 @@ def claimed_optimal(rng: np.random.Generator, graph: Graph, plan: Plan) -> Plan 
 
 WHOLE = [
     group_in_two, groups_swapped, group_missing, steps_of_another_group, smaller_buffer,
-    other_hardware(element_bytes=3), other_hardware(weight_bytes=3), other_hardware(dram_row_align=64), other_hardware(channel_align=32),
+    other_hardware(element_bytes=3), other_hardware(weight_bytes=3, weight_bits=None), other_hardware(dram_row_align=64),
+    other_hardware(channel_align=32),
     other_scheme, epilogue_called_off,
     memory_changed(without_an_entry), memory_changed(entry_twice), memory_changed(entry_of_nobody), memory_changed(entries_overlap),
     memory_changed(other_role), entry_changed("rows", 1), entry_changed("row_bytes", -1), entry_changed("address", -(1 << 20)),

@@ -60,6 +60,8 @@ def check(plan: Plan, graph: Graph) -> None:
         found = hardware.element_bytes if found is None else found
         if found != value:
             raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
+    if (bits := hardware.constant_bits(bias=False)) != 8:
+        raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
     if lanes not in LANES:
         raise Unsupported(f"hardware.mac_columns: found {lanes}; the accelerator has {', '.join(map(str, LANES))}")
     if (found := hardware.buffer_bytes) > (most := lanes * BUFFER_WORDS):

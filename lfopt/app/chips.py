@@ -40,12 +40,13 @@ UNITS = {  # of a field, where its name does not end with it
     "name": "-",
     "source": "-",
 }
-ENDINGS = {"_bytes": "bytes", "_cycles": "cycles", "_hz": "Hz", "_pj": "pJ"}
+ENDINGS = {"_bytes": "bytes", "_bits": "bits", "_cycles": "cycles", "_hz": "Hz", "_pj": "pJ"}
 PAPERS = "the figures of arXiv 2501.00636 imply 2 bytes"
 DEFAULTS_FROM = {  # where a default comes from; all others describe the accelerator of hw_rtl, or are assumed
     "buffer_bytes": "-",
     "element_bytes": PAPERS,
     "weight_bytes": "as `element_bytes`",
+    "weight_bits": "as `weight_bytes`",
     "bias_bytes": "as `element_bytes`",
     "accumulator_bytes": "int32 sums",
     **dict.fromkeys(("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"),

@@ -142,7 +142,7 @@ def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
     Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are single tokens, and a product with a
     matrix wants many.
     """
-    chip = replace(hardware, element_bytes=1, weight_bytes=1, bias_bytes=4) if graph.quantized else hardware
+    chip = replace(hardware, element_bytes=1, weight_bytes=1, weight_bits=None, bias_bytes=4) if graph.quantized else hardware
     flow = Dataflow.of(graph)
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 

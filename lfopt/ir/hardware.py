@@ -5,7 +5,7 @@ What moves is exact. Cycles and energy are a *model*: they follow from the figur
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from math import prod, sqrt
 from typing import Any
 
@@ -22,12 +22,13 @@ LEAST_0 = frozenset(
     "byte_slack".split()
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
-OPTIONAL = frozenset("weight_bytes bias_bytes".split())  # fields that follow from others where they are null
+OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes".split())  # fields that follow from others where they are null
+MOST_BITS = 64  # of a weight
 
 
 def bounds(name: str) -> tuple[int, int]:
     """The least and the most that a field of Hardware may be, where it is a number."""
-    return int(name not in LEAST_0), 1 if name == "byte_slack" else UNLIMITED
+    return int(name not in LEAST_0), {"byte_slack": 1, "weight_bits": MOST_BITS}.get(name, UNLIMITED)
 
 
 def round_up(value: int, step: int) -> int:
@@ -74,6 +75,7 @@ class Hardware:
     buffer_bytes: int  # beta: the on-chip buffer that feature maps and weights share
     element_bytes: int = 2  # one element of a feature map
     weight_bytes: int | None = None  # one weight; None: as element_bytes
+    weight_bits: int | None = None  # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to bytes
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
@@ -109,6 +111,8 @@ class Hardware:
     def __post_init__(self) -> None:
         for entry in fields(self):
             self._check(entry.name)
+        if self.weight_bits is not None and self.weight_bytes is not None:
+            raise InvalidConfig(f"hardware.weight_bits: found {self.weight_bits} beside weight_bytes {self.weight_bytes}; accepted: one of them")
 
     def _check(self, name: str) -> None:
         """Read a field that has a unit; raise InvalidConfig where it is not accepted."""
@@ -132,7 +136,8 @@ class Hardware:
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
         elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise InvalidConfig(f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to 2**{most.bit_length() - 1}")
+            high = most if most < UNLIMITED else f"2**{most.bit_length() - 1}"
+            raise InvalidConfig(f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to {high}")
 
     def __repr__(self) -> str:
         """What is not as by default."""
@@ -184,15 +189,33 @@ class Hardware:
     def constant_bytes(self, elements: int, *, bias: bool, pieces: int = 1) -> int:
         """Bytes of a block of weights (or biases), on chip and in DRAM; or of so many equal pieces, each rounded up for itself.
 
+        A block lies by itself: its elements are packed, and it is rounded up to whole bytes and to constant_align.
+
         >>> Hardware(1024, element_bytes=1, constant_align=16).constant_bytes(20, bias=False, pieces=2)
         32
+        >>> Hardware(1024, weight_bits=4).constant_bytes(5, bias=False)
+        3
         """
-        return pieces * round_up(elements // max(pieces, 1) * self.constant_element_bytes(bias=bias), self.constant_align)
+        return pieces * round_up(-(-(elements // max(pieces, 1) * self.constant_bits(bias=bias)) // 8), self.constant_align)
 
-    def constant_element_bytes(self, *, bias: bool) -> int:
-        """Bytes of one weight (or bias) in its block."""
+    def constant_bits(self, *, bias: bool) -> int:
+        """Bits of one weight (or bias) in its block."""
+        if not bias and self.weight_bits is not None:
+            return self.weight_bits
         per_element = self.bias_bytes if bias else self.weight_bytes
-        return self.element_bytes if per_element is None else per_element
+        return 8 * (self.element_bytes if per_element is None else per_element)
+
+    @property
+    def pads_constants(self) -> bool:
+        """Whether the parts of a constant may take more bytes than the whole."""
+        return self.constant_align > 1 or self.constant_bits(bias=False) % 8 != 0
+
+    @property
+    def in_bits(self) -> Hardware:
+        """The same with bits for bytes, and nothing padded: what it counts is proportional to elements."""
+        weight, bias = (self.constant_bits(bias=bias) for bias in (False, True))
+        sizes = {"element_bytes": 8 * self.element_bytes, "weight_bytes": weight, "weight_bits": None, "bias_bytes": bias}
+        return replace(self, **sizes, dram_row_align=1, constant_align=1)
 
 
 def _default(of: Field[Any]) -> Any:

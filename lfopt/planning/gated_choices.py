@@ -68,7 +68,7 @@ class Choices:
     @cached_property
     def _rounded(self) -> bool:
         """Whether what moves depends on how it is cut into slices."""
-        return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.constant_align > 1
+        return self.sizes.hardware.dram_row_align > 1 or self.sizes.hardware.pads_constants
 
     def _at_least(self, way: Way, beta: int) -> int:
         """DRAM bytes of which no choice of a way moves fewer, sizes not rounded up."""
@@ -87,10 +87,9 @@ class Choices:
         """Of `_at_least`, the bytes for slices that are made again. `size`: of a channel of the map."""
         sizes = self.sizes
         gone = max(sizes.channels - max(room, 0) // size, 1)
-        weights = sum(
-            elements * sizes.hardware.constant_element_bytes(bias=bias) for i in sizes.block.ahead for elements, bias, _ in sizes.streams(i)
-        )
-        return -(-sizes.outputs // way.part) * gone * (weights + sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads))
+        weights = sum(elements * sizes.hardware.constant_bits(bias=bias) for i in sizes.block.ahead for elements, bias, _ in sizes.streams(i))
+        maps = sum(sizes.flow.maps[m].rows * sizes.row_bytes(m) for m in sizes.ahead_reads)
+        return -(-sizes.outputs // way.part) * (gone * weights // 8 + gone * maps)
 
     def _fitting(self, way: Way, beta: int) -> Iterator[Choice]:
         """Of one way, the choices that keep most."""

@@ -108,7 +108,7 @@ class Resident:
 
     def padding(self, mask: int) -> int:
         """DRAM bytes by which the blocks of the group's weights, each rounded up, are more than the weights whole."""
-        if self.layout.hardware.constant_align == 1:
+        if not self.layout.hardware.pads_constants:
             return 0
         total = 0
         for i in bits(mask):

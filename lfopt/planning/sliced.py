@@ -224,7 +224,7 @@ class SlicedGroups:
         sizes, weights = self.segments, self.segments.weights(mask, segment)
         unit = sum(sizes.block(i, found, slices[0]) for i, found in weights.sliced.items())
         whole = sum(sizes.constant(s.name) for found in weights.sliced.values() for s in found)
-        even = self.hardware.constant_align == 1
+        even = not self.hardware.pads_constants
         once = whole if even else sum(sizes.block(i, found, span) for i, found in weights.sliced.items() for span in slices)
         units = segment.channels // sizes.width - 1 if once == whole and unit else 0  # at least one whole slice passes, else all of them stay
         return Passing(passes, np.array([[SLOTS * unit]]), np.array([[once]]), whole, unit, units)
@@ -235,7 +235,7 @@ class SlicedGroups:
         place = [SLOTS * sizes.block(op, constants, (0, part), slices[0]) for part in parts]
         whole = sum(sizes.constant(s.name) for s in constants)
         once = [whole for _ in parts]
-        if self.hardware.constant_align > 1:
+        if self.hardware.pads_constants:
             once = [sum(sizes.block(op, constants, out, span) for out in spans(*every, part) for span in slices) for part in parts]
         units = segment.channels // sizes.width - 1 if max(once) == whole and whole else 0
         unit = sizes.block(op, constants, every, slices[0]) if units else 0

@@ -321,7 +321,7 @@ class Slices:
     def pass_bytes(self, op: int, *, sums: bool) -> int:
         """DRAM bytes of the constants of an operator when they pass once, block by block."""
         streamed = self.facts[op].streamed
-        if self.hardware.constant_align == 1:
+        if not self.hardware.pads_constants:
             return sum(self.constant_bytes[s.name] for s in streamed)
         key = op, sums
         if key not in self._passes:

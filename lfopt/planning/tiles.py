@@ -220,7 +220,7 @@ def _largest(work: Work, beta: int, others: tuple[tuple[int, int], ...], axis: i
             found = Tile("frames", dram, buffer_bytes, len(frames), blocks=blocks(size))
             yield found
             best = found if best is None or _order(found) < _order(best) else best
-            plain = work.layout.hardware.dram_row_align == work.layout.hardware.constant_align == 1
+            plain = work.layout.hardware.dram_row_align == 1 and not work.layout.hardware.pads_constants
             if plain or dram.total <= work.once.total or work.unpadded(frames) >= best.dram.total:
                 return
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from math import ceil, lcm, prod
@@ -122,8 +121,11 @@ class Work:
 
     def unpadded(self, frames: Sequence[Box]) -> int:
         """DRAM bytes of running frame by frame if neither rows nor blocks of constants were padded: this never falls as frames get smaller."""
-        plain = Layout(self.flow, replace(self.layout.hardware, dram_row_align=1, constant_align=1))
-        return Frames(plain, self.mask, self.rings, frames).cost()[0].total
+        return Frames(self._in_bits, self.mask, self.rings, frames).cost()[0].total // 8
+
+    @cached_property
+    def _in_bits(self) -> Layout:
+        return Layout(self.flow, self.layout.hardware.in_bits)
 
 
 def meet(a: Box, b: Box) -> Box:

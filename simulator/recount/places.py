@@ -66,7 +66,8 @@ def _where(schedule: Schedule) -> Iterator[str]:
 
 def _least_unit(hardware: Hardware) -> int:
     """Bytes of which everything on chip has a whole number."""
-    return gcd(hardware.element_bytes, hardware.accumulator_bytes, *(hardware.constant_element_bytes(bias=bias) for bias in (False, True)))
+    bits = gcd(8 * hardware.element_bytes, 8 * hardware.accumulator_bytes, *(hardware.constant_bits(bias=bias) for bias in (False, True)))
+    return bits // 8 if bits % 8 == 0 else 1
 
 
 def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:

@@ -314,7 +314,7 @@ class _Recounting:
         if mode.strips or mode.slices or mode.spills or (mode.tiles and self.plan.traffic == "tiled"):
             return None
         weight = once.weight * (group.weight_passes if mode.bands else 1)
-        if mode.blocks and self.hardware.constant_align > 1:
+        if mode.blocks and self.hardware.pads_constants:
             weight = max(weight, group.dram.weight)  # blocks are rounded up one by one: how many there are, only the steps say
         return replace(once, weight=weight)
 

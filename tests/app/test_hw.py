@@ -6,13 +6,19 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from codegen.accel.encode import check as check_plan
+from codegen.source import Unsupported
 from lfopt.app.chips import energy_fields, figures, hardware_fields, installed
 from lfopt.app.config import load_hardware, validate
-from lfopt.ir import Energy, Hardware, InvalidConfig
+from lfopt.ir import Energy, FusionScheme, Graph, Hardware, InvalidConfig, Plan
+from lfopt.ops import Dataflow
+from lfopt.planning import plan as plan_scheme
 from tests.app.conftest import refused
 from tests.app.test_schema import valid
+from tests.strategies import random_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked")
 WRITTEN = (  # (field, as written, value)
@@ -25,6 +31,9 @@ WRITTEN = (  # (field, as written, value)
     ("clock_hz", "0.8e9", 800_000_000),
     ("mac_rows", 16.0, 16),
     ("weight_bytes", None, None),
+    ("weight_bits", 4, 4),
+    ("weight_bits", "4b", 4),
+    ("weight_bits", "4 bits", 4),
     ("byte_slack", "0.1%", 0.001),
     ("energy", {"dram_byte_pj": "1.3nJ"}, Energy(dram_byte_pj=1300)),
 )
@@ -36,6 +45,8 @@ AMBIGUOUS = (  # (field, as written, what the line says)
     ("clock_hz", "1_000", "Hz"),
     ("clock_hz", "0.5Hz", "whole number"),
     ("weight_bytes", 0.5, "whole bytes"),
+    ("weight_bits", "4B", "4 bits"),
+    ("weight_bits", 65, "from 1 to 64"),
     ("mac_rows", "16", "whole number"),
     ("mac_rows", True, "whole number"),
     ("energy", {"mac_pj": "3J"}, "fJ, pJ, nJ"),
@@ -60,6 +71,20 @@ def test_what_is_ambiguous_is_refused_in_a_line(field: str, written: Any, says: 
     if field != "energy":
         with pytest.raises(InvalidConfig, match=says):
             Hardware(**data)
+
+
+def test_a_weight_has_bytes_or_bits() -> None:
+    with pytest.raises(InvalidConfig, match="weight_bits: found 4 beside weight_bytes 1; accepted: one of them"):
+        validate(Hardware, {"buffer_bytes": 1024, "weight_bytes": 1, "weight_bits": 4}, "here")
+    plan = plan_of(Hardware(1 << 16, element_bytes=1, weight_bits=4, bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16))
+    with pytest.raises(Unsupported, match="weight_bits: found 4; the accelerator has 8"):
+        check_plan(*plan)
+
+
+def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:
+    """Of a small network, operator by operator."""
+    graph = random_graph(np.random.default_rng(1), 3)
+    return plan_scheme(graph, FusionScheme(tuple((operator.name,) for operator in Dataflow.of(graph).operators)), hardware), graph
 
 
 def test_installed_chips_are_listed_by_the_names_that_hardware_takes(here: Any) -> None:
