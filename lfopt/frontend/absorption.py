@@ -275,7 +275,7 @@ class _Rewriting:
         """The operator as it reads and makes integers, if it does."""
         read, *others = operator.inputs
         if operator.name in self.copies:
-            return Operator(operator.name, "Identity", (self._root(read),), operator.outputs)
+            return Operator(operator.name, "Identity", (self._root(read),), operator.outputs, origin=operator.origin)
         if is_q_or_dq(operator):
             as_integers = operator.kind == DQ or self.found.on_integers(operator)
             made = operator.outputs if operator.kind == DQ else (self._root(operator.outputs[0]),)

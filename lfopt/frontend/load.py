@@ -21,12 +21,13 @@ from lfopt.frontend.absorption import absorb
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
+from lfopt.frontend.origins import origins
 from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
-from lfopt.ir import Attribute, Graph, InvalidConfig, InvalidModel, LfoptError, Operator, Tensor, UnsupportedModel
+from lfopt.ir import Attribute, Graph, InvalidConfig, InvalidModel, LfoptError, Operator, Origin, Tensor, UnsupportedModel
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
 from lfopt.ops.table import OPAQUE
@@ -86,7 +87,8 @@ def _is_dim(value: object) -> bool:
 def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], folder: Path | None, label: str, name: str | None) -> Graph:
     light, values = prepare(model, folder, label)
     values, spelled = spell(light, values)
-    walk = _Walk(label, light, values, labels(model, spelled, label))
+    said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}  # what upgrades a model drops it
+    walk = _Walk(label, light, values, labels(model, spelled, label), said)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
@@ -99,6 +101,7 @@ class _Walk:
     model: ModelProto
     values: Values
     labels: Mapping[str, str]  # what callers call inputs and outputs, where it is not their plain name
+    origins: Mapping[str, Origin]  # of the operator that makes a tensor
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -153,7 +156,8 @@ class _Walk:
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
         node = standard_form(node, f"{self.label}: {title(node)}")
-        operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain)
+        origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
+        operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
             if name and name not in self.tensors:

@@ -18,6 +18,7 @@ from onnx import ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.expansion import in_qdq_form
 from lfopt.frontend.opset import oldest_opset
+from lfopt.frontend.origins import write_origin
 from lfopt.frontend.spelling import LABEL
 from lfopt.frontend.values import PACKED_BITS
 from lfopt.ir import CannotWrite, Graph, Tensor, round_up
@@ -68,7 +69,10 @@ def _without_constants(graph: Graph) -> ModelProto:
     for domain in sorted({op.domain for op in graph.operators if op.domain}):
         model.opset_import.add(domain=domain, version=1)
     model.graph.name = graph.name
-    model.graph.node.extend(_with_required_outputs(to_node(op), graph.tensors) for op in graph.operators)
+    for op in graph.operators:
+        node = _with_required_outputs(to_node(op), graph.tensors)
+        write_origin(node, op.origin)
+        model.graph.node.append(node)
     for values, names in ((model.graph.input, graph.inputs), (model.graph.output, graph.outputs)):
         values.extend(_value_info(graph.tensors[name]) for name in names)
         for value in values:

@@ -14,7 +14,7 @@ from lfopt.ir.errors import (
     MissingValues,
     UnsupportedModel,
 )
-from lfopt.ir.graph import Attribute, Graph, Operator
+from lfopt.ir.graph import Attribute, Graph, Operator, Origin
 from lfopt.ir.hardware import Energy, Hardware, round_up
 from lfopt.ir.plan import (
     SCHEMA,
@@ -93,6 +93,7 @@ __all__ = [
     "ModelReference",
     "Node",
     "Operator",
+    "Origin",
     "Place",
     "Plan",
     "PlannedGroup",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,16 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 SHOWN = 4  # inputs and outputs in a line
 
 
+class Origin(NamedTuple):
+    """Where an operator is from, by the exporter of the network; empty where it does not say."""
+
+    scope: str = ""  # module of the network, e.g. "layer1.0.conv1"
+    source: str = ""  # file and line, e.g. "resnet.py:92"
+
+
+UNKNOWN = Origin()
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One node of the network."""
@@ -27,6 +38,7 @@ class Operator:
     outputs: tuple[str, ...]  # tensor names; "" is an output that nobody asked for
     attributes: Mapping[str, Attribute] = field(default_factory=dict[str, Attribute], hash=False)
     domain: str = ""  # ONNX domain; "" is the standard one
+    origin: Origin = UNKNOWN
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +59,7 @@ class Graph:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  # what callers call inputs and outputs, if not by their names
 
     def __post_init__(self) -> None:
-        for name in (self.name, *self.tensors, *(text for op in self.operators for text in (op.name, op.kind, op.domain))):
+        for name in (self.name, *self.tensors, *(text for op in self.operators for text in (op.name, op.kind, op.domain, *op.origin))):
             if not is_plain(name):
                 raise InvalidGraph(f"name {name!r}: accepted: plain names (lfopt.ir.names)")
         known = set(self.inputs) | set(self.constants)

@@ -72,7 +72,7 @@ class Draft:
         known = self._made.get(key) or self.board.same(kind, tuple(inputs), attributes)
         if known is not None and known != self.root.outputs[0]:
             return known
-        operator = Operator(self._name(kind), kind, tuple(inputs), (self._tensor_name(kind),), attributes)
+        operator = Operator(self._name(kind), kind, tuple(inputs), (self._tensor_name(kind),), attributes, origin=self.root.origin)
         shape, dtype = infer(operator, [self.tensor(name) if name else None for name in inputs], self.board.constants.get)
         made = Tensor(operator.outputs[0], shape, dtype)
         self.tensors[made.name] = made

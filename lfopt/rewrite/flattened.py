@@ -41,8 +41,8 @@ def _replace(board: Board, layer: Operator, source: str, weights: np.ndarray) ->
     shape = board.add_constant(f"{layer.name}.shape", (2,), "int64", np.array([1, channels]))
     pixel = board.fresh(f"{layer.name}.pixel")
     board.tensors[pixel] = Tensor(pixel, (1, channels, 1, 1), dtype)
-    board.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}))
-    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,)), position)
+    board.change(Operator(layer.name, "Conv", (source, kernel, *bias), (pixel,), {"kernel_shape": weights.shape[2:]}, origin=layer.origin))
+    board.add(Operator(board.fresh(f"{layer.name}.view"), "Reshape", (pixel, shape), (made,), origin=layer.origin), position)
 
 
 def _weights(board: Board, operator: Operator, source: str) -> np.ndarray | None:

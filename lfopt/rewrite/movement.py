@@ -112,7 +112,7 @@ def _shortened(board: Board, chain: list[Operator], log: Log) -> bool:
         name = board.fresh(moves[-1].name if kind == moves[-1].kind else f"{moves[-1].name}.{kind}")
         result = end if last else board.fresh(f"{end}.moved")
         board.tensors[result] = Tensor(result, step[1], dtype)
-        board.add(_move(board, name, tensor, result, *step), position)
+        board.add(replace(_move(board, name, tensor, result, *step), origin=moves[-1].origin), position)
         made.append(name)
         tensor = result
     for place, operator in enumerate(functions):

@@ -65,5 +65,6 @@ def _unit(board: Board, operator: Operator, source: str) -> str:
     weight = board.add_constant(f"{name}.weight", (channels, 1, 1, 1), tensor.dtype, np.ones((channels, 1, 1, 1)))
     result = board.fresh(f"{name}.result")
     board.tensors[result] = replace(tensor, name=result)
-    board.add(Operator(name, "Conv", (source, weight), (result,), {"group": channels, "kernel_shape": (1, 1)}), board.position[operator.name])
+    attributes = {"group": channels, "kernel_shape": (1, 1)}
+    board.add(Operator(name, "Conv", (source, weight), (result,), attributes, origin=operator.origin), board.position[operator.name])
     return result

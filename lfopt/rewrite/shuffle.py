@@ -20,7 +20,7 @@ def shuffles_as_gathers(graph: Graph) -> Graph:
         if (found := _shuffle(board, operator)) is not None:
             source, order = found
             indices = board.add_constant(f"{operator.name}.channels", order.shape, "int64", order)
-            board.change(Operator(operator.name, "Gather", (source, indices), operator.outputs, {"axis": 1}))
+            board.change(Operator(operator.name, "Gather", (source, indices), operator.outputs, {"axis": 1}, origin=operator.origin))
     board.drop_dead()
     return board.finish()
 
