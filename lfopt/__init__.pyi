@@ -167,6 +167,9 @@ from lfopt.ir import (
     Operator as Operator,
 )
 from lfopt.ir import (
+    Origin as Origin,
+)
+from lfopt.ir import (
     Place as Place,
 )
 from lfopt.ir import (

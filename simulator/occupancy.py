@@ -36,14 +36,7 @@ class Occupancy:
 
 def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupancy:
     """Walk the steps of a group. At most `points` spans."""
-    walk = _Walk(group, flow)
-    steps = 0
-    for step, by in _walked(group.steps):
-        if isinstance(step, Transfer):
-            walk.transfer(step, by, steps)
-        else:
-            walk.compute(step, by, steps)
-        steps += 1
+    walk, steps = _done(group, flow), step_count(group.steps)
     taken = walk.taken(steps)
     sizes = np.array([place.slot_bytes for place in group.places], dtype=np.int64)
     total = sizes @ taken
@@ -57,6 +50,21 @@ def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupan
         int(total.max(initial=0)),
         int(np.argmax(total)) if steps else 0,
     )
+
+
+def lives(group: PlannedGroup, flow: Dataflow) -> Sequence[tuple[int, int, int]]:
+    """(place, number of the step that writes one of its slots, number of the last step that needs what it wrote)."""
+    return _done(group, flow).all_lives()
+
+
+def _done(group: PlannedGroup, flow: Dataflow) -> _Walk:
+    walk = _Walk(group, flow)
+    for number, (step, by) in enumerate(_walked(group.steps)):
+        if isinstance(step, Transfer):
+            walk.transfer(step, by, number)
+        else:
+            walk.compute(step, by, number)
+    return walk
 
 
 def step_at(nodes: Sequence[Node], number: int) -> Step:
@@ -187,11 +195,15 @@ class _Walk:
         self.rows: dict[int, _Rows] = {}  # of computations, by id
         self.flights: dict[int, tuple[Compute, ...]] = {}  # of computations with others in flight, by id
 
+    def all_lives(self) -> list[tuple[int, int, int]]:
+        """(place, first step, last step) of everything that was written."""
+        left = [(place, content.first, content.last) for place, slots in enumerate(self.slots) for content in slots.values()]
+        return self.lives + left
+
     def taken(self, steps: int) -> np.ndarray:
         """Slots taken, (places, steps)."""
         changes = np.zeros((len(self.places), steps + 1), dtype=np.int32)
-        left = [(place, content.first, content.last) for place, slots in enumerate(self.slots) for content in slots.values()]
-        places, first, last = np.array(self.lives + left, dtype=np.int64).reshape(-1, 3).T
+        places, first, last = np.array(self.all_lives(), dtype=np.int64).reshape(-1, 3).T
         np.add.at(changes, (places, first), 1)
         np.add.at(changes, (places, last + 1), -1)
         return np.cumsum(changes, axis=1)[:, :steps]

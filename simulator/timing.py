@@ -27,7 +27,8 @@ Not modelled: conflicts in the banks of the buffer but for weights, groups that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, prod
@@ -74,6 +75,18 @@ class Work(NamedTuple):
     vector_bytes: int = 0  # through the vector lanes
     buffer_bytes: int = 0  # into and out of the buffer
     accumulator_bytes: int = 0  # into and out of the partial sums beside the MAC array
+
+
+class Ran(NamedTuple):
+    """One command of a schedule, in cycles from its beginning. Between `begin` and `end` it holds its channel or the compute engine, alone."""
+
+    queue: int  # 0 loads, 1 stores, 2 computes
+    number: int  # of its step, among all that run
+    step: Step  # a transfer, or what of a computation is one command
+    start: int  # when nothing keeps it waiting: its operands are there, and room for its results
+    begin: int
+    end: int
+    done: int  # when its results are there
 
 
 class Met(NamedTuple):
@@ -314,20 +327,36 @@ class Accelerator:
         """When every command of a schedule runs."""
         return self._queues(nodes, places).line
 
+    def commands(self, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[Ran]:
+        """Every command of a schedule and when it runs, in the order of the program."""
+        queues = Queues(self.flow, places, self._index, self.hardware)
+        for number, step, cycles in self._run(queues, nodes):
+            queue = 2 if isinstance(step, Compute) else int(step.store)
+            start, done = queues.line[queue][-1]
+            end = queues.ended if queue == 2 else done
+            yield Ran(queue, number, step, start, end - cycles, end, done)
+
     def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
         queues = Queues(self.flow, places, self._index, self.hardware)
-        for node in nodes:
-            queues.fetch(sum(1 for _ in leaves((node,))))
-            self._run(queues, node)
+        deque(self._run(queues, nodes), maxlen=0)
         return queues
 
-    def _run(self, queues: Queues, node: Node) -> None:
-        for step in unfold((node,)):
-            if isinstance(step, Transfer):
-                queues.transfer(step, transfer_cycles(step, self.hardware))
-            else:
-                for part in self.split(step):
-                    queues.compute(part, self.command(part))
+    def _run(self, queues: Queues, nodes: Sequence[Node]) -> Iterator[tuple[int, Step, int]]:
+        """Commands as they enter the queues: number of the step, the command, its cycles."""
+        number = 0
+        for node in nodes:
+            queues.fetch(sum(1 for _ in leaves((node,))))
+            for step in unfold((node,)):
+                if isinstance(step, Transfer):
+                    cycles = transfer_cycles(step, self.hardware)
+                    queues.transfer(step, cycles)
+                    yield number, step, cycles
+                else:
+                    for part in self.split(step):
+                        command = self.command(part)
+                        queues.compute(part, command)
+                        yield number, part, command.cycles
+                number += 1
 
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""

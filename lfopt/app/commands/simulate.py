@@ -11,8 +11,10 @@ from rich.table import Table
 
 from lfopt.app.answers import answer
 from lfopt.app.commands.options import check_top
-from lfopt.app.screen import mib, out, shown, spread, table
+from lfopt.app.files import path_of, write_text
+from lfopt.app.screen import err, mib, out, shown, spread, table
 from lfopt.app.sizes import format_size, of_buffer, share_of
+from lfopt.app.trace import MOST_EVENTS, LeftOut, Trace, model_trace
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
@@ -25,10 +27,10 @@ ROLES = {"input": "graph inputs", "weight": "weights", "parameter": "parameters"
 PARTS = {"DRAM": "dram_pj", "buffer": "buffer_pj", "partial sums": "accumulator_pj", "MACs": "mac_pj", "vector": "vector_pj", "total": "total_pj"}
 
 
-def simulate(plan: Path, /, *, top: int = 5, group: int | None = None) -> int:
+def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Path | None = None, trace_events: int = MOST_EVENTS) -> int:
     """Show what a plan moves and saves, by group and by tensor, and what it costs in cycles and energy by the model.
 
-    Example: lfopt simulate runs/mobilenet_v2 --top 3
+    Example: lfopt simulate runs/mobilenet_v2 --trace trace.json
 
     Bytes are sums over the steps of the plan. Exit code 0: the plan's own figures are the same; 1: they are not.
 
@@ -40,8 +42,14 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None) -> int:
         Groups and tensors listed: those that move the most.
     group
         Show this group alone: its places in the buffer and its steps. As JSON, there is always the whole report.
+    trace
+        Write when loads, computations and stores run, and how full the buffer is, as a trace for ui.perfetto.dev.
+    trace_events
+        Events of commands and of the buffer in the trace at most; of groups beyond, it has a bar each.
     """
     check_top(top)
+    if trace_events < 1:
+        raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")
     claimed, graph = load_planned(plan)
     if group is not None and not 0 <= group < len(claimed.groups):
         raise InvalidConfig(f"--group: found {group}; accepted: a group of the plan, 0 to {len(claimed.groups) - 1}")
@@ -49,6 +57,8 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None) -> int:
         report = simulated(claimed, graph)
     except InvalidPlan as error:
         raise InvalidPlan(f"{plan}: {error}") from None
+    if trace is not None:
+        _write_trace(trace, model_trace(claimed, graph, report, only=group, most=trace_events))
     if group is None:
         _print(report, top)
     else:
@@ -57,6 +67,15 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None) -> int:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     answer(report)
     return 1 if report.disagreements else 0
+
+
+def _write_trace(path: Path, made: tuple[Trace, list[LeftOut]]) -> None:
+    """Write it, and say on stderr where, and what it lacks."""
+    trace, left = made
+    write_text(path_of(path, "--trace"), trace.text())
+    err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
+    for line in left:
+        err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
 
 
 # -- the whole plan --------------------------------------------------------------------------------------------------------------------------
