@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -44,6 +45,14 @@ class Dram:
     lost: int | None = None  # number of a write, from 0 on, whose response never comes
 
 
+class CommandTime(NamedTuple):
+    """One command of a run, in cycles of it."""
+
+    queue: Queue
+    start: int
+    end: int  # its queue has ended with it before this cycle
+
+
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """What a program has done."""
@@ -53,6 +62,7 @@ class RunResult:
     failure: Failure | None  # None: it came to HALT
     finished: bool  # False: the limit of cycles came first
     cycles: int  # from start to done
+    commands: tuple[CommandTime, ...] = ()  # that were finished, in that order; none unless they were asked for
 
 
 def run(
@@ -68,6 +78,7 @@ def run(
     limit_cycles: int | None = None,
     dram: Dram | None = None,
     unknown: int | None = None,
+    timed: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Run a program on a DRAM of these bytes (uint8), which stay as they are; the result has its own.
@@ -75,7 +86,8 @@ def run(
     The program lies at `program_address` of the memory; None puts it behind the image, where the result does not show it. Regions are (first byte,
     first byte behind) that may be read, or written: all of the image unless said; a program behind it may be read in any case. The hardware stops the
     program after `bound_cycles` (0: never), the simulation stops after `limit_cycles`. `unknown`: seed of the bits with which registers begin, of a
-    model that has Parameters.unknown. `progress` is told the cycles that have passed, now and then. Raises SimulationFailed.
+    model that has Parameters.unknown. `timed`: the result says when each command ran. `progress` is told the cycles that have passed, now and then.
+    Raises SimulationFailed.
     """
     if memory.dtype != np.uint8 or memory.ndim != 1 or len(program) % WORD_BYTES:
         raise ValueError(
@@ -96,7 +108,7 @@ def run(
         Register.CYCLE_LIMIT: bound_cycles,
     }  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "before.bin", Path(folder) / "after.bin"
+        before, after, times = (Path(folder) / name for name in ("before.bin", "after.bin", "commands.txt"))
         image.tofile(before)
         arguments = [
             *(f"{register.name.lower()}={value}" for register, value in registers.items()),
@@ -110,13 +122,15 @@ def run(
             *([] if dram.fault is None else [f"+fault={dram.fault}"]),
             *([] if dram.silent is None else [f"+silent={dram.silent}"]),
             *([] if dram.lost is None else [f"+lost={dram.lost}"]),
+            *([f"+commands={times}"] if timed else []),
             *([] if unknown is None else ["+verilator+rand+reset+2", f"+verilator+seed+{unknown}"]),
         ]
         output = _simulated([str(model.program), *arguments], progress)
         if not after.exists():
             raise SimulationFailed(f"{model.program} wrote no memory: {output[-1000:]}")
         left = np.fromfile(after, np.uint8)[: memory.size]
-    return _result(output, left)
+        ran = tuple(_ran(times)) if timed else ()
+    return _result(output, left, ran)
 
 
 def _simulated(command: list[str], progress: Callable[[int], None] | None) -> str:
@@ -138,10 +152,18 @@ def _simulated(command: list[str], progress: Callable[[int], None] | None) -> st
     return output
 
 
-def _result(output: str, memory: np.ndarray) -> RunResult:
+def _ran(times: Path) -> Iterator[CommandTime]:
+    """Lines of lf_trace.sv."""
+    with times.open() as lines:
+        for line in lines:
+            queue, start, end = map(int, line.split())
+            yield CommandTime(Queue(queue), start, end)
+
+
+def _result(output: str, memory: np.ndarray, commands: tuple[CommandTime, ...]) -> RunResult:
     """What the harness printed, by name."""
     found = json.loads(output.strip().splitlines()[-1])
     status, error = Register.STATUS.layout.unpack(found["status"]), Register.ERROR.layout.unpack(found["error"])
     counters = {counter: found["counters"][counter] for counter in Counter}
     failure = Failure(Error(error["code"]), Queue(error["queue"]), found["error_index"]) if status["failed"] else None
-    return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES])
+    return RunResult(memory, counters, failure, bool(status["done"]), counters[Counter.CYCLES], commands)

@@ -165,11 +165,13 @@ def run(
     inputs: Mapping[str, np.ndarray],
     *,
     dram: Dram | None = None,
+    timed: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> RunResult:
     """Run a command stream on the accelerator; it may write nowhere but in its maps. Raises hw_rtl.run.SimulationFailed."""
     region = (stream.maps_address, stream.memory_bytes)
-    return run_program(model, stream.program, memory(stream, inputs), program_address=0, write_region=region, dram=dram, progress=progress)
+    known = {"program_address": 0, "write_region": region}
+    return run_program(model, stream.program, memory(stream, inputs), **known, dram=dram, timed=timed, progress=progress)
 
 
 def counted(counters: Mapping[Counter, int]) -> DramBytes:

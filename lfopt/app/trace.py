@@ -1,4 +1,4 @@
-"""A plan as a trace that Perfetto (ui.perfetto.dev) and chrome://tracing show: when loads, computations and stores run, and how full the buffer is.
+"""Plans as traces that Perfetto (ui.perfetto.dev) and chrome://tracing show: when loads, computations and stores run, how full the buffer is.
 
 Source: Trace Event Format, Google: phases X (complete), C (counter), M (metadata); `ts` and `dur` in microseconds. Perfetto keeps whole nanoseconds,
 so both ends of an event are rounded to them; `args.cycles` is exact.
@@ -7,11 +7,17 @@ so both ends of an event are rounded to them; `args.cycles` is exact.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from lfopt.ir import Compute, Graph, GroupReport, Hardware, Plan, PlannedGroup, Report, step_count
+from hw_rtl.run import CommandTime, RunResult
+from lfopt.app.files import path_of, write_text
+from lfopt.app.screen import err, shown
+from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, step_count
+from lfopt.isa.tables import Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
 from simulator.occupancy import lives
@@ -23,6 +29,8 @@ GROUPS, LOADS, COMPUTATION, STORES = range(4)  # tracks of a process, from above
 TRACKS = {GROUPS: "groups", LOADS: "loads", COMPUTATION: "computation", STORES: "stores"}
 TRACK_OF_QUEUE = (LOADS, STORES, COMPUTATION)
 VERBS = ("load", "store")
+QUEUES = (Queue.LOAD, Queue.STORE, Queue.EXEC)  # as Ran.queue counts them
+MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
 FULL = "the limit of events"
 
@@ -52,7 +60,7 @@ class Trace:
 
     clock: Clock
     events: list[Event] = field(default_factory=list[Event])
-    said: dict[str, object] = field(default_factory=dict[str, object])  # of the trace as a whole
+    said: dict[str, Any] = field(default_factory=dict[str, Any])  # of the trace as a whole
 
     def process(self, pid: int, name: str, tracks: dict[int, str]) -> None:
         """Name a process and its tracks."""
@@ -81,7 +89,7 @@ class Trace:
 
 
 class LeftOut(NamedTuple):
-    """Groups of which a trace has a bar and nothing more."""
+    """Groups of which a trace has a bar and nothing more. In RTL: those whose commands are not named."""
 
     groups: tuple[int, ...]
     why: str
@@ -91,6 +99,14 @@ class LeftOut(NamedTuple):
         return f"commands of {'group' if len(self.groups) == 1 else 'groups'} {named}: {self.why}"
 
 
+def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
+    """Write it, and say on stderr where, and what it lacks."""
+    write_text(path_of(path, "--trace"), trace.text())
+    err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
+    for line in left:
+        err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
+
+
 def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
     """What the cycle model says of a plan, or of one of its groups, and what is left out of it.
 
@@ -98,82 +114,140 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     """
     hardware = plan.hardware
     trace = Trace(Clock(hardware.clock_hz))
-    trace.said = {"model": report.model, "from": "cycle model of lfopt", **_chip(hardware)}
-    trace.process(1, f"{report.model}, model", TRACKS)
+    trace.said = {"model": report.model, "from": "cycle model of lfopt", "clock_hz": hardware.clock_hz, "buffer_bytes": hardware.buffer_bytes}
+    trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
+    trace.process(MODEL, f"{report.model}, model", TRACKS)
     flow = Dataflow.of(graph)
-    accelerator = Accelerator(flow, hardware)
-    missing: dict[str, list[int]] = {}
-    begin, room = 0, most
+    accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, most)
+    begin = 0
     for group, found in zip(plan.groups, report.groups, strict=True):
         if only not in (None, group.id) or not MODES[group.mode].counted:
             continue
         end = begin + found.cycles.total
-        _add_bar(trace, found, begin, end)
-        why, inside = _unseen(group, found, room), Trace(trace.clock)
-        if not why:
-            _add_commands(inside, flow, accelerator, group, begin)
-            why = FULL if len(inside.events) > room else ""
-        if why:
-            missing.setdefault(why, []).append(group.id)
+        drawing.bar(found, begin, end, timing=found.cycles.timing, dma_cycles=found.cycles.dma, compute_cycles=found.cycles.compute)
+        if why := _untimed(group, found):
+            drawing.missing(why, group)
+        elif step_count(group.steps) > drawing.room:
+            drawing.missing(FULL, group)
         else:
-            trace.events += inside.events
-            room -= len(inside.events)
+            drawing.inside(group, [_later(one, begin) for one in accelerator.commands(group.steps, group.places)])
         begin = end
-    left = [LeftOut(tuple(groups), why) for why, groups in missing.items()]
-    trace.said["left_out"] = [str(line) for line in left]
-    return trace, left
+    return trace, drawing.finish()
 
 
-def _chip(hardware: Hardware) -> dict[str, object]:
-    return {"clock_hz": hardware.clock_hz, "buffer_bytes": hardware.buffer_bytes, "time": "ts and dur are microseconds: cycles / clock_hz"}
+def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
+    """What the accelerator did with a plan, below what the cycle model says of it; and what is left out.
+
+    The program has the commands of the plan's steps in their order, queue by queue: so they have names. A command is shown from the end of the one
+    before it in its queue on, so that a queue's bars are the cycles in which it works. Groups overlap: a bar begins where the one before it ends.
+    Raises InvalidPlan for the run of another program.
+    """
+    trace, left = model_trace(plan, graph, report, most=most)
+    trace.said["from"] = "cycle model of lfopt, and the accelerator in RTL"
+    trace.process(RTL, f"{report.model}, RTL", TRACKS)
+    flow = Dataflow.of(graph)
+    accelerator, drawing = Accelerator(flow, plan.hardware), _Drawing(trace, RTL, flow, most)
+    ran = [[one for one in done.commands if one.queue is queue] for queue in QUEUES]
+    planned = [(group, found, [*accelerator.commands(group.steps, group.places)]) for group, found in zip(plan.groups, report.groups, strict=True)]
+    counts = Counter(one.queue for _, _, commands in planned for one in commands)
+    if any(len(queue) > counts[k] or (done.failure is None and len(queue) < counts[k]) for k, queue in enumerate(ran)):
+        raise InvalidPlan(
+            f"the program ran {len(done.commands):,} commands; accepted: the {sum(counts.values()):,} of its plan, to name them in a trace"
+        )
+    clocks = [_in_turn(queue) for queue in ran]
+    before = 0
+    for group, found, commands in planned:
+        timed = [one._replace(**times) for one in commands if (times := next(clocks[one.queue], None)) is not None]
+        if not timed:
+            continue
+        end = max(one.end for one in timed)
+        first = max(min(one.begin for one in timed), before)
+        drawing.bar(found, first, max(end, first), timing="measured")
+        if len(timed) == len(commands):
+            drawing.inside(group, timed)
+        else:
+            drawing.missing("the run stopped in it", group)
+        before = max(end, first)
+    return trace, left + drawing.finish()
 
 
-def _unseen(group: PlannedGroup, found: GroupReport, room: int) -> str:
-    """Why a group has no commands in the trace; nothing where it has."""
-    steps = step_count(group.steps)
+def _in_turn(queue: Iterable[CommandTime]) -> Iterator[dict[str, int]]:
+    """Of each command, the times of a Ran."""
+    before = 0
+    for one in queue:
+        yield {"start": one.start, "begin": max(one.start, before), "end": one.end, "done": one.end}
+        before = one.end
+
+
+def _later(one: Ran, cycles: int) -> Ran:
+    return one._replace(start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles)
+
+
+def _untimed(group: PlannedGroup, found: GroupReport) -> str:
+    """Why the model has no times of a group's commands; nothing where it has."""
     if found.by_formula:
         return f"no steps, {found.by_formula}"
-    if steps > WALKED:
-        return f"more than {WALKED:,} steps, of which the model times some"
-    return "" if steps <= room else FULL
+    return f"more than {WALKED:,} steps, of which the model times some" if step_count(group.steps) > WALKED else ""
 
 
-def _add_bar(trace: Trace, found: GroupReport, begin: int, end: int) -> None:
-    span = found.nodes[0] if len(found.nodes) == 1 else f"{found.nodes[0]} .. {found.nodes[-1]}"
-    busy = {"dma_cycles": found.cycles.dma, "compute_cycles": found.cycles.compute, "timing": found.cycles.timing}
-    facts = {"operators": len(found.nodes), "dram_bytes": found.dram.total, "buffer_bytes": found.allocated_bytes, **busy}
-    trace.run(1, GROUPS, f"{found.id} {span}", found.mode, begin, end, **facts)
+class _Drawing:
+    """A plan's groups as they go into one process of a trace."""
 
+    def __init__(self, trace: Trace, pid: int, flow: Dataflow, most: int) -> None:
+        self.trace, self.pid, self.flow, self.room = trace, pid, flow, most
+        self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
+        self.changes = Counter[int]()  # of the bytes in use, by cycle
+        self.left: dict[str, list[int]] = {}  # groups, by why they are left out
 
-def _add_commands(trace: Trace, flow: Dataflow, accelerator: Accelerator, group: PlannedGroup, begin: int) -> None:
-    origins = {operator.name: operator.origin for operator in flow.operators}
-    ran = [*accelerator.commands(group.steps, group.places)]
-    for one in ran:
-        args: dict[str, object] = {"group": group.id, "step": one.number, "ready": begin + one.start, "done": begin + one.done}
+    def missing(self, why: str, group: PlannedGroup) -> None:
+        self.left.setdefault(why, []).append(group.id)
+
+    def bar(self, found: GroupReport, begin: int, end: int, **more: object) -> None:
+        span = found.nodes[0] if len(found.nodes) == 1 else f"{found.nodes[0]} .. {found.nodes[-1]}"
+        facts = {"operators": len(found.nodes), "dram_bytes": found.dram.total, "buffer_bytes": found.allocated_bytes, **more}
+        self.trace.run(self.pid, GROUPS, f"{found.id} {span}", found.mode, begin, end, **facts)
+
+    def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
+        """Commands of a group, if there is room for them."""
+        changes = _held(group, self.flow, ran)
+        if len(ran) + len(changes) > self.room:
+            self.missing(FULL, group)
+            return
+        self.room -= len(ran) + len(changes)
+        self.changes.update(changes)
+        for one in ran:
+            self._command(group, one)
+
+    def _command(self, group: PlannedGroup, one: Ran) -> None:
+        args: dict[str, object] = {"group": group.id, "step": one.number, "ready": one.start, "done": one.done}
         if isinstance(one.step, Compute):
             name, category = one.step.operator, "compute"
-            args |= {"box": one.step.boxes, **{key: value for key, value in origins[name]._asdict().items() if value}}
+            args |= {"box": one.step.boxes, **{key: value for key, value in self.origins[name]._asdict().items() if value}}
         else:
             name, category = f"{VERBS[one.step.store]} {one.step.tensor}", one.step.kind
             args |= {"bytes": one.step.bytes, "box": one.step.box}
-        trace.run(1, TRACK_OF_QUEUE[one.queue], name, category, begin + one.begin, begin + one.end, **args)
-    for at, size in _held(group, flow, ran):
-        trace.count(1, BUFFER, begin + at, bytes=size)
+        self.trace.run(self.pid, TRACK_OF_QUEUE[one.queue], name, category, one.begin, one.end, **args)
+
+    def finish(self) -> list[LeftOut]:
+        """Write the counter, and say what is not there."""
+        held = 0
+        for at in sorted(at for at, change in self.changes.items() if change):
+            held += self.changes[at]
+            self.trace.count(self.pid, BUFFER, at, bytes=held)
+        left = [LeftOut(tuple(groups), why) for why, groups in self.left.items()]
+        self.trace.said.setdefault("left_out", []).extend(map(str, left))
+        return left
 
 
-def _held(group: PlannedGroup, flow: Dataflow, ran: Sequence[Ran]) -> Iterator[tuple[int, int]]:
-    """(cycle, bytes): a slot is taken when the command that fills it may start, and free once the last one that needs it has read it."""
+def _held(group: PlannedGroup, flow: Dataflow, ran: Sequence[Ran]) -> Counter[int]:
+    """Changes of the bytes in use, by cycle: a slot is taken when the command that fills it may start, and free once the last that needs it ends."""
     taken: dict[int, int] = {}  # per step
     freed: dict[int, int] = {}
     for one in ran:
         taken[one.number] = min(taken.get(one.number, one.start), one.start)
         freed[one.number] = max(freed.get(one.number, 0), one.end)
-    changes: dict[int, int] = {}
+    changes = Counter[int]()
     for place, first, last in lives(group, flow):
-        for at, sign in ((taken[first], 1), (freed[last], -1)):
-            changes[at] = changes.get(at, 0) + sign * group.places[place].slot_bytes
-    held = 0
-    for at in sorted(changes):
-        if changes[at]:
-            held += changes[at]
-            yield at, held
+        changes[taken[first]] += group.places[place].slot_bytes
+        changes[freed[last]] -= group.places[place].slot_bytes
+    return changes

@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +22,9 @@ from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.pipeline import find_plan
 from lfopt.app.streams import counted, memory, outputs, run
+from lfopt.app.trace import COMPUTATION, LOADS, RTL, STORES, rtl_trace
 from lfopt.frontend import load
-from lfopt.ir import CommandStream, Graph, Plan, StoredMap
+from lfopt.ir import CommandStream, Graph, InvalidPlan, Plan, StoredMap
 from lfopt.isa.program import Command, decode
 from lfopt.isa.program import encode as to_words
 from lfopt.isa.tables import RUN, Counter, Opcode
@@ -149,6 +150,24 @@ def encodable(first: int) -> Iterator[tuple[Plan, Graph, dict[str, np.ndarray]]]
 
 
 # -- networks ------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_shows_the_cycles_that_the_hardware_counts(model: Model) -> None:
+    busy = {LOADS: Counter.LOAD_BUSY, STORES: Counter.STORE_BUSY, COMPUTATION: Counter.EXEC_BUSY}
+    for plan, graph, inputs in islice(encodable(40), 4):
+        done = run(model, encode(plan, graph), inputs, timed=True)
+        trace, left = rtl_trace(plan, graph, simulate(plan, graph), done)
+        assert not left
+        bars = [event for event in trace.events if event["ph"] == "X" and event["pid"] == RTL]
+        for track, counter in busy.items():
+            mine = [event for event in bars if event["tid"] == track]
+            assert sum(event["args"]["cycles"] for event in mine) == done.counters[counter]
+            assert all(one["ts"] + one["dur"] <= other["ts"] + 1e-9 for one, other in pairwise(mine))
+        assert len([event for event in bars if event["tid"] in busy]) == completed(done)
+        held = [event["args"]["bytes"] for event in trace.events if event["ph"] == "C" and event["pid"] == RTL]
+        assert min(held) == 0 <= max(held) <= plan.hardware.buffer_bytes
+        with pytest.raises(InvalidPlan, match="accepted: the"):
+            rtl_trace(plan, graph, simulate(plan, graph), replace(done, commands=done.commands[1:]))
 
 
 def network(name: str, size: int, scheme: str, folder: Path, buffer_bytes: int = 1 << 18) -> tuple[Plan, Graph, dict[str, np.ndarray]]:

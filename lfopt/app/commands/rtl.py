@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +15,12 @@ from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
 from lfopt.app.answers import RtlAnswer, answer
 from lfopt.app.arrays import differences, read_inputs, write_outputs
 from lfopt.app.commands.options import dice
+from lfopt.app.pipeline import Report as Progress
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.streams import accelerator, counted, outputs, read_stream
 from lfopt.app.streams import run as run_stream
+from lfopt.app.trace import MOST_EVENTS, rtl_trace, write_trace
 from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
 from lfopt.isa import document
 from lfopt.isa.tables import Counter
@@ -40,10 +43,12 @@ def run(
     check: bool = True,
     latency: int = 40,
     stall: int = 0,
+    trace: Path | None = None,
+    trace_events: int = MOST_EVENTS,
 ) -> int:
     """Run a command stream on the Verilated accelerator, and compare the bytes that it counts at its memory port with those that were planned.
 
-    Example: lfopt rtl run build/accelerator --latency 100
+    Example: lfopt rtl run build/accelerator --trace trace.json
 
     The model is built once and kept (about a minute). Exit code 0: bytes counted equal bytes planned, and every bit of the outputs is that of the
     reference; 1: something differs, or the accelerator stopped with an error.
@@ -64,7 +69,13 @@ def run(
         Cycles from each request to the memory until its first byte.
     stall
         How often the memory holds back, in cycles of 256.
+    trace
+        Write when each command ran, beside when the cycle model has it run, as a trace for ui.perfetto.dev.
+    trace_events
+        Events of commands and of the buffer in the trace at most, of each of the two; of groups beyond, it has a bar each.
     """
+    if trace_events < 1:
+        raise InvalidConfig(f"--trace-events: found {trace_events}; accepted: a whole number of at least 1")
     if not 0 <= latency < WATCHDOG_CYCLES or not 0 <= stall < CYCLES:
         raise InvalidConfig(f"--latency {latency}, --stall {stall}: accepted: 0 to {WATCHDOG_CYCLES - 1} cycles, 0 to {CYCLES - 1} of {CYCLES}")
     stream, plan, graph = read_stream(folder)
@@ -76,11 +87,14 @@ def run(
     with progress_line() as progress, threadpool_limits(1):
         progress("building the model", 0.0)
         try:
-            done = run_stream(accelerator(stream), stream, values, dram=dram, progress=lambda passed: progress("running", min(passed / cycles, 1.0)))
+            passed = partial(_passed, progress, cycles)
+            done = run_stream(accelerator(stream), stream, values, dram=dram, timed=trace is not None, progress=passed)
         except (BuildFailed, SimulationFailed) as error:
             raise CannotSimulate(str(error)) from None
         progress("reference", 1.0)
         wanted = reference(graph, values) if check else None
+    if trace is not None:
+        write_trace(trace, *rtl_trace(plan, graph, predicted, done, most=trace_events))
     made = outputs(stream, graph, done.memory)
     if output is not None:
         write_outputs(output, graph, made)
@@ -97,6 +111,10 @@ def isa() -> None:
     Example: lfopt rtl isa
     """
     out.print(document.page(), markup=False, soft_wrap=True)
+
+
+def _passed(progress: Progress, cycles: int, passed: int) -> None:
+    progress("running", min(passed / cycles, 1.0))
 
 
 class CannotSimulate(LfoptError):

@@ -11,10 +11,9 @@ from rich.table import Table
 
 from lfopt.app.answers import answer
 from lfopt.app.commands.options import check_top
-from lfopt.app.files import path_of, write_text
-from lfopt.app.screen import err, mib, out, shown, spread, table
+from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import format_size, of_buffer, share_of
-from lfopt.app.trace import MOST_EVENTS, LeftOut, Trace, model_trace
+from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
@@ -58,7 +57,7 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
     except InvalidPlan as error:
         raise InvalidPlan(f"{plan}: {error}") from None
     if trace is not None:
-        _write_trace(trace, model_trace(claimed, graph, report, only=group, most=trace_events))
+        write_trace(trace, *model_trace(claimed, graph, report, only=group, most=trace_events))
     if group is None:
         _print(report, top)
     else:
@@ -67,15 +66,6 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     answer(report)
     return 1 if report.disagreements else 0
-
-
-def _write_trace(path: Path, made: tuple[Trace, list[LeftOut]]) -> None:
-    """Write it, and say on stderr where, and what it lacks."""
-    trace, left = made
-    write_text(path_of(path, "--trace"), trace.text())
-    err.print(f"[dim]wrote[/] {shown(path)}: {len(trace.events):,} events, to open in ui.perfetto.dev", soft_wrap=True)
-    for line in left:
-        err.print(f"note: left out: {shown(line)}", style="yellow", soft_wrap=True)
 
 
 # -- the whole plan --------------------------------------------------------------------------------------------------------------------------
