@@ -43,7 +43,8 @@ class Judged:
 
 
 def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
-    """Groups of operator names from JSON (also plan.json) or CSV. Raises InvalidConfig for anything else, and for names that are not operators."""
+    """Groups of operator names from CSV, JSON or a plan (the file, or its folder). Raises InvalidConfig for anything else, and for other names."""
+    path = path / "plan.json" if path.is_dir() else path
     groups = _from_csv(path) if path.suffix.lower() == ".csv" else _from_json(path)
     for k, names in enumerate(groups):
         for name in names:
