@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from lfopt.ir import EnergyUse, Hardware
+from lfopt.ir import DramAccess, EnergyUse, Hardware
 from simulator.timing import Work
 
 
@@ -16,9 +16,10 @@ class Spending:
     hardware: Hardware
     spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
 
-    def transfer(self, size: int) -> None:
-        """So many bytes between DRAM and the buffer."""
-        self.spent["dram_pj"] += size * self.hardware.energy.dram_byte_pj
+    def transfer(self, size: int, access: DramAccess) -> None:
+        """So many bytes between DRAM and the buffer, in so many bursts and pages."""
+        table = self.hardware.energy
+        self.spent["dram_pj"] += access.burst_bytes * table.dram_byte_pj + access.pages * table.dram_page_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
     def compute(self, work: Work, times: int) -> None:

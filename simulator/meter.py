@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from lfopt.ir import Compute, DramBytes, Figures, Hardware, Node, Place, counted_leaves, dram_bytes, whole
+from lfopt.ir import Compute, DramAccess, DramBytes, Figures, Hardware, Node, Place, Transfer, counted_leaves, dram_bytes, whole
 from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import contraction
+from simulator.dram import in_runs
 from simulator.energy import Spending
 from simulator.timing import Accelerator
 
@@ -29,7 +30,7 @@ class Meter:
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
         """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
         moved, spending = dram_bytes(steps), Spending(self.hardware)
-        spending.transfer(moved.total)
+        spending.transfer(moved.total, self._access(steps, moved))
         for times, step in counted_leaves(steps):
             if isinstance(step, Compute):
                 for one in self.accelerator.passes(step):
@@ -39,7 +40,7 @@ class Meter:
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
         """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""
         spending, compute = Spending(self.hardware), 0
-        spending.transfer(dram.total)
+        spending.transfer(dram.total, in_runs(1, dram.total, self.hardware))
         for i in bits(mask):
             results = self.flow.results[i]
             boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
@@ -50,14 +51,22 @@ class Meter:
         moved = self.hardware.port_latency + self.port_cycles(dram)
         return Figures(dram.total, max(moved, compute) if self.hardware.overlap else moved + compute, round(spending.use.total_pj))
 
+    def _access(self, steps: Sequence[Node], moved: DramBytes) -> DramAccess:
+        """Bursts and pages of DRAM."""
+        if self.hardware.plain_dram:
+            return DramAccess(moved.total)
+        loose = (self.accelerator.access(step) * times for times, step in counted_leaves(steps) if isinstance(step, Transfer))
+        return sum(loose, DramAccess())
+
     def computing(self, steps: Sequence[Node]) -> int:
         """Cycles that the steps keep the compute engine busy: a bound on all of them."""
         return self.accelerator.busy(steps)[1]
 
     def port_cycles(self, dram: DramBytes) -> int:
-        """Cycles in which the busier of the channels to DRAM moves these bytes."""
+        """Cycles in which the busier of the channels to DRAM moves these bytes, and DRAM both."""
         stores = dram.output + dram.spill // 2
-        return -(-max(dram.total - stores, stores) // self.hardware.port_bytes)
+        shared = 0 if self.hardware.dram_bytes_per_second is None else self.hardware.dram_cycles(dram.total)
+        return max(-(-max(dram.total - stores, stores) // self.hardware.port_bytes), shared)
 
     def least(self, op: int) -> Figures:
         """What an operator takes at the least in whatever steps, its bytes aside.

@@ -100,7 +100,8 @@ class Queues:
 
     def fetch(self, steps: int) -> None:
         """The program goes on with so many steps as they are written: part of a loop, or one."""
-        cycles = -(-steps * self.hardware.instruction_bytes // self.hardware.port_bytes)
+        size = steps * self.hardware.instruction_bytes
+        cycles = max(-(-size // self.hardware.port_bytes), self.hardware.dram_cycles(size))
         self.fetching += cycles
         self.entered += max(cycles - steps * self.hardware.dispatch_cycles, 0)
 

@@ -15,6 +15,7 @@ from lfopt.ir import (
     Box,
     Compute,
     Cycles,
+    DramAccess,
     DramBytes,
     EnergyUse,
     Graph,
@@ -42,6 +43,7 @@ from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
 from lfopt.planning import MODES
+from simulator.dram import in_runs
 from simulator.energy import Spending
 from simulator.timing import Accelerator
 
@@ -81,6 +83,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         cycles=cycles,
         seconds=cycles.total / plan.hardware.clock_hz,
         energy=_total_energy([group.energy for group in counted]),
+        dram_access=sum((group.dram_access for group in counted), DramAccess()),
         baselines=plan.totals,
         disagreements=tuple(disagreements),
     )
@@ -148,15 +151,24 @@ class _Tally:
     why: str = ""
     moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))  # per tensor: loaded, stored
     macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))  # per operator
+    access: DramAccess = field(default_factory=DramAccess)
     spending: Spending = field(init=False)
 
     def __post_init__(self) -> None:
         self.spending = Spending(self.hardware)
 
-    def transfer(self, tensor: str, size: int, *, store: bool) -> None:
-        """So many bytes between DRAM and the buffer."""
+    def transfer(self, tensor: str, size: int, *, store: bool, access: DramAccess | None = None) -> None:
+        """So many bytes between DRAM and the buffer; where nobody says how they lie, in one run."""
         self.moved[tensor][store] += size
-        self.spending.transfer(size)
+        self._spend(size, access or in_runs(1, size, self.hardware))
+
+    def anywhere(self, size: int) -> None:
+        """Bytes that belong to no one tensor."""
+        self._spend(size, in_runs(1, size, self.hardware))
+
+    def _spend(self, size: int, access: DramAccess) -> None:
+        self.access += access
+        self.spending.transfer(size, access)
 
     def compute(self, accelerator: Accelerator, step: Compute, times: int) -> None:
         """A step, so many times."""
@@ -186,6 +198,7 @@ class _Tally:
             macs_per_dram_byte=macs / max(self.dram.total, 1),
             cycles=self.cycles,
             energy=self.spending.use,
+            dram_access=self.access,
         )
 
 
@@ -199,7 +212,7 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) 
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
-            tally.transfer(source, times * step.bytes, store=step.store)
+            tally.transfer(source, times * step.bytes, store=step.store, access=accelerator.access(step) * times)
     return tally
 
 
@@ -232,14 +245,15 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     if again > 0 and network.constants[first]:
         (name, _), _ = max(network.constants[first].items(), key=lambda item: item[1])
         tally.transfer(name, again, store=False)
-    tally.spending.transfer(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))  # re-reads that belong to no one tensor
+    tally.anywhere(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))
     compute = 0
     for i in members:
         step = Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in flow.results[i]), (-1,) * len(flow.results[i]))
         tally.compute(accelerator, step, 1)
         compute += accelerator.cycles(step)
     loads, stores = (sum(-(-moves[k] // hardware.port_bytes) for moves in tally.moved.values()) for k in (0, 1))
-    dma = hardware.port_latency + max(loads, stores)
+    shared = 0 if hardware.dram_bytes_per_second is None else hardware.dram_cycles(tally.access.burst_bytes, tally.access.pages)
+    dma = hardware.port_latency + max(loads, stores, shared)
     tally.cycles = Cycles(dma, compute, max(dma, compute) if hardware.overlap else dma + compute, "formula")
     return tally
 

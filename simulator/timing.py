@@ -4,7 +4,9 @@ Every parameter is a field of `Hardware`; those of configs/hardware/accelerator_
 which wait in three queues (`simulator.queues`): loads, stores, computations. What they take, in cycles:
 
     transfer         the larger of its bytes in DRAM and on chip (where channels are padded) / port_bytes, and port_latency before them: hidden by the
-                     transfers before it, where transfers_in_flight allows. Loads and stores have a channel each
+                     transfers before it, where transfers_in_flight allows. Loads and stores have a channel each. No less than DRAM takes for it: its
+                     bytes in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see `simulator.dram`); of all transfers
+                     of a group, loads and stores together, where dram_bytes_per_second is given
     computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
                      every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
                      padding alone
@@ -38,6 +40,7 @@ from lfopt.ir import (
     Box,
     Compute,
     Cycles,
+    DramAccess,
     Hardware,
     Loop,
     Node,
@@ -60,6 +63,7 @@ from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
+from simulator.dram import access
 from simulator.queues import Command, Queues, Timeline
 
 WALKED = 200_000  # steps of a group that are timed one by one
@@ -98,7 +102,7 @@ class Met(NamedTuple):
 
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
-    """Cycles that a transfer holds its channel, the latency aside."""
+    """Cycles that a transfer holds its channel of the port, the latency and DRAM aside."""
     size, axis = transfer.bytes, CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
     if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill"):
         channels = transfer.box[axis][1] - transfer.box[axis][0]
@@ -112,6 +116,7 @@ class Accelerator:
 
     flow: Dataflow
     hardware: Hardware
+    _as_port: bool = True  # whether DRAM takes no longer than the port, whatever is moved
     _index: dict[str, int] = field(default_factory=dict[str, int])
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
@@ -120,6 +125,7 @@ class Accelerator:
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
+        self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
     # -- single steps ------------------------------------------------------------------------------------------------------------------------
 
@@ -137,8 +143,18 @@ class Accelerator:
     def cycles(self, step: Step) -> int:
         """Cycles that a step holds its engine, once it is set up and what it needs is there."""
         if isinstance(step, Transfer):
-            return transfer_cycles(step, self.hardware)
+            cycles = transfer_cycles(step, self.hardware)
+            return cycles if self._as_port else max(cycles, self.dram_cycles(step))
         return sum(self.command(part).cycles for part in self.split(step))
+
+    def access(self, step: Transfer) -> DramAccess:
+        """Bursts and pages of DRAM that a transfer takes."""
+        return access(step, self.flow, self._index, self.hardware)
+
+    def dram_cycles(self, step: Transfer) -> int:
+        """Cycles that it holds DRAM."""
+        found = self.access(step)
+        return self.hardware.dram_cycles(found.burst_bytes, found.pages)
 
     def split(self, step: Compute) -> Sequence[Compute]:
         """The commands of a step, each of one operator and the table behind it, and of as many rows as the accumulators hold."""
@@ -309,8 +325,8 @@ class Accelerator:
         the shorter one, against what its steps take one after the other, holds for all further turns.
         """
         if step_count(nodes) <= walked:
-            done = self._queues(nodes, places)
-            return Cycles(max(done.busy[:2]), done.busy[2], done.line.end)
+            done, shared = self._queues(nodes, places), self._shared(nodes)
+            return Cycles(max(*done.busy[:2], shared), done.busy[2], max(done.line.end, shared))
         turns = 4
         while step_count(shortened(nodes, 2 * turns)) <= walked:
             turns *= 2
@@ -348,7 +364,7 @@ class Accelerator:
             queues.fetch(sum(1 for _ in leaves((node,))))
             for step in unfold((node,)):
                 if isinstance(step, Transfer):
-                    cycles = transfer_cycles(step, self.hardware)
+                    cycles = self.cycles(step)
                     queues.transfer(step, cycles)
                     yield number, step, cycles
                 else:
@@ -359,11 +375,17 @@ class Accelerator:
                 number += 1
 
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
-        """Cycles of the busier of the channels to DRAM, and of the compute engine, each turn of a loop taken to be like the first."""
+        """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine, each turn of a loop taken to be like the first."""
         busy = [0, 0, 0]
         for times, step in counted_leaves(nodes):
             busy[2 if isinstance(step, Compute) else step.store] += times * self.cycles(step)
-        return max(busy[:2]), busy[2]
+        return max(*busy[:2], self._shared(nodes)), busy[2]
+
+    def _shared(self, nodes: Sequence[Node]) -> int:
+        """Cycles in which DRAM serves all transfers one after the other; 0: it is as fast as both channels of the port."""
+        if self.hardware.dram_bytes_per_second is None:
+            return 0
+        return sum(times * self.dram_cycles(step) for times, step in counted_leaves(nodes) if isinstance(step, Transfer))
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles if every command waited for the one before it."""

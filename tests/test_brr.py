@@ -290,7 +290,7 @@ def verify(costs: GroupCosts, bands: Bands, mask: int, banded: Banded, what: str
     whole, _ = costs.groups.weight_bytes(mask)
     planned = DramBytes(once.input, once.output, banded.pass_bytes * banded.weight_passes)
     assert dram_bytes(steps) == planned, f"{what}: {dram_bytes(steps)}, planned {planned}"
-    assert banded.pass_bytes == whole or (banded.pass_bytes > whole and hardware.constant_align > 1 and not banded.resident), what
+    assert banded.pass_bytes == whole or (banded.pass_bytes > whole and hardware.pads_constants and not banded.resident), what
     assert max(place.end for place in places) == banded.buffer_bytes, what
     if step_count(steps) > MOST_STEPS:
         return False

@@ -110,7 +110,7 @@ def test_a_schedule_moves_every_tensor_once() -> None:
             places, steps = resident.schedule(mask)
             once, padding = count(net, flow.names(mask), replace(hardware, parameter_store_bytes=0)).dram, resident.padding(mask)
             assert dram_bytes(steps) == replace(once, weight=once.weight + padding), f"{what}, {flow.names(mask)}"
-            assert padding == 0 or (padding > 0 and hardware.constant_align > 1)
+            assert padding == 0 or (padding > 0 and hardware.pads_constants)
             assert max(place.end for place in places) == resident.need(mask)
             assert len({place.name for place in places}) == len(places)
             groups += 1

@@ -17,8 +17,10 @@ from lfopt.app.commands.options import chip
 from lfopt.app.config import validate
 from lfopt.frontend import from_model
 from lfopt.ir import (
+    Box,
     Compute,
     Cycles,
+    DramAccess,
     DramBytes,
     Energy,
     Graph,
@@ -41,6 +43,7 @@ from lfopt.ir import (
     row_axis,
     step_count,
     unfold,
+    whole,
 )
 from lfopt.ops import Dataflow
 from lfopt.ops.footprint import footprints
@@ -141,6 +144,69 @@ def test_a_transfer_takes_its_beats_or_the_words_that_it_fills() -> None:
     image = Transfer(store=False, tensor="x", box=((0, 1), (0, 3), (0, 2), (0, 224)), kind="input", rows=2, row_bytes=672, place=0, slot=0)
     assert transfer_cycles(image, INT8) == 2 * 42
     assert transfer_cycles(image, replace(INT8, channel_align=16)) == 2 * 224
+
+
+def loads(flow: Dataflow, *boxes: Box) -> Iterator[Transfer]:
+    layout = Layout(flow, INT8)
+    return (layout.load("x", box, 0) for box in boxes)
+
+
+def test_runs_that_lie_side_by_side_are_rounded_up_to_bursts_and_open_pages() -> None:
+    """Of a map of 16 channels, 10 rows of 20 pixels: rows lie one after the other, within a row channel after channel."""
+    flow = network(conv("x", "w", "y"), x=(1, 16, 10, 20), w=(16, 16, 1, 1))
+    hardware = replace(INT8, dram_row_align=1, channel_align=1, dram_burst_bytes=64, dram_page_bytes=256)
+    accelerator = Accelerator(flow, hardware)
+    whole_rows, channels, strip = (accelerator.access(step) for step in loads(
+        flow, ((0, 1), (0, 16), (2, 4), (0, 20)), ((0, 1), (4, 8), (2, 4), (0, 20)), ((0, 1), (0, 16), (2, 4), (5, 15)),
+    ))  # fmt: skip
+    assert whole_rows == DramAccess(640, 3)  # two rows of 320 bytes
+    assert channels == DramAccess(2 * 128, 2)  # 80 bytes of each row
+    assert strip == DramAccess(32 * 64, 3)  # 10 bytes of each channel of each row, in what two rows take
+    block = Layout(flow, hardware).load_constant("w", whole((16, 16, 1, 1)), 0)
+    assert accelerator.access(block) == DramAccess(256, 1)
+    assert Accelerator(flow, INT8).access(block) == DramAccess(256, 0)
+
+
+def test_dram_slower_than_the_port_bounds_loads_and_stores_together() -> None:
+    flow = network(conv("x", "w", "y"), x=(1, 16, 10, 20), w=(16, 16, 1, 1))
+    (step,) = loads(flow, ((0, 1), (0, 16), (2, 4), (0, 20)))
+    fast, slow = INT8, replace(INT8, clock_hz=10**9, dram_bytes_per_second="4GB/s")
+    assert cycles(flow, step, fast) == 40
+    assert cycles(flow, step, slow) == 160  # 640 bytes, 4 a cycle
+    paged = replace(slow, dram_page_bytes=128, dram_page_cycles=7)
+    assert cycles(flow, step, paged) == 160 + 5 * 7
+    for seed in range(20):
+        graph, plan = random_plan(seed)
+        quick = simulate(plan, graph)
+        late = simulate(replace(plan, hardware=replace(plan.hardware, dram_bytes_per_second=plan.hardware.clock_hz)), graph)
+        assert late.dram == quick.dram
+        assert all(g.cycles.total >= max(g.dram.total, q.cycles.total) for g, q in zip(late.groups, quick.groups, strict=True))
+        assert late.energy == quick.energy
+
+
+def test_bursts_and_pages_change_cycles_and_energy_but_no_bytes() -> None:
+    for seed in range(40):
+        graph, plan = random_plan(seed)
+        plain = simulate(plan, graph)
+        energy = replace(plan.hardware.energy, dram_page_pj=1000.0)
+        chip = replace(plan.hardware, dram_burst_bytes=64, dram_page_bytes=1024, dram_page_cycles=20, energy=energy)
+        found = simulate(replace(plan, hardware=chip), graph)
+        assert plain.dram_access == DramAccess(plain.dram.total)
+        assert (found.dram, found.disagreements) == (plain.dram, plain.disagreements)
+        assert found.dram_access.burst_bytes % 64 == 0
+        assert found.dram_access.burst_bytes >= plain.dram.total
+        assert found.dram_access.pages * 1024 >= plain.dram.total
+        assert found.cycles.total >= plain.cycles.total
+        spent = found.dram_access.burst_bytes * energy.dram_byte_pj + found.dram_access.pages * energy.dram_page_pj
+        assert found.energy.dram_pj == pytest.approx(spent)
+        assert found.energy.buffer_pj == pytest.approx(plain.energy.buffer_pj)
+
+
+def test_energy_of_dram_may_be_written_per_bit() -> None:
+    assert Energy(dram_pj_per_bit=10).dram_byte_pj == Energy(dram_pj_per_bit="10pJ/bit").dram_byte_pj == 80  # type: ignore[arg-type]
+    assert replace(Energy(dram_pj_per_bit=10), mac_pj=1.0).dram_byte_pj == 80
+    with pytest.raises(InvalidConfig, match="dram_pj_per_bit: found 10 beside dram_byte_pj 90"):
+        Energy(dram_byte_pj=90, dram_pj_per_bit=10)
 
 
 def test_transfers_behind_each_other_hide_the_latency() -> None:
@@ -632,13 +698,13 @@ def test_energy_of_the_buffer_follows_its_size() -> None:
 
 
 @pytest.mark.parametrize("field", ["dram_byte_pj", "buffer_byte_pj", "mac_pj"])
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1", True])
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), "1 J", True])
 def test_an_energy_that_is_none_is_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidConfig, match=f"hardware.energy.{field}"):
         Energy(**{field: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("field", "value"), [("mac_rows", 0), ("port_bytes", 1.5), ("port_latency", -1), ("overlap", 1), ("clock_hz", 1e9)])
+@pytest.mark.parametrize(("field", "value"), [("mac_rows", 0), ("port_bytes", 1.5), ("port_latency", -1), ("overlap", 1), ("clock_hz", 0.5)])
 def test_a_chip_that_cannot_be_is_refused(field: str, value: object) -> None:
     with pytest.raises(InvalidConfig, match=f"hardware.{field}"):
         Hardware(1 << 18, **{field: value})  # type: ignore[arg-type]

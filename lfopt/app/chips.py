@@ -32,6 +32,8 @@ UNITS = {  # of a field, where its name does not end with it
     "weight_latency": "cycles",
     "port_bytes": "bytes per cycle",
     "port_latency": "cycles",
+    "dram_bytes_per_second": "bytes per second",
+    "dram_pj_per_bit": "pJ",
     "transfers_in_flight": "transfers",
     "queue_depth": "commands",
     "overlap": "-",
@@ -53,6 +55,8 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
     "parameter_store_bytes": "chips of the papers have none",
     "parameter_tables": "no number of their own",
     "clock_hz": "assumed",
+    "dram_bytes_per_second": "as the port",
+    **dict.fromkeys(("dram_burst_bytes", "dram_page_bytes", "dram_page_cycles"), "off"),
     "byte_slack": "nothing is given up",
     "energy": "see below",
     "name": "-",
@@ -123,7 +127,9 @@ def figures(hardware: Hardware) -> Iterator[Figure]:
     port = hardware.port_bytes * hardware.clock_hz
     yield Figure("peak multiply-accumulates", peak, "MAC/s")
     yield Figure("memory port, each direction", port, "B/s")
-    yield Figure("ridge of the roofline", peak / port, "MAC/B")
+    memory = port if hardware.dram_bytes_per_second is None else min(hardware.dram_bytes_per_second, port)
+    yield Figure("DRAM", memory, "B/s")
+    yield Figure("ridge of the roofline", peak / memory, "MAC/B")
     yield Figure("cycles to fill the buffer", hardware.buffer_bytes / hardware.port_bytes, "cycles")
     yield Figure("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
     yield Figure("one byte of DRAM over one byte of the buffer", hardware.energy.dram_byte_pj / max(hardware.buffer_byte_pj, 1e-12), "x")
@@ -170,6 +176,15 @@ ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = ( 
     (
         lambda h: h.channel_align > 1 and h.mac_columns % h.channel_align != 0,
         lambda h: f"channel_align: blocks of {h.channel_align} channels do not fill {h.mac_columns} columns of the MAC array",
+    ),
+    (
+        lambda h: h.dram_bytes_per_second is not None and h.dram_bytes_per_second > 2 * h.port_bytes * h.clock_hz,
+        lambda h: f"dram_bytes_per_second: {h.dram_bytes_per_second:,} is more than both directions of the port move",
+    ),
+    (lambda h: h.dram_page_bytes % h.dram_burst_bytes != 0, lambda h: f"dram_page_bytes: {h.dram_page_bytes} B are no whole bursts"),
+    (
+        lambda h: not h.dram_page_bytes and bool(h.dram_page_cycles or h.energy.dram_page_pj),
+        lambda h: "dram_page_cycles, energy.dram_page_pj: without dram_page_bytes nothing opens a page",
     ),
     (lambda h: h.byte_slack > 0.05, lambda h: f"byte_slack: plans may give up {h.byte_slack:.0%} of the fewest bytes"),
     (lambda h: h.energy.dram_byte_pj < h.buffer_byte_pj, lambda h: "energy: a byte of DRAM costs less than a byte of the buffer"),

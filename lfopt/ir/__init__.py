@@ -33,7 +33,7 @@ from lfopt.ir.plan import (
     parameters_of,
 )
 from lfopt.ir.quantization import Quantization
-from lfopt.ir.report import Cycles, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
+from lfopt.ir.report import Cycles, DramAccess, EnergyUse, GroupReport, Report, Role, TensorMove, TensorTraffic, Timing
 from lfopt.ir.schedule import (
     MOST_LINES,
     MOST_STEPS,
@@ -74,6 +74,7 @@ __all__ = [
     "Cost",
     "Cycles",
     "DoesNotFit",
+    "DramAccess",
     "DramBytes",
     "DramTensor",
     "Energy",

@@ -14,21 +14,22 @@ from lfopt.ir.sizes import UNLIMITED, read_number
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
 MAX_PJ = 1e9
+DRAM_BYTE_PJ = 160.0
 MAX_TEXT = 1000  # characters of a text
 MAX_SHOWN = 40  # of one that is not accepted
 SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
 LEAST_0 = frozenset(
     "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
-    "byte_slack".split()
+    "byte_slack dram_page_bytes dram_page_cycles".split()
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
-OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes".split())  # fields that follow from others where they are null
-MOST_BITS = 64  # of a weight
+OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second".split())  # fields that follow from others where they are null
+MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}  # of fields that have a limit of their own
 
 
 def bounds(name: str) -> tuple[int, int]:
     """The least and the most that a field of Hardware may be, where it is a number."""
-    return int(name not in LEAST_0), {"byte_slack": 1, "weight_bits": MOST_BITS}.get(name, UNLIMITED)
+    return int(name not in LEAST_0), MOST.get(name, UNLIMITED)
 
 
 def round_up(value: int, step: int) -> int:
@@ -50,7 +51,9 @@ class Energy:
     (LCTES'21): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
     """
 
-    dram_byte_pj: float = 160.0  # one byte over the memory port
+    dram_byte_pj: float = DRAM_BYTE_PJ  # one byte over the memory port
+    dram_pj_per_bit: float | None = None  # the same for a bit, instead of dram_byte_pj
+    dram_page_pj: float = 0.0  # opening a page of DRAM: activation and precharge
     buffer_byte_pj: float | None = None  # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
     accumulator_byte_pj: float = 0.08  # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
     mac_pj: float = 0.3  # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
@@ -60,9 +63,15 @@ class Energy:
         for entry in fields(self):
             value = read_number(entry.name, getattr(self, entry.name), f"hardware.energy.{entry.name}")
             object.__setattr__(self, entry.name, value)
-            optional = entry.name == "buffer_byte_pj" and value is None
+            optional = entry.name in ("buffer_byte_pj", "dram_pj_per_bit") and value is None
             if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
+        if self.dram_pj_per_bit is not None:
+            byte = 8 * self.dram_pj_per_bit
+            if self.dram_byte_pj not in (DRAM_BYTE_PJ, byte):
+                found = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
+                raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {found}; accepted: one of them")
+            object.__setattr__(self, "dram_byte_pj", byte)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -98,6 +107,10 @@ class Hardware:
     port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
+    dram_bytes_per_second: int | None = None  # that DRAM moves, loads and stores together; None: what the port moves, in each direction
+    dram_burst_bytes: int = 1  # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and energy alone
+    dram_page_bytes: int = 0  # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
+    dram_page_cycles: int = 0  # that a transfer waits for every page that it opens: precharge and activation
     queue_depth: int = 8  # commands of a queue (loads, stores, computations) that wait or run, before the program waits
     dispatch_cycles: int = 4  # between two commands of the program
     instruction_bytes: int = 0  # of each step of the program as it is written, fetched ahead through the port; counted apart from the plan's bytes
@@ -136,7 +149,7 @@ class Hardware:
             if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
                 raise InvalidConfig(f"hardware.byte_slack: found {value!r}; accepted: a share from 0 to 1")
         elif not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            high = most if most < UNLIMITED else f"2**{most.bit_length() - 1}"
+            high = most if name == "weight_bits" else f"2**{most.bit_length() - 1}"
             raise InvalidConfig(f"hardware.{name}: found {value!r}; accepted: a whole number from {least} to {high}")
 
     def __repr__(self) -> str:
@@ -158,6 +171,20 @@ class Hardware:
         """
         given = self.energy.buffer_byte_pj
         return self.energy.dram_byte_pj * 6 / 200 * sqrt(self.buffer_bytes / (1 << 17)) if given is None else given
+
+    @property
+    def plain_dram(self) -> bool:
+        """Whether neither bursts nor pages of DRAM are modelled."""
+        return self.dram_burst_bytes == 1 and self.dram_page_bytes == 0
+
+    def dram_cycles(self, size: int, pages: int = 0) -> int:
+        """Cycles in which DRAM moves so many bytes, and opens so many pages.
+
+        >>> Hardware(1024, port_bytes=16, dram_bytes_per_second="4GB/s", clock_hz="1GHz").dram_cycles(64)
+        16
+        """
+        rate = self.dram_bytes_per_second
+        return (-(-size // self.port_bytes) if rate is None else -(-size * self.clock_hz // rate)) + pages * self.dram_page_cycles
 
     def dram_bytes(self, tensor: Tensor) -> int:
         """Bytes of a whole feature map in DRAM, row padding included."""

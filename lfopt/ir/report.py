@@ -38,6 +38,20 @@ class Cycles:
 
 
 @dataclass(frozen=True, slots=True)
+class DramAccess:
+    """What DRAM does for bytes that are moved: a model, where the hardware has bursts and pages."""
+
+    burst_bytes: int = 0  # the bytes in whole bursts
+    pages: int = 0  # opened
+
+    def __add__(self, other: DramAccess) -> DramAccess:
+        return DramAccess(self.burst_bytes + other.burst_bytes, self.pages + other.pages)
+
+    def __mul__(self, times: int) -> DramAccess:
+        return DramAccess(times * self.burst_bytes, times * self.pages)
+
+
+@dataclass(frozen=True, slots=True)
 class EnergyUse:
     """Energy of the model, in pJ."""
 
@@ -67,6 +81,7 @@ class GroupReport:
     macs_per_dram_byte: float
     cycles: Cycles
     energy: EnergyUse
+    dram_access: DramAccess  # beside `dram`, which is what the plan moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +117,7 @@ class Report:
     cycles: Cycles
     seconds: float  # model: total cycles at the hardware's clock
     energy: EnergyUse
+    dram_access: DramAccess  # beside `dram`, which is what the plan moves
     baselines: Totals  # as the plan states them
     disagreements: tuple[str, ...] = ()  # where the plan's figures are not those of its own steps, one line each
 

@@ -19,10 +19,11 @@ QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {  # by the end of a field's 
         **{f"{prefix}iB/s": Fraction(1 << power) for prefix, power in (("K", 10), ("M", 20), ("G", 30), ("T", 40))},
     },
     "_bits": {"b": Fraction(1), "bit": Fraction(1), "bits": Fraction(1)},
+    "_pj_per_bit": {"fJ/bit": Fraction(1, 1000), "pJ/bit": Fraction(1), "nJ/bit": Fraction(1000)},
     "_pj": {"fJ": Fraction(1, 1000), "pJ": Fraction(1), "nJ": Fraction(1000)},
     "slack": {"%": Fraction(1, 100)},
 }
-EXAMPLES = {"_hz": "800MHz", "_bytes_per_second": "12.8GB/s", "_bits": "4 bits", "_pj": "1.3nJ", "slack": "0.1%"}
+EXAMPLES = {"_hz": "800MHz", "_bytes_per_second": "12.8GB/s", "_bits": "4 bits", "_pj_per_bit": "20pJ/bit", "_pj": "1.3nJ", "slack": "0.1%"}
 
 
 def parse_size(text: str | int, what: str, *, decimal: bool = False) -> int:

@@ -15,7 +15,7 @@ from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import format_size, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
-from lfopt.ir import Cycles, EnergyUse, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
+from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
 from lfopt.planning import MODES
 from simulator.simulate import simulate as simulated
@@ -80,7 +80,7 @@ def _print(report: Report, top: int) -> None:
     out.print()
     out.print(_roles(report))
     out.print()
-    _print_model(report.cycles, report.energy, hardware)
+    _print_model(report, hardware)
     out.print()
     out.print(_groups(report, top))
     out.print()
@@ -132,10 +132,18 @@ def _roles(report: Report) -> Table:
     return rows
 
 
-def _print_model(cycles: Cycles, energy: EnergyUse, hardware: Hardware) -> None:
+def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     """Cycles and energy of the model."""
+    cycles, energy = report.cycles, report.energy
     port = f"port {hardware.port_bytes} B a cycle, {hardware.port_latency} cycles a transfer"
     out.print(f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, {hardware.clock_hz / 1e6:,.0f} MHz[/]")
+    if (rate := hardware.dram_bytes_per_second) is not None:
+        out.print(f"[dim]DRAM: {rate / 1e9:,.4g} GB/s, loads and stores together[/]")
+    if not hardware.plain_dram:
+        access = report.dram_access
+        more = 100 * (access.burst_bytes / max(report.dram.total, 1) - 1)
+        opened = f"; {access.pages:,} pages of {hardware.dram_page_bytes:,} B opened" if hardware.dram_page_bytes else ""
+        out.print(f"[dim]DRAM: {access.burst_bytes:,} B in bursts of {hardware.dram_burst_bytes} B (+{more:.1f} %){opened}[/]")
     rows = table("time*", "cycles", "ms", "busy")
     for name, busy in (("port", cycles.dma), ("compute", cycles.compute)):
         rows.add_row(name, f"{busy:,}", f"{1e3 * busy / hardware.clock_hz:,.3f}", f"{100 * busy / max(cycles.total, 1):.1f} %")
@@ -226,7 +234,7 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     out.print(f"moves {report.dram.total:,} B: {classes}")
     verb = "saves" if report.saved_bytes >= 0 else "adds"
     out.print(f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by one\n")
-    _print_model(report.cycles, report.energy, hardware)
+    _print_model(report, hardware)
     out.print()
     moves = [(t.name, t.role, f"{t.loaded_bytes:,}", f"{t.stored_bytes:,}") for t in report.tensors]
     out.print(spread(("tensor", "role", "loaded", "stored"), moves))
