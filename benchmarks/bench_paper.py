@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -35,6 +36,7 @@ from benchmarks.results import Sheet, add_option
 from explainers.controls import by_need
 from explainers.split import Explain
 from lfopt import zoo
+from lfopt.app.batch.engine import in_order, processes, values
 from lfopt.app.guidance import explainer, predictor, screener, splitter
 from lfopt.frontend import from_model
 from lfopt.ir import Cost, Hardware, InvalidConfig
@@ -206,12 +208,7 @@ def main() -> None:
 
 def _all(cases: Sequence[Case], settings: Settings, jobs: int) -> Iterator[list[Run]]:
     """The runs of each case, as they are done, in order."""
-    if jobs == 1:
-        yield from (run_case(case, settings) for case in cases)
-        return
-    from joblib import Parallel, delayed  # noqa: PLC0415  (optional)
-
-    yield from Parallel(n_jobs=jobs, return_as="generator")(delayed(run_case)(case, settings) for case in cases)
+    return in_order(values(partial(run_case, settings=settings), cases, processes(jobs, "bench_paper --jobs", "learn")))
 
 
 def run_case(case: Case, settings: Settings) -> list[Run]:

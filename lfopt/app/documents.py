@@ -51,6 +51,14 @@ def read_bytes(path: Path, limit: int = MAX_BYTES, invalid: type[LfoptError] = I
 
 def read_json(path: Path, invalid: type[LfoptError] = InvalidConfig) -> Any:
     """Plain data from a JSON file. Raises `invalid`, too for names given twice and for numbers that are none."""
+    try:
+        return parse_json(read_bytes(path, invalid=invalid))
+    except ValueError as error:
+        raise invalid(one_line(f"{path}: not JSON: {error}")) from None
+
+
+def parse_json(data: bytes) -> Any:
+    """Plain data from JSON in UTF-8. Raises ValueError as `read_json` raises `invalid`."""
 
     def whole(digits: str) -> int:
         if len(digits) > MAX_DIGITS:
@@ -61,12 +69,11 @@ def read_json(path: Path, invalid: type[LfoptError] = InvalidConfig) -> Any:
         raise ValueError(f"found {name}; accepted: numbers")
 
     try:
-        text = read_bytes(path, invalid=invalid).decode("utf-8")
-        return json.loads(text, object_pairs_hook=_members, parse_int=whole, parse_constant=no_number)
+        return json.loads(data.decode("utf-8"), object_pairs_hook=_members, parse_int=whole, parse_constant=no_number)
     except RecursionError:
-        raise invalid(one_line(f"{path}: not JSON: nested too deeply")) from None
+        raise ValueError("nested too deeply") from None
     except ValueError as error:
-        raise invalid(one_line(f"{path}: not JSON: {str(error)[:200]}")) from None
+        raise ValueError(str(error)[:200]) from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import signal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from rich.markup import escape
 from explainers.dataset import CHIP, MANIFEST, SCHEMA, LabelScheme, Order, Shard, Source, costs_of, family, fingerprint, make, outdated, read_manifest
 from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
 from lfopt.app.answers import DatasetAnswer, answer
+from lfopt.app.batch.engine import Workers, processes, values
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import ZOO, Report, load_network
 from lfopt.app.screen import err, out, progress_line, spread
@@ -65,7 +65,7 @@ def dataset(
         raise InvalidConfig(f"--groups {groups}, --seed {seed}, --jobs {jobs}: accepted: at least 1 group, a seed of at least 0, at least 1 job")
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
-    parallel = _joblib()
+    workers = processes(jobs, "lfopt dataset", "learn")
     with progress_line() as report:
         found = _networks(_sources(models, whole_zoo=zoo), report)
         job = _Job(out_dir, groups, seed, tuple(network for network, _ in found))
@@ -73,7 +73,7 @@ def dataset(
         for name in get_args(LabelScheme):
             if scheme in (name, "both"):
                 kept = [network for network, gates in found if name != "brr" or not gates]
-                job.run(name, kept, [network.name for network, gates in found if network not in kept], report, parallel, jobs)
+                job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
     for name in get_args(LabelScheme):
         if scheme in (name, "both"):
             _print(name, job.entries(name))
@@ -100,14 +100,6 @@ def drawer(costs: GroupCosts) -> Draw:
                 waiting.extend(partitions.cut(group, dice))
 
     return draw
-
-
-def _joblib() -> Any:
-    try:
-        import joblib  # noqa: PLC0415  (optional)
-    except ImportError as error:
-        raise InvalidConfig(f"lfopt dataset needs joblib ({error}): pip install 'lfopt[learn]'") from None
-    return joblib
 
 
 def _sources(models: Iterable[str], *, whole_zoo: bool) -> list[str]:
@@ -145,14 +137,9 @@ def _networks(sources: Sequence[str], report: Report) -> list[tuple[Source, bool
     return list(found.values())
 
 
-def _made(order: Order) -> tuple[Order, Shard]:
+def _made(order: Order) -> Shard:
     """In a process of its own."""
-    return order, make(order, dataflow(order.network.source), drawer)
-
-
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the process that started this one: it ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return make(order, dataflow(order.network.source), drawer)
 
 
 @dataclass(frozen=True)
@@ -186,7 +173,7 @@ class _Job:
                 shown = f"found {there}, asked for {value}" if isinstance(value, int) else "they are not the same"
                 raise InvalidConfig(f"{self.folder}: holds a data set with other settings: {key}: {shown}; accepted: those, or another folder")
 
-    def run(self, scheme: LabelScheme, networks: Sequence[Source], left_out: Sequence[str], report: Report, parallel: Any, jobs: int) -> None:
+    def run(self, scheme: LabelScheme, networks: Sequence[Source], left_out: Sequence[str], report: Report, workers: Workers) -> None:
         """Make what is not yet there of one scheme, and list all of it in the manifest."""
         counts = quotas([(network.family, network.operators) for network in networks], self.groups)
         orders = [self._order(network, scheme, count) for network, count in zip(networks, counts, strict=True) if count]
@@ -203,9 +190,8 @@ class _Job:
 
         report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / max(total, 1))
         try:
-            tasks = (parallel.delayed(_made)(order) for order in waiting)
-            workers = parallel.Parallel(n_jobs=min(jobs, max(len(waiting), 1)), return_as="generator_unordered", initializer=_ignore_interrupts)
-            for order, shard in workers(tasks):
+            for k, shard in values(_made, waiting, workers):
+                order = waiting[k]
                 self._save(order, shard)
                 entries[order.file] = self._entry(order, shard)
                 made += order.network.operators
