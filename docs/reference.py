@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from lfopt.app.batch.jobs import BatchFile
+from lfopt.app.batch.work import JobResult
 from lfopt.app.chips import energy_fields, hardware_fields
 from lfopt.app.cli import COMMANDS
 from lfopt.app.config import Config, SearchConfig
@@ -109,6 +111,8 @@ KINDS: tuple[type, ...] = (
     SearchRecord,
     Config,
     SearchConfig,
+    BatchFile,
+    JobResult,
 )
 TABLES = {
     "Hardware": _hardware,

@@ -555,6 +555,17 @@ class RtlAnswer:
     wrong: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class BatchAnswer:
+    """`lfopt batch`."""
+
+    file: str  # CSV or Parquet
+    jobs: int
+    alike: int  # combinations that come to a job that is there already
+    rows: tuple[dict[str, str | int | float | bool | None], ...]  # finished jobs, by the columns of the table
+    interrupted: bool
+
+
 ANSWERS: dict[str, type] = {  # by command
     "search": SearchAnswer,
     "simulate": Report,
@@ -569,6 +580,7 @@ ANSWERS: dict[str, type] = {  # by command
     "inspect": InspectAnswer,
     "sweep": SweepAnswer,
     "quantize": QuantizeAnswer,
+    "batch": BatchAnswer,
     "dataset": DatasetAnswer,
     "train": TrainAnswer,
     "zoo list": ZooAnswer,

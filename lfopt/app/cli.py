@@ -43,6 +43,7 @@ COMMANDS = {
     "report": "Write a plan as one HTML page to look at.",
     "explain": "Say what overflows where operators do not fit as one group, and the cheapest cut that repairs it.",
     "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
+    "batch": "Run many searches from one file, on one machine or a cluster, and gather a row for each.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
     "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",

@@ -18,9 +18,12 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter
 
 from lfopt.app.answers import ANSWERS, name_of
+from lfopt.app.batch.jobs import BatchFile
+from lfopt.app.batch.work import JobResult
 from lfopt.app.config import CAPS, Config, SearchConfig
 from lfopt.ir import (
     SCHEMA,
+    UNLIMITED,
     Compute,
     Constraints,
     DramBytes,
@@ -45,14 +48,16 @@ from lfopt.planning.modes import MODES, SCHEMES
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 NUMBER_TEXT = NUMBER.replace("?:", "")
 SIZE = rf"^(unlimited|{NUMBER_TEXT}\s*(B|[kKmMgG]([iI][bB])?)?)$"  # as lfopt.ir.sizes reads them
+SIZE_TEXT = {"type": "string", "pattern": SIZE, "description": "a size such as 262144, 256KiB or 4MiB, or unlimited"}
 TRAFFIC = SIZE.replace("[iI]", "[iI]?")  # KB, MB and GB too
 IN_JSON = {"None": "null", "True": "true", "False": "false"}
 TITLES: dict[str, str] = {
     "plan": "plan.json",
     "hardware": "Hardware description",
     "config": "Configuration of lfopt search",
+    "jobs": "Jobs of lfopt batch",
 }
-FILES: dict[str, type] = {"plan": Plan, "hardware": Hardware, "config": Config}
+FILES: dict[str, type] = {"plan": Plan, "hardware": Hardware, "config": Config, "jobs": BatchFile}
 TYPES = FILES | ANSWERS
 KINDS = (
     *(
@@ -68,7 +73,7 @@ KINDS = (
         Hardware,
         Energy,
     ),
-    *(Config, SearchConfig, Transfer, Compute, Loop),
+    *(Config, SearchConfig, BatchFile, JobResult, Transfer, Compute, Loop),
 )
 TABLES: dict[tuple[type, str], tuple[str, ...]] = {
     (Plan, "scheme"): tuple(SCHEMES),
@@ -106,10 +111,13 @@ class FieldText:
 
 
 def schema(document: str) -> Schema:
-    """The JSON Schema of plan.json, of a hardware description, of a configuration, or of a command's answer."""
+    """The JSON Schema of plan.json, of a hardware description, of a configuration, of a batch file, or of a command's answer."""
     if document in ANSWERS:
         return _answered(document)
     found, definitions = _described(TYPES[document])
+    if document == "jobs":  # which holds chips without naming their type
+        chip, inside = _described(Hardware)
+        definitions |= inside | {"Hardware": chip}
     _bounded(definitions["Hardware"], definitions["Energy"])
     if document == "plan":
         _as_written(found, definitions["PlannedGroup"])
@@ -122,6 +130,9 @@ def schema(document: str) -> Schema:
             "description": "a file, relative to the folder of the configuration",
         }
         found["properties"]["hardware"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, beside]}
+    if document == "jobs":
+        found["properties"]["hardware"]["items"] = {"anyOf": [{"$ref": "#/$defs/Hardware"}, {"type": "string"}]}
+        found["properties"]["buffers"]["items"] = {"anyOf": [{"type": "integer", "minimum": 1, "maximum": UNLIMITED}, SIZE_TEXT]}
     del definitions[TYPES[document].__name__]
     reached = {name: definitions[name] for name in sorted(_reached(found, definitions))}
     head = {"$schema": DIALECT, "title": TITLES[document]}

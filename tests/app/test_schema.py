@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+from lfopt.app.batch.jobs import read_jobs
 from lfopt.app.config import load_config, load_hardware, validate
 from lfopt.app.files import read_plan
 from lfopt.app.pipeline import load_network
@@ -92,8 +93,8 @@ def test_a_plan_that_is_read_is_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda path: path.stem)
 def test_installed_configurations_are_valid(path: Path) -> None:
-    kind = "hardware" if path.parent.name == "hardware" else "config"
-    (load_hardware if kind == "hardware" else load_config)(path)
+    kind = {"hardware": "hardware", "batch": "jobs"}.get(path.parent.name, "config")
+    {"hardware": load_hardware, "config": load_config, "jobs": read_jobs}[kind](path)
     assert not valid(kind, yaml.safe_load(path.read_text()))
 
 

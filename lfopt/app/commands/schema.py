@@ -19,7 +19,8 @@ def schema(*document: str) -> None:
     Parameters
     ----------
     document
-        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML); or a command, such as search or zoo list.
+        plan: plan.json; hardware: a chip (YAML); config: a job of `lfopt search` (YAML); jobs: those of `lfopt batch` (YAML); or a command, such as
+        search or zoo list.
     """
     name = " ".join(document)
     if name not in TYPES:

@@ -1,0 +1,82 @@
+"""Rows as a table in a file: CSV or Parquet, by its suffix."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from lfopt.app.batch.engine import needed
+from lfopt.app.batch.jobs import BatchJob, Label
+from lfopt.app.batch.work import JobResult
+from lfopt.app.files import write_text, write_with
+from lfopt.ir import InvalidConfig
+
+SUFFIXES = (".csv", ".parquet")
+LARGEST = 1 << 63  # of whole numbers in Parquet
+SCHEMA = "lfopt.batch/1"
+Row = Mapping[str, Label]
+
+
+def check_table(path: Path, who: str) -> None:
+    """Raises InvalidConfig for a file that `write_table` would not write, or not with what is installed."""
+    if path.suffix not in SUFFIXES or path.is_dir():
+        raise InvalidConfig(
+            f"--out {path}: found {'a folder' if path.is_dir() else path.suffix or 'no suffix'}; accepted: a file {' or '.join(SUFFIXES)}"
+        )
+    if path.suffix == ".parquet":
+        needed("pyarrow.parquet", f"{who} --out {path.name}", "batch")
+
+
+def row_of(job: BatchJob, result: JobResult) -> dict[str, Label]:
+    """What the job was, and how it ended."""
+    return {"key": job.key, **job.labels, **asdict(result)}
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows that all have the same fields, at least one. Raises CannotWrite."""
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+        write_text(path, text.getvalue())
+        return
+    import pyarrow as pa  # noqa: PLC0415  (optional)
+    from pyarrow import parquet  # noqa: PLC0415
+
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    types = {name: _kind(name, values) for name, values in columns.items()}
+    arrow = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+    texts = {name: [v if v is None or types[name] is not str else _cell(v) for v in values] for name, values in columns.items()}
+    arrays = [pa.array(values, arrow[types[name]]) for name, values in texts.items()]
+    table = pa.table(arrays, schema=pa.schema([(name, arrow[kind]) for name, kind in types.items()], {"schema": SCHEMA}))
+    write_with(path, lambda file: parquet.write_table(table, file))
+
+
+def _cell(value: Label) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kind(name: str, values: Sequence[Label]) -> type[Any]:
+    """Of a column: as its field says, else the one type that all its values are of; text where there are several."""
+    hints = get_type_hints(JobResult)
+    if name in {entry.name for entry in fields(JobResult)}:
+        kinds = {type(option) if isinstance(option, str) else option for option in _options(hints[name])} - {NoneType}
+    else:
+        kinds = {type(value) for value in values if value is not None}
+    if kinds in ({int}, {float}, {int, float}) and all(abs(value) < LARGEST for value in values if isinstance(value, int | float)):
+        return float if float in kinds else int
+    return bool if kinds == {bool} else str
+
+
+def _options(hint: Any) -> list[Any]:
+    """Types and texts that a hint allows, `int | None` or a Literal."""
+    inner = get_args(hint)
+    return [hint] if not inner else [found for option in inner for found in _options(option)]
