@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-vela bench-fusion rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ bench-vela: $(VENV)/.dev  ## The same networks by Arm's Vela, on each of its acc
 
 bench-fusion: $(VENV)/.dev  ## Fused layers under each planner, beside DNNFusion's table 5 and ONNX Runtime
 	$(BIN)/python benchmarks/bench_fusion.py --results docs/results
+
+bench-batch: $(VENV)/.dev  ## What 10,000 jobs cost beside the jobs themselves: in this process, in two, on a Dask cluster of two
+	$(BIN)/python benchmarks/bench_batch.py --results docs/results
 
 rtl-mutate: $(VENV)/.dev  ## More than a hundred small changes to the SystemVerilog, and which check finds each: an hour
 	PYTHONPATH=. nice $(BIN)/python benchmarks/rtl_mutate.py --results docs/results
