@@ -5,7 +5,7 @@ For searches: bounds first, for many groups; then the model (`simulator.timing`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from math import ceil
 
 from lfopt.ir import Compute, DramAccess, DramBytes, Figures, Hardware, Node, Place, Transfer, counted_leaves, dram_bytes, whole
@@ -23,9 +23,11 @@ WALKED = 4000  # steps of a group that are timed one by one
 class Meter:
     """Figures of groups of one dataflow, in which operators may be in flight; steps name them one by one."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+    def __init__(self, flow: Dataflow, hardware: Hardware, known: Meter | None = None) -> None:
+        """`known`: of the same dataflow and chip, but for the size of the buffer, on which cycles do not depend; what it timed is not timed again."""
         self.flow, self.hardware = flow, hardware
         self.accelerator = Accelerator(Dataflow.of(flow.graph), hardware)
+        self._cycles: dict[Hashable, int] = {} if known is None else known._cycles  # noqa: SLF001  (of the same class)
 
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
         """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
@@ -35,7 +37,10 @@ class Meter:
             if isinstance(step, Compute):
                 for one in self.accelerator.passes(step):
                     spending.compute(self.accelerator.work(one), times)
-        return Figures(moved.total, self.accelerator.time(steps, places, WALKED).total, round(spending.use.total_pj))
+        key = hash((tuple(places), tuple(steps))), moved  # not the steps themselves: they are many
+        if key not in self._cycles:
+            self._cycles[key] = self.accelerator.time(steps, places, WALKED).total
+        return Figures(moved.total, self._cycles[key], round(spending.use.total_pj))
 
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
         """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""

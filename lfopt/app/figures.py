@@ -32,15 +32,17 @@ class GroupFigures:
         extra: int | None = None,
         energy: bool = True,
         late: Callable[[], bool] = lambda: False,
+        known: GroupFigures | None = None,
     ) -> None:
         """`report`: told how many groups were timed. `late`: whether the time is over; then one way of each group is timed.
 
         `rows`: whether a mode may make another number of rows at a time than it does of itself. `extra`: bytes that a way may move over the fewest,
         in modes of the same kind (whole or tiled); None: whatever it moves, in any mode. `energy`: whether a way that takes no fewer bytes and
-        cycles than another is of interest for its energy.
+        cycles than another is of interest for its energy. `known`: those of the same chip with another buffer; what both time is timed once.
         """
         self.costs, self.report, self.rows, self.extra, self.energy, self.late = costs, report, rows, extra, energy, late
-        self.meter, self.layout = Meter(costs.dataflow, costs.hardware), Layout(costs.dataflow, costs.hardware)
+        self.meter = Meter(costs.dataflow, costs.hardware, None if known is None else known.meter)
+        self.layout = Layout(costs.dataflow, costs.hardware)
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
         self._alike = Prices().of(costs)
         self._known: dict[Hashable, list[tuple[int, Figures]]] = {}
