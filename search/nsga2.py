@@ -1,4 +1,4 @@
-"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once.
+"""NSGA-II: plans as genomes, bred for few DRAM bytes and a small buffer at once, or for little of several figures.
 
 pymoo runs the loop; the operators are ours. Its own survival sorts floats by an unstable sort, so that ties fall differently from machine to machine;
 here ranks and crowding are exact integers.
@@ -7,7 +7,9 @@ here ranks and crowding are exact integers.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,17 @@ from pymoo.core.termination import NoTermination
 from pymoo.operators.selection.tournament import TournamentSelection
 
 from lfopt.fusion import CostModel
+from lfopt.ir import Figures
+from lfopt.ops import bits
+from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Front, Result
 from search.tally import PlanTally
+from search.weighted import Ways
 
-Point = tuple[int, int]  # (DRAM bytes, required bytes)
+Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
+Made = tuple[Plan, tuple[int, ...]]  # groups, and the way of each, where plans differ in those
 
 
 def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: int = 20, offspring: int = 10) -> Result:
@@ -42,26 +49,69 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     Source: Deb et al. 2002 for NSGA-II; arXiv 2501.00636 runs it on fusion plans.
     """
     tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
-    partitions, dice, guide = tally.partitions, tally.dice, tally.guide
-    plans: dict[bytes, list[int]] = {}  # of the genomes asked for last
-    front: dict[Point, tuple[int, ...]] = {}
+    partitions = tally.partitions
+    code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
 
+    def point(made: Made) -> Point:
+        plan, _ = made
+        found = partitions.dram_bytes(plan), partitions.required_bytes(plan)
+        tally.count(plan, found[0])
+        return found
+
+    bred = _breed(tally, code, point, _Flip(), 2, population, offspring)
+    front: Front = tuple((d, b, partitions.in_order(plan)) for (d, b), (plan, _) in sorted(bred.items()))
+    return tally.sampled("nsga2", front)
+
+
+def evolve_figures(
+    model: CostModel, ways: Ways, axes: Sequence[int], start: Sequence[Choice], options: SearchOptions = DEFAULTS, *, population: int = 40
+) -> tuple[list[Choice], bool]:
+    """(plans found, of which none beats another in the figures that count, fewest bytes first; whether it was interrupted).
+
+    `axes`: positions in `Figures`. A genome says which links are fused, and in which way each group runs; the first population has the plans of
+    `start` among neighbours of theirs, so that what lies inside the convex hull of the plans that exact searches find is looked for around them.
+    """
+    tally = PlanTally(model, options, Dice((options.seed, 2)))
+    code = _CodeOfWays(tally.partitions, tally.dice, tally.guide, [(choice.groups, choice.ways) for choice in start], ways)
+    known: dict[Made, Figures] = {}
+
+    def point(made: Made) -> Point:
+        figures = known[made] = total(ways, *made)
+        tally.count(made[0], figures.dram_bytes)
+        return tuple(figures[k] for k in axes)
+
+    bred = _breed(tally, code, point, _Turn(code), len(axes), min(population, 2 * len(start) + 20), population // 2)
+    found: list[Choice] = []
+    for _, made in sorted(bred.items()):
+        way = dict(zip(*made, strict=True))
+        groups = tally.partitions.in_order(made[0])
+        found.append(Choice(known[made], groups, tuple(way[group] for group in groups)))
+    return sorted(found), tally.interrupted
+
+
+def _breed(
+    tally: PlanTally, code: _Code, point: Callable[[Made], Point], mutation: Mutation, width: int, population: int, offspring: int
+) -> dict[Point, Made]:
+    """Plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
+    front: dict[Point, Made] = {}
+    made: dict[bytes, Made] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
-        "sampling": _Draws(partitions, dice, guide, options.start),
+        "sampling": _Draws(code),
         "selection": TournamentSelection(func_comp=_smaller_index),
         "crossover": _TwoPoint(),
-        "mutation": _Flip(),
+        "mutation": mutation,
         "survival": _RankAndCrowding(),
-        "repair": _Legal(partitions, dice, guide, plans),
+        "repair": _Legal(code, made),
         "eliminate_duplicates": _NoRepeats(),
         "output": None,
     }
-    algorithm = _Nsga2(pop_size=min(population, max(options.budget, 1)), n_offsprings=offspring, **operators)
-    links = max(len(partitions.links), 1)
-    algorithm.setup(Genomes(n_var=links, n_obj=2, xl=0, xu=1, vtype=np.uint8), seed=options.seed, termination=NoTermination())
+    budget = tally.options.budget
+    algorithm = _Nsga2(pop_size=min(population, max(budget, 1)), n_offsprings=offspring, **operators)
+    genomes = Genomes(n_var=max(code.genes, 1), n_obj=width, xl=0, xu=code.largest, vtype=np.uint8)
+    algorithm.setup(genomes, seed=tally.options.seed, termination=NoTermination())
     try:
         while tally.left > 0:
-            plans.clear()
+            made.clear()
             asked = algorithm.ask()
             if asked is None or len(asked) == 0:
                 break  # every genome that crossover and mutation reach is in the population
@@ -69,17 +119,15 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
             for individual in asked:
                 if tally.left <= 0:
                     break
-                plan = plans[individual.X.tobytes()]
-                point = partitions.dram_bytes(plan), partitions.required_bytes(plan)
-                points.append(point)
-                tally.count(plan, point[0])
-                _keep(front, point, plan)
+                plan = made[individual.X.tobytes()]
+                points.append(point(plan))
+                _keep(front, points[-1], plan)
             else:
                 asked.set("F", np.array(points, dtype=np.int64))
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
         tally.interrupted = True
-    return tally.sampled("nsga2", _ordered(partitions, front))
+    return front
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:
@@ -89,6 +137,8 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     [[0, 1, 4, 3], [2]]
     """
     found: list[list[int]] = []
+    if points and len(points[0]) != 2:
+        return _fronts(points)
     for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
         # The last of a front has its smallest buffer. Fronts that dominate this point (key 0) come before those that do not.
         k = bisect_left(found, 1, key=lambda front: int(points[i][1] < points[front[-1]][1] or points[i] == points[front[-1]]))
@@ -98,18 +148,37 @@ def fronts(points: Sequence[Point]) -> list[list[int]]:
     return found
 
 
+def _fronts(points: Sequence[Point]) -> list[list[int]]:
+    """As `fronts`, of any number of figures, each point held against those before it."""
+    found: list[list[int]] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i], i)):
+        rank = next((k for k, front in enumerate(found) if not any(_beats(points[j], points[i]) for j in front)), len(found))
+        if rank == len(found):
+            found.append([])
+        found[rank].append(i)
+    return found
+
+
+def _beats(a: Point, b: Point) -> bool:
+    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
+
+
 def by_crowding(front: Sequence[int], points: Sequence[Point]) -> list[int]:
     """A front sorted by crowding, the loneliest first: both ends, then by the size of the gap that each leaves. Copies of a point come last."""
     distinct: dict[Point, int] = {}
     for i in front:
         distinct.setdefault(points[i], i)
-    chain = list(distinct.values())
-    drams, buffers = points[chain[-1]][0] - points[chain[0]][0], points[chain[0]][1] - points[chain[-1]][1]
     gaps = dict.fromkeys(front, -1)
-    for left, i, right in zip(chain, chain[1:], chain[2:], strict=False):
-        # Each objective relative to its range, both multiplied by the two ranges: exact.
-        gaps[i] = (points[right][0] - points[left][0]) * buffers + (points[left][1] - points[right][1]) * drams
-    gaps[chain[0]] = gaps[chain[-1]] = 2 * drams * buffers + 1
+    gaps.update(dict.fromkeys(distinct.values(), 0))
+    ends: set[int] = set()
+    ranges = [max(of) - min(of) or 1 for of in zip(*distinct, strict=True)]
+    for axis, extent in enumerate(ranges):
+        # Each objective relative to its range, all multiplied by the ranges of all: exact.
+        chain = [distinct[point] for point in sorted(distinct, key=lambda point: (point[axis], point))]
+        ends |= {chain[0], chain[-1]}
+        for left, i, right in zip(chain, chain[1:], chain[2:], strict=False):
+            gaps[i] += (points[right][axis] - points[left][axis]) * prod(ranges) // extent
+    gaps.update(dict.fromkeys(ends, len(ranges) * prod(ranges) + 1))
     return sorted(front, key=lambda i: (-gaps[i], i))
 
 
@@ -118,17 +187,78 @@ def _smaller_index(_: Population, pairs: np.ndarray, **__: object) -> np.ndarray
     return pairs.min(axis=1, keepdims=True)
 
 
-def _keep(front: dict[Point, tuple[int, ...]], point: Point, plan: Sequence[int]) -> None:
-    """Add a plan unless one at least as good in both is there; drop those it dominates."""
-    if any(d <= point[0] and b <= point[1] for d, b in front):
+def _keep(front: dict[Point, Made], point: Point, plan: Made) -> None:
+    """Add a plan unless one at least as good in everything is there; drop those it dominates."""
+    if any(point == other or _beats(other, point) for other in front):
         return
-    for d, b in [p for p in front if point[0] <= p[0] and point[1] <= p[1]]:
-        del front[d, b]
-    front[point] = tuple(plan)
+    for other in [other for other in front if _beats(point, other)]:
+        del front[other]
+    front[point] = plan
 
 
-def _ordered(partitions: Partitions, front: dict[Point, tuple[int, ...]]) -> Front:
-    return tuple((*point, partitions.in_order(plan)) for point, plan in sorted(front.items()))
+class _Code:
+    """Genomes of plans: a gene per link, 1 = fused."""
+
+    largest = 1  # value of a gene
+
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made]) -> None:
+        self.partitions, self.dice, self.guide = partitions, dice, guide
+        for group in (group for plan, _ in start for group in plan):
+            partitions.price(group)
+        self.genes = len(partitions.links)
+        self.start = start
+
+    def draw(self) -> np.ndarray:
+        """Genome of a random plan."""
+        return self.encode((tuple(self.partitions.draw(self.dice, self.guide)), ()))
+
+    def encode(self, made: Made) -> np.ndarray:
+        """Genome of a plan of legal groups."""
+        return self.partitions.encode(made[0])
+
+    def decode(self, genome: np.ndarray) -> Made:
+        """The legal plan that a genome stands for."""
+        return tuple(self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)), ()
+
+
+class _CodeOfWays(_Code):
+    """Genomes of plans whose groups run in different ways: per operator its links, then a gene, of which that of a group's first operator counts.
+
+    So a stretch of genes is a part of the network.
+    """
+
+    largest = 255
+
+    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Made], ways: Ways) -> None:
+        super().__init__(partitions, dice, guide, start)
+        self.ways = ways
+        links = [0] * len(partitions.flow)
+        for _, later in partitions.links:
+            links[later] += 1
+        self.of_ways = np.array([end + i for i, end in enumerate(accumulate(links))])  # positions, per operator
+        self.genes += len(links)
+        self.of_links = np.setdiff1d(np.arange(self.genes), self.of_ways)
+
+    def draw(self) -> np.ndarray:
+        """A plan of the start with a few of its genes changed, so that not everything is timed anew."""
+        genome = self.encode(self.start[self.dice.below(len(self.start))])
+        for _ in range(1 + self.dice.below(3)):
+            at = self.dice.below(self.genes)
+            genome[at] = self.dice.below(256) if at in self.of_ways else 1 - genome[at]
+        return self.encode(self.decode(genome))
+
+    def encode(self, made: Made) -> np.ndarray:
+        """See `_Code`."""
+        genome = np.zeros(self.genes, np.uint8)
+        genome[self.of_links] = super().encode(made)
+        for group, way in zip(*made, strict=True):
+            genome[self.of_ways[next(bits(group))]] = way
+        return genome
+
+    def decode(self, genome: np.ndarray) -> Made:
+        """See `_Code`. A gene that is larger than there are ways counts from the first one on again."""
+        plan, _ = super().decode(genome[self.of_links])
+        return plan, tuple(int(genome[self.of_ways[next(bits(group))]]) % len(self.ways(group)) for group in plan)
 
 
 class _Nsga2(NSGA2):
@@ -141,30 +271,28 @@ class _Nsga2(NSGA2):
 class _Draws(Sampling):
     """Plans to start from: those given, then random ones."""
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, start: Sequence[Plan]) -> None:
+    def __init__(self, code: _Code) -> None:
         super().__init__()
-        for group in (group for plan in start for group in plan):
-            partitions.price(group)
-        self.start = [partitions.encode(plan) for plan in start]
-        self.draw = lambda: partitions.encode(partitions.draw(dice, guide))
+        self.code = code
 
     def _do(self, problem: Genomes, n_samples: int, *_: object, **__: object) -> Any:
-        plans = [*self.start[:n_samples], *(self.draw() for _ in range(n_samples - len(self.start)))]
+        start = [self.code.encode(made) for made in self.code.start]
+        plans = [*start[:n_samples], *(self.code.draw() for _ in range(n_samples - len(start)))]
         return np.stack([np.resize(plan, problem.n_var) for plan in plans])
 
 
 class _Legal(Repair):
     """Replaces each genome by that of the legal plan that it decodes to, and remembers the plan."""
 
-    def __init__(self, partitions: Partitions, dice: Dice, guide: Guide, plans: dict[bytes, list[int]]) -> None:
+    def __init__(self, code: _Code, made: dict[bytes, Made]) -> None:
         super().__init__()
-        self.partitions, self.dice, self.guide, self.plans = partitions, dice, guide, plans
+        self.code, self.made = code, made
 
     def _do(self, problem: Genomes, X: np.ndarray, **_: object) -> np.ndarray:  # noqa: N803 - pymoo's name
         for row, genome in enumerate(X):
-            plan = self.partitions.fit(self.partitions.decode(genome.tobytes()), self.dice, self.guide)
-            X[row] = np.resize(self.partitions.encode(plan), problem.n_var)
-            self.plans[X[row].tobytes()] = plan
+            plan = self.code.decode(genome)
+            X[row] = np.resize(self.code.encode(plan), problem.n_var)
+            self.made[X[row].tobytes()] = plan
         return X
 
 
@@ -211,6 +339,26 @@ class _Flip(Mutation):
         return changed
 
 
+class _Turn(_Flip):
+    """As `_Flip` of the links; and of half of the plans, one group runs in another way."""
+
+    def __init__(self, code: _CodeOfWays) -> None:
+        super().__init__()
+        self.code = code
+
+    def _do(self, problem: Genomes, X: np.ndarray, *_: object, random_state: np.random.Generator, **__: object) -> Any:  # noqa: N803
+        changed, code = X.copy(), self.code
+        turned = random_state.integers(0, 2, size=len(X)) > 0
+        sites = code.of_ways[random_state.integers(0, len(code.of_ways), size=len(X))]
+        values = random_state.integers(0, code.largest + 1, size=len(X))
+        changed[turned, sites[turned]] = values[turned]
+        if len(code.of_links):
+            links = Genomes(n_var=len(code.of_links), xl=0, xu=1, vtype=np.uint8)
+            flipped = super()._do(links, X[:, code.of_links], random_state=random_state)
+            changed[np.ix_(~turned, code.of_links)] = flipped[~turned]
+        return changed
+
+
 class _RankAndCrowding(Survival):
     """Keeps the best by rank, then crowding, and leaves them in that order."""
 
@@ -218,7 +366,7 @@ class _RankAndCrowding(Survival):
         super().__init__(filter_infeasible=False)
 
     def _do(self, _: Genomes, pop: Any, *__: object, n_survive: int, **___: object) -> Any:
-        points: list[Point] = [(int(d), int(b)) for d, b in pop.get("F")]
+        points: list[Point] = [tuple(map(int, row)) for row in pop.get("F")]
         survivors: list[int] = []
         for rank, front in enumerate(fronts(points)):
             if len(survivors) >= n_survive:

@@ -20,7 +20,7 @@ from search.weighted import Ways, Weighted, Weights
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 
-FIGURE: dict[str, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}  # of an objective that is one figure
+FIGURE: dict[ObjectiveName, str] = {"bytes": "dram_bytes", "cycles": "cycles", "energy": "energy_pj"}  # of an objective that is one figure
 UNIT = 1 << 48  # weight of an objective: a plan's other figures, at a weight of 1, are less together; a multiplier of UNIT counts as much as it does
 FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
 MOST = FACTOR**24
@@ -85,6 +85,12 @@ def total(ways: Ways, groups: Sequence[int], chosen: Sequence[int]) -> Figures:
     return sum((ways(group)[k] for group, k in zip(groups, chosen, strict=True)), Figures(0, 0, 0))
 
 
+def best_of(ways: Ways, groups: Sequence[int], weights: Weights) -> Choice:
+    """A plan of these groups, each in its best way."""
+    chosen = tuple(min(range(len(known)), key=lambda k: weights.of(known[k])) for known in map(ways, groups))
+    return Choice(total(ways, groups, chosen), tuple(groups), chosen)
+
+
 def optimise(
     model: CostModel,
     ways: Ways,
@@ -95,7 +101,7 @@ def optimise(
 ) -> Found:
     """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search. See `Weighted` for the others."""
     search = _Search(model, ways, least, objective, run)
-    search.known.append(search.best_of(start, _lexical(objective.name)))
+    search.known.append(best_of(ways, start, _lexical(objective.name)))
     last = search.free()
     last = search.capped(last)
     return Found(spend(ways, objective, search.best), search.bound, last)
@@ -117,17 +123,11 @@ class _Search:
     def best(self) -> Choice:
         return min(self.known, key=lambda choice: self.objective.order(choice.figures))
 
-    def best_of(self, groups: Sequence[int], weights: Weights) -> Choice:
-        """A plan with the best way for each group."""
-        weighted = Weighted(self.model, self.ways, self.least, weights)
-        chosen = tuple(weighted.best(group) for group in groups)
-        return Choice(total(self.ways, groups, chosen), tuple(groups), chosen)
-
     def solve(self, weights: Weights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
         found = self.run(Weighted(self.model, self.ways, self.least, weights))
         self.stopped = self.stopped or found.interrupted
-        choice = self.best_of(found.groups, weights)
+        choice = best_of(self.ways, found.groups, weights)
         self.known.append(choice)
         return choice, found
 

@@ -48,11 +48,6 @@ class Weighted(Adapted[Floor]):
             self._values[group] = None if cost is None else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
         return self._values[group]
 
-    def best(self, group: int) -> int:
-        """Which of its ways a legal group takes."""
-        found = [self.weights.of(figures) for figures in self.ways(group)]
-        return found.index(min(found))
-
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""
         before = (dram - self._own(group)) // self.weights.dram_bytes if group else 0
