@@ -13,8 +13,9 @@ A name is imported when it is first asked for, so that importing lfopt costs not
 from importlib import import_module
 
 _PLACES = {
-    "lfopt.app.api": "check emit_c encode execute explain legal load load_plan plan report search simplify simulate",
+    "lfopt.app.api": "check emit_c encode execute explain legal load load_plan pareto plan report search simplify simulate",
     "lfopt.app.compiled": "compile",
+    "lfopt.app.front": "Advice Front Point",
     "lfopt.app.results": "Explained Planned",
     "lfopt.app.verify": "Verified",
     "lfopt.planning": "Limit",

@@ -39,6 +39,9 @@ from lfopt.app.api import (
     load_plan as load_plan,
 )
 from lfopt.app.api import (
+    pareto as pareto,
+)
+from lfopt.app.api import (
     plan as plan,
 )
 from lfopt.app.api import (
@@ -54,6 +57,15 @@ from lfopt.app.api import (
     simulate as simulate,
 )
 from lfopt.app.compiled import compile_model as compile  # noqa: A004
+from lfopt.app.front import (
+    Advice as Advice,
+)
+from lfopt.app.front import (
+    Front as Front,
+)
+from lfopt.app.front import (
+    Point as Point,
+)
 from lfopt.app.results import (
     Explained as Explained,
 )
@@ -298,6 +310,7 @@ from simulator.execute import Execution as Execution
 
 __version__: str
 __all__ = [
+    "Advice",
     "CSource",
     "CannotBuild",
     "CannotRun",
@@ -310,6 +323,7 @@ __all__ = [
     "Energy",
     "Execution",
     "Explained",
+    "Front",
     "FusionScheme",
     "Graph",
     "Hardware",
@@ -324,6 +338,7 @@ __all__ = [
     "Plan",
     "Planned",
     "PlannedGroup",
+    "Point",
     "Report",
     "Result",
     "SearchRecord",
@@ -343,6 +358,7 @@ __all__ = [
     "legal",
     "load",
     "load_plan",
+    "pareto",
     "plan",
     "report",
     "search",

@@ -24,6 +24,8 @@ from lfopt.app.compiled import Target, check_options
 from lfopt.app.config import MAX_SECONDS, Config, GuidanceName, Method, Proposal, Rules, find_hardware, load_hardware, validate
 from lfopt.app.explain import ExplainerName, costs_of_plan, explained, explainers
 from lfopt.app.files import path_of, write_text
+from lfopt.app.front import Front, front_of
+from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import Model, Report, find_plan, load_model, steps_of
 from lfopt.app.random_values import drawn, random_inputs
@@ -141,6 +143,46 @@ def search(
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
     return Planned(steps_of(outcome, time_limit)[0], outcome.graph, outcome.best.result)
+
+
+def pareto(
+    model: Network,
+    *,
+    hardware: Chip | None = None,
+    over: Listed[str] | None = None,
+    buffers: Listed[Size] | None = None,
+    mac_arrays: Listed[str | tuple[int, int]] | None = None,
+    objectives: Listed[str] | None = None,
+    minimise: Listed[str] | None = None,
+    element_bytes: int | None = None,
+    scheme: Scheme = "auto",
+    epilogue: bool = True,
+    corners: int = 32,
+    budget: int = 200,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: Report | None = None,
+) -> Front:
+    """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees: `points`, `efficient`, `advice`.
+
+    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB..1MiB"`, `mac_arrays=[(8, 8), (16, 16)]`. Ctrl-C leaves what was found:
+    `interrupted`. Writes no file; `save` of what it gives does.
+    """
+    given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}
+    config = replace(validate(Config, given, "pareto"), hardware=_chip(hardware, None, element_bytes))
+    asked = question(
+        config,
+        over=over,
+        buffers=buffers,
+        mac_arrays=mac_arrays,
+        objectives=objectives,
+        minimise=minimise,
+        corners=corners,
+        budget=budget,
+        seed=seed,
+        time_limit=time_limit,
+    )
+    return front_of(_network(model), asked, progress)
 
 
 def plan(

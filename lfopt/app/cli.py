@@ -45,6 +45,7 @@ COMMANDS = {
     "inspect": "Show a network's operators, and what cannot be fused at a given buffer and why.",
     "batch": "Run many searches from one file, on one machine or a cluster, and gather a row for each.",
     "sweep": "Compute the exact staircase of DRAM traffic against buffer size.",
+    "pareto": "Find which plans, on which buffers and MAC arrays, no other beats, and name the knees.",
     "quantize": "Write an int8 copy of a network, calibrated with data or random inputs.",
     "dataset": "Draw fusion groups of many networks and label them, to learn validity from.",
     "train": "Train the predictor of validity and its explainers from labelled groups.",

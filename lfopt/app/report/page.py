@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("base", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
+SCRIPTS = ("base", "theme", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,17 @@ class Summary:
 
 
 def render(summary: Summary, data: dict[str, Any]) -> str:
-    """The page. Whatever comes from a model is escaped here, or arrives as data that the scripts show as text."""
-    script = (
-        "(() => {\n'use strict';\n" + "\n".join((FOLDER / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS) + "\n})();\n"
-    )
+    """The page of a plan."""
+    return assembled("page.html", SCRIPTS, data, vars(summary))
+
+
+def assembled(template: str, scripts: Sequence[str], data: dict[str, Any], said: Mapping[str, Any]) -> str:
+    """A page. Whatever comes from a model is escaped here, or arrives as data that the scripts show as text."""
+    body = "\n".join((FOLDER / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in scripts)
+    script = f"(() => {{\n'use strict';\n{body}\n}})();\n"
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.get_template("page.html").render(
-        **vars(summary),
+    return environment.get_template(template).render(
+        **said,
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

@@ -1,4 +1,4 @@
-// Search, theme, and the first drawing of everything.
+// Search, and the first drawing of everything.
 
 const finder = $("find"), foundList = $("found");
 let hits = [], hit = -1;
@@ -65,24 +65,8 @@ addEventListener("keydown", (event) => {
   }
 });
 
-// -- theme: the system's, until the button says otherwise ------------------------------------------------------------------------------------------
-
-const system = matchMedia("(prefers-color-scheme: dark)");
-let chosen = null;
-try { chosen = localStorage.getItem("lfopt-theme"); } catch { /* a file may have no storage */ }
-const theme = () => { document.documentElement.dataset.theme = chosen || (system.matches ? "dark" : "light"); };
-system.addEventListener("change", theme);
-$("theme").addEventListener("click", () => {
-  chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("lfopt-theme", chosen); } catch { /* then it lasts as long as the page */ }
-  theme();
-});
-const paper = matchMedia("print");
-paper.addEventListener("change", () => (paper.matches ? (document.documentElement.dataset.theme = "light") : theme()));
-
 // -- start ---------------------------------------------------------------------------------------------------------------------------------------------
 
-theme();
 compare();
 bars();
 groupTable();

@@ -1,0 +1,196 @@
+"""lfopt pareto: the front of plans over buffers and MAC arrays, and which of them to buy."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from rich.markup import escape
+
+from lfopt.app.commands.options import INTERRUPTED, InputShapes, chip
+from lfopt.app.config import Config, Rules, Scheme, validate
+from lfopt.app.front import Front, Point, front_of
+from lfopt.app.front_files import as_data, knees_at, listed, write_front
+from lfopt.app.front_question import question
+from lfopt.app.pipeline import load_network
+from lfopt.app.report.front import KNEE, notes
+from lfopt.app.screen import err, note, out, progress_line, shown, table
+from lfopt.app.sizes import format_size, parse_shapes
+from lfopt.ir import InvalidConfig
+from lfopt.ir.names import file_name, plural
+from lfopt.planning import SCHEMES
+
+
+def pareto(
+    model: str,
+    *,
+    over: str | None = None,
+    buffers: str | None = None,
+    mac_arrays: str | None = None,
+    objectives: str | None = None,
+    minimise: str | None = None,
+    hardware: str | None = None,
+    element_bytes: int | None = None,
+    scheme: Scheme = "auto",
+    epilogue: Literal["on", "off"] = "on",
+    rules: Rules = "default",
+    input_shape: InputShapes = (),
+    corners: int = 32,
+    budget: int = 200,
+    seed: int = 0,
+    time_limit: float | None = None,
+    every: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    top: int = 40,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> int:
+    """Find which plans, on which buffers and MAC arrays, no other beats in bytes, cycles, energy, buffer and area; name the knees.
+
+    On every chip an exact search finds the best plan of each objective and the corners between them; NSGA-II looks inside their convex hull, and
+    never loses one of them. Written are front.csv, front.json, front.svg and front.html. Ctrl-C writes what there is until then.
+
+    Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective --buffers 64KiB..1MiB
+
+    Exit code 0: done, or as far as the time limit let it; 2: wrong input; 130: Ctrl-C.
+
+    Parameters
+    ----------
+    model
+        ONNX file, or zoo:NAME.
+    over
+        What is varied: buffer, mac_array, objective, with commas between. If nothing is said: buffers and objectives, and MAC arrays if some are
+        given.
+    buffers
+        A range that doubles, such as 64KiB..1MiB (the default), or a list such as 96KiB,128KiB,256KiB.
+    mac_arrays
+        MAC arrays, rows x columns: 8x8,16x16,32x32 if they are varied. Everything else stays as the hardware description says.
+    objectives
+        Whose best plan is wanted on every chip: bytes, cycles, energy, edp (all, if nothing is said).
+    minimise
+        Costs in which a plan must be beaten to be left out: bytes, cycles, energy, buffer, area. If nothing is said: all that is varied or searched
+        for.
+    hardware
+        Hardware description (YAML).
+    element_bytes
+        Bytes per element of a feature map (2 if not given).
+    scheme
+        Modes in which a group may run, as for lfopt search.
+    epilogue
+        Whether elementwise operators may always join their producer.
+    rules
+        Graph simplification, as for lfopt search.
+    input_shape
+        Shape of an input, as name=1,3,224,224; may be repeated.
+    corners
+        Exact searches on each chip, at most; at least 3.
+    budget
+        Plans that NSGA-II may look at on each chip; 0: none.
+    seed
+        Of NSGA-II.
+    time_limit
+        Seconds for everything, of which each chip gets an equal share of what is left.
+    every
+        Show and write dominated plans too, marked.
+    top
+        Plans printed at most; all are in front.csv.
+    as_json
+        Print everything as JSON.
+    out_dir
+        Folder of the results; runs/NETWORK-pareto if not given.
+    """
+    folder = _folder(out_dir)
+    job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"}, "command line")
+    asked = question(
+        _on(job, hardware, element_bytes),
+        over=over,
+        buffers=buffers,
+        mac_arrays=mac_arrays,
+        objectives=objectives,
+        minimise=minimise,
+        corners=corners,
+        budget=budget,
+        seed=seed,
+        time_limit=time_limit,
+        option=lambda name: f"--{name.replace('_', '-')}",
+    )
+    graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
+    note(graph)
+    with progress_line() as report:
+        front = front_of(graph, asked, report)
+    folder = folder or Path("runs") / file_name(f"{graph.name}-pareto")
+    written = write_front(front, folder, every=every)
+    if as_json:
+        sys.stdout.write(json.dumps(as_data(front, every=every), indent=1) + "\n")
+    else:
+        _print(front, listed(front, every=every), top)
+        out.print(f"[dim]wrote[/] {shown(folder)}/{', '.join(written)}", soft_wrap=True)
+    if SCHEMES[scheme].copies:
+        err.print(
+            "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
+        )
+    if front.interrupted:
+        err.print("note: interrupted: these are the plans that were found until then", style="yellow", soft_wrap=True)
+    return INTERRUPTED if front.interrupted else 0
+
+
+def _print(front: Front, points: Sequence[Point], top: int) -> None:
+    out.print(
+        f"[bold]{escape(front.network)}[/]: {plural(len(front.efficient), 'plan')} that no other beats in {', '.join(front.minimise)}",
+        soft_wrap=False,
+    )
+    out.print(f"[dim]{len(front.points):,} found on {plural(front.chips, 'chip')} in {front.seconds:,.1f} s, scheme {front.scheme}[/]\n")
+    arrays = len({(p.mac_rows, p.mac_columns) for p in front.points}) > 1
+    rows = table("buffer", *(["MACs"] if arrays else []), "DRAM bytes", "cycles", "uJ", "kLUT eq", "least, or how found")
+    rows.columns[0].justify = "right"
+    last = rows.columns[-1]
+    last.justify, last.no_wrap, last.overflow = "left", False, "fold"
+    for point in _chosen(front, points, top):
+        size = [format_size(point.buffer_bytes), *([f"{point.mac_rows} x {point.mac_columns}"] if arrays else [])]
+        figures = f"{point.dram_bytes:,}", f"{point.cycles:,}", f"{point.energy_pj / 1e6:,.1f}", f"{point.area.lut_equivalents / 1000:,.0f}"
+        rows.add_row(*size, *figures, _how(front, point), style="dim" if point.dominated else None)
+    out.print(rows)
+    if len(points) > top:
+        out.print(f"[dim]{top} of {len(points):,} plans: the best of each objective on each chip first; all are in front.csv[/]", soft_wrap=True)
+    if front.advice:
+        out.print("\n[bold]which to buy[/]")
+    for advice in front.advice:
+        buffer, array = format_size(advice.buffer_bytes), f"{advice.mac_rows} x {advice.mac_columns}"
+        what, beside = (buffer, f"{array} MACs") if advice.of == "buffer" else (f"{array} MACs", buffer)
+        out.print(f"{advice.figure}, {beside}: [bold]{what}[/]{' is the knee' if advice.knee else ''}: {advice.reason}")
+    out.print(f"\n[dim]{KNEE}[/]")
+    for line in notes(front):
+        out.print(f"[dim]{line}[/]")
+
+
+def _chosen(front: Front, points: Sequence[Point], top: int) -> list[Point]:
+    """As many as are printed, in order: the best of an objective before others, exact ones before sampled ones."""
+    ranked = sorted(range(len(points)), key=lambda k: (not points[k].best, points[k].found == "sampled", points[k].dominated, k))
+    return [points[k] for k in sorted(ranked[:top])]
+
+
+def _how(front: Front, point: Point) -> str:
+    """What a plan is best in, how far it may be from the least, and which knee it is."""
+    named = [f"{name}{_gap(gap)}" for name, gap in zip(point.best, point.gaps, strict=True)]
+    how = ", ".join(named) or ("sampled" if point.found == "sampled" else f"corner{_gap(point.gap)}")
+    knees = ", ".join(advice.figure for advice in knees_at(front, point))
+    return how + (f"; knee: {knees}" if knees else "") + ("; dominated" if point.dominated else "")
+
+
+def _gap(gap: float | None) -> str:
+    return "" if gap == 0 else " (?)" if gap is None else f" (<{100 * gap:.2g} %)"
+
+
+def _on(job: Config, hardware: str | None, element_bytes: int | None) -> Config:
+    return replace(job, hardware=chip(hardware, None, element_bytes))
+
+
+def _folder(given: Path | None) -> Path | None:
+    """Raises InvalidConfig where it is a file."""
+    if given is not None and given.exists() and not given.is_dir():
+        raise InvalidConfig(f"--out {given}: found a file; accepted: a folder")
+    return given

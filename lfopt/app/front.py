@@ -1,0 +1,370 @@
+"""The front of a network over chips: which plans on which buffers and MAC arrays no other beats in all that they cost, and which of them to buy.
+
+For each chip, an exact search finds the plan of least value of every objective and the corners between them (`search.fronts.supported`); NSGA-II,
+started from those, looks for plans inside their convex hull. Then what another plan on another chip beats in every cost is marked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Literal, NamedTuple, get_args
+
+from hw_rtl.area import Area, estimate
+from lfopt.app.config import Config
+from lfopt.app.figures import GroupFigures
+from lfopt.app.files import path_of
+from lfopt.app.recompute import costs_of
+from lfopt.app.sizes import format_size
+from lfopt.fusion import CostModel
+from lfopt.ir import Figures, Graph, Hardware
+from lfopt.ir.names import plural
+from lfopt.ir.plan import Proof
+from lfopt.planning import GroupCosts
+from search.exact import solve
+from search.fronts import AXES, Bend, Hypervolume, Supported, efficient, hypervolume, knee, supported
+from search.objectives import FIGURE, Choice, Objective, ObjectiveName, best_of, optimise
+from search.options import SearchOptions
+from search.result import Result
+from search.weighted import Weights
+
+CostName = Literal["bytes", "cycles", "energy", "buffer", "area"]
+COSTS: tuple[CostName, ...] = get_args(CostName)
+FIRST = Weights(1 << 48, 1, 0)  # bytes, then cycles
+Report = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a front is asked of."""
+
+    config: Config  # network, chip, scheme; of its search nothing is read
+    buffers: tuple[int, ...]  # bytes, rising
+    arrays: tuple[tuple[int, int], ...]  # MACs: input channels x output channels, in order of their product
+    objectives: tuple[ObjectiveName, ...] = ("bytes", "cycles", "energy", "edp")  # whose best plan is wanted of each chip
+    minimise: tuple[CostName, ...] = COSTS  # in which a plan must be beaten to be left out
+    corners: int = 32  # weighted sums that are searched on each chip
+    budget: int = 200  # plans that NSGA-II may look at on each chip
+    seed: int = 0
+    time_limit: float | None = None  # seconds for everything
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Fields of Figures that the objectives are of."""
+        wanted = {name for objective in self.objectives for name in ([FIGURE[objective]] if objective in FIGURE else ["cycles", "energy_pj"])}
+        return tuple(name for name in AXES if name in wanted)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan on a chip."""
+
+    buffer_bytes: int  # on chip
+    mac_rows: int  # of the array: input channels
+    mac_columns: int  # output channels
+    dram_bytes: int  # moved
+    cycles: int  # by the model
+    energy_pj: int  # by the model
+    area: Area  # of the accelerator with this array and this buffer: an estimate
+    found: Literal["exact", "sampled"]  # by exact search for an objective or a weighted sum, or by NSGA-II
+    best: tuple[ObjectiveName, ...]  # objectives of which no plan found on this chip has less
+    gaps: tuple[float | None, ...]  # how far it may be above the least of each of those, as a share; None: nothing is known
+    gap: float | None  # the least of these and of the gap of a weighted sum; 0: of one of them, no plan of these modes and ways has less
+    groups: tuple[tuple[str, ...], ...] = field(repr=False)  # operators by name, in an executable order
+    dominated: bool = False  # another plan is nowhere worse and somewhere better
+
+    @property
+    def proof(self) -> Proof:
+        """optimal: in an objective or a weighted sum; bound: as far as `gap` says; none: it is sampled."""
+        return "none" if self.gap is None else "bound" if self.gap > 0 else "optimal"
+
+    def cost(self, name: CostName) -> int:
+        """In B, cycles, pJ, B, or LUT equivalents."""
+        figures = {"bytes": self.dram_bytes, "cycles": self.cycles, "energy": self.energy_pj, "buffer": self.buffer_bytes}
+        return self.area.lut_equivalents if name == "area" else figures[name]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which size to buy, as far as one figure goes."""
+
+    of: Literal["buffer", "MAC array"]  # what is to be chosen; everything else stays
+    figure: ObjectiveName  # that the choice is by
+    buffer_bytes: int  # of the chip that is named
+    mac_rows: int
+    mac_columns: int
+    knee: bool  # whether the size is a knee: where the curve lies farthest below its chord
+    depth: float  # how far, as a share of the whole fall
+    reason: str  # one sentence
+
+
+@dataclass(frozen=True)
+class Front:
+    """Plans on chips, and what they say. `chips` of `of` were finished; the others were cut short by the time limit or by Ctrl-C."""
+
+    network: str
+    hardware: Hardware  # whose buffer and MAC array were varied
+    scheme: str
+    minimise: tuple[CostName, ...]
+    points: tuple[Point, ...]  # by array, buffer and bytes; dominated ones too
+    advice: tuple[Advice, ...]
+    volume: Hypervolume | None  # of all plans; None where there are none
+    volume_exact: float  # share of those of the exact searches alone
+    chips: int
+    of: int
+    seconds: float
+    interrupted: bool = False  # by Ctrl-C
+
+    @cached_property
+    def efficient(self) -> tuple[Point, ...]:
+        """Plans that no other beats."""
+        return tuple(point for point in self.points if not point.dominated)
+
+    def save(self, folder: str | os.PathLike[str], *, every: bool = False) -> None:
+        """Write front.csv, front.json, front.svg and front.html into a folder. `every`: with dominated plans. Raises CannotWrite."""
+        from lfopt.app.front_files import write_front  # noqa: PLC0415  (it brings matplotlib)
+
+        write_front(self, path_of(folder, "folder"), every=every)
+
+    def __repr__(self) -> str:
+        knees = ", ".join(f"{a.figure} {format_size(a.buffer_bytes)}" for a in self.advice if a.knee and a.of == "buffer")
+        return f"Front({self.network}: {plural(len(self.efficient), 'plan')} on {plural(self.chips, 'chip')}; knees: {knees or 'none'})"
+
+
+def front_of(graph: Graph, question: Question, report: Report | None = None) -> Front:
+    """The front. Ctrl-C and the time limit leave what there is."""
+    clock = time.perf_counter()
+    end = None if question.time_limit is None else clock + question.time_limit
+    found: list[Point] = []
+    interrupted, done = False, 0
+    chips = list(_chips(graph, question))
+    try:
+        for k, chip in enumerate(chips):
+            now = time.perf_counter()
+            if end is not None and now >= end:
+                break
+            chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
+            told = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
+            try:
+                finished = chip.explore(question, told)
+            finally:
+                found += chip.points(question)
+            done += finished
+            interrupted = chip.interrupted
+            if interrupted:
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    return _assembled(graph.name, question, found, done, len(chips), time.perf_counter() - clock, interrupted=interrupted)
+
+
+def _share(report: Report, name: str, k: int, count: int) -> Report:
+    return lambda what, done: report(f"{name}: {what}", (k + min(done, 1.0)) / count)
+
+
+def _chips(graph: Graph, question: Question) -> Iterator[_Chip]:
+    """Every buffer with every array. What does not depend on the buffer is shared."""
+    for rows, columns in question.arrays:
+        hardware = replace(question.config.hardware, mac_rows=rows, mac_columns=columns, buffer_bytes=max(question.buffers))
+        costs, before = costs_of(replace(question.config, hardware=hardware), graph), None
+        for size in question.buffers:
+            before = _Chip(costs.at(size), before)
+            yield before
+
+
+class _Exact(NamedTuple):
+    choice: Choice
+    gap: float | None
+
+
+class _Chip:
+    """One buffer and one array, and the plans found for it."""
+
+    def __init__(self, costs: GroupCosts, before: _Chip | None) -> None:
+        self.costs = costs
+        self.before = before  # same array, another buffer
+        self.deadline: float | None = None
+        self.interrupted = False
+        self.ways: GroupFigures | None = None
+        self.exact: dict[Figures, _Exact] = {}
+        self.sampled: list[Choice] = []
+        self.bounds: dict[ObjectiveName, int] = {}  # of the objectives
+
+    @property
+    def name(self) -> str:
+        """Its size."""
+        hardware = self.costs.hardware
+        return f"{format_size(hardware.buffer_bytes)}, {hardware.mac_rows} x {hardware.mac_columns}"
+
+    def late(self) -> bool:
+        """Whether its time is over."""
+        return self.deadline is not None and time.perf_counter() > self.deadline
+
+    def explore(self, question: Question, report: Report | None) -> bool:
+        """Find its plans; whether that came to an end."""
+        known = self.before.ways if self.before is not None else None
+        told = None if report is None else lambda count: report(f"{count:,} kinds of groups timed", 0.5)
+        ways = self.ways = GroupFigures(self.costs, told, late=self.late, known=known)
+        fewest = solve(self.costs, SearchOptions(time_limit=self._left()))
+        self.bounds["bytes"] = fewest.lower_bound_bytes
+        self._add(best_of(ways, fewest.groups, FIRST), fewest.dram_bytes / max(fewest.lower_bound_bytes, 1) - 1)
+        if fewest.interrupted:
+            self.interrupted = True
+            return False
+        if question.figures == ("dram_bytes",):
+            return not self.late()
+        complete = self._corners(question, ways, fewest.groups)
+        if complete and question.budget and len(question.figures) > 1:
+            self._sample(question, ways, report)
+        return complete and not self.interrupted and not self.late()
+
+    def _corners(self, question: Question, ways: GroupFigures, start: Sequence[int]) -> bool:
+        """The best plan of each objective, and corners between; whether all were looked for."""
+
+        def run(model: CostModel) -> Result:
+            found = solve(model, SearchOptions(time_limit=self._left(), passes=1))
+            self.interrupted = self.interrupted or found.interrupted
+            return found
+
+        searched, proven = 0, True
+        for corner in supported(self.costs, ways, ways.least, run, question.figures, question.corners):
+            searched, proven = searched + 1, proven and corner.bound >= corner.value
+            self._add(corner.choice, _gap(corner))
+            name: ObjectiveName | None = next((name for name, figure in FIGURE.items() if corner.weights == _only(AXES[figure])), None)
+            if name is not None:
+                self.bounds[name] = max(self.bounds.get(name, 0), corner.bound)
+            if self.late():
+                return False
+        if not self.interrupted and "edp" in question.objectives:
+            found = optimise(self.costs, ways, ways.least, Objective("edp"), run, start)
+            if not self.interrupted:
+                self._add(found.choice, None)
+                every = proven and searched < question.corners  # a product is least at a corner of the hull, and no corner is missing
+                self.bounds["edp"] = min(map(Objective("edp").value, self.exact)) if every else found.bound
+        return not self.interrupted
+
+    def _sample(self, question: Question, ways: GroupFigures, report: Report | None) -> None:
+        from search.nsga2 import evolve_figures  # noqa: PLC0415  (pymoo takes a second)
+
+        def progress(done: int, total: int, best: int | None, bound: int) -> None:
+            if report is not None:
+                report(f"nsga2: {done:,} of {total:,} plans", 0.5 + 0.5 * done / total)
+
+        options = SearchOptions(time_limit=self._left(), progress=progress, budget=question.budget, seed=question.seed)
+        start = [exact.choice for exact in self.exact.values()]
+        self.sampled, stopped = evolve_figures(self.costs, ways, [AXES[name] for name in question.figures], start, options)
+        self.interrupted = self.interrupted or stopped
+
+    def _add(self, choice: Choice, gap: float | None) -> None:
+        known = self.exact.get(choice.figures)
+        gaps = [g for g in (gap, known.gap if known else None) if g is not None]
+        self.exact[choice.figures] = _Exact(known.choice if known else choice, min(gaps, default=None))
+
+    def _left(self) -> float | None:
+        return None if self.deadline is None else max(self.deadline - time.perf_counter(), 0.1)
+
+    def points(self, question: Question) -> Iterator[Point]:
+        """Its plans; of equal ones, that of an exact search."""
+        every = [*self.exact, *(choice.figures for choice in self.sampled)]
+        values: list[tuple[ObjectiveName, int]] = [
+            (name, min((Objective(name).value(figures) for figures in every), default=0)) for name in question.objectives
+        ]
+        hardware, flow = self.costs.hardware, self.costs.dataflow
+        area = estimate(hardware)
+
+        def point(choice: Choice, found: Literal["exact", "sampled"], gap: float | None) -> Point:
+            best: list[tuple[ObjectiveName, int]] = [(name, value) for name, value in values if Objective(name).value(choice.figures) == value]
+            gaps = tuple(value / self.bounds[name] - 1 if self.bounds.get(name) else None for name, value in best)
+            least = min((g for g in (*gaps, gap) if g is not None), default=None)
+            groups = tuple(flow.names(group) for group in choice.groups)
+            size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
+            return Point(*size, *choice.figures, area, found, tuple(name for name, _ in best), gaps, least, groups)
+
+        for exact in self.exact.values():
+            yield point(exact.choice, "exact", exact.gap)
+        for choice in self.sampled:
+            if choice.figures not in self.exact:
+                yield point(choice, "sampled", None)
+
+
+def _only(k: int) -> tuple[int, ...]:
+    return tuple(int(i == k) for i in range(3))
+
+
+def _gap(corner: Supported) -> float:
+    return corner.value / corner.bound - 1 if corner.bound else 0.0 if not corner.value else float("inf")
+
+
+# -- all chips together --------------------------------------------------------------------------------------------------------------------
+
+
+def _assembled(name: str, question: Question, found: list[Point], done: int, of: int, seconds: float, *, interrupted: bool) -> Front:
+    costs = [tuple(point.cost(axis) for axis in question.minimise) for point in found]
+    marked = [replace(point, dominated=not kept) for point, kept in zip(found, efficient(costs), strict=True)]
+    points = tuple(sorted(marked, key=lambda p: (p.mac_rows * p.mac_columns, p.mac_rows, p.buffer_bytes, p.dram_bytes, p.cycles, p.energy_pj)))
+    volume = hypervolume(costs, costs) if costs else None
+    exact = [cost for point, cost in zip(found, costs, strict=True) if point.found == "exact"]
+    alone = hypervolume(exact, costs).share if exact else 0.0
+    config = question.config
+    advice = tuple(_advice(question, points))
+    return Front(name, config.hardware, config.scheme, question.minimise, points, advice, volume, alone, done, of, seconds, interrupted)
+
+
+def _advice(question: Question, points: Sequence[Point]) -> Iterator[Advice]:
+    """Which buffer to buy for each array, and which array for the largest buffer."""
+    names: list[ObjectiveName] = [name for name in question.objectives if name in FIGURE]
+    for _, some in groupby(points, key=lambda p: (p.mac_rows, p.mac_columns)):
+        of_array = list(some)
+        for name in names:
+            yield from _choice(of_array, name, "buffer")
+    largest = max((p.buffer_bytes for p in points), default=0)
+    if "cycles" in names:
+        yield from _choice([p for p in points if p.buffer_bytes == largest], "cycles", "MAC array")
+
+
+def _choice(points: Sequence[Point], name: ObjectiveName, of: Literal["buffer", "MAC array"]) -> Iterator[Advice]:
+    """The size to choose by the least value at each size; nothing where there is one size."""
+    size: Callable[[Point], int] = (lambda p: p.buffer_bytes) if of == "buffer" else lambda p: p.mac_rows * p.mac_columns
+    value = Objective(name).value
+    least: dict[int, Point] = {}
+    for point in points:
+        here = least.get(size(point))
+        if here is None or value(_figures(point)) < value(_figures(here)):
+            least[size(point)] = point
+    curve = [least[k] for k in sorted(least)]
+    if len(curve) < 2:
+        return
+    values = [value(_figures(p)) for p in curve]
+    bend = knee([size(p) for p in curve], values)
+    shown = [format_size(p.buffer_bytes) if of == "buffer" else f"{p.mac_rows} x {p.mac_columns}" for p in curve]
+    at = bend.at if bend else min(range(len(values)), key=lambda k: (values[k], k))
+    chip = curve[at]
+    reason = _reason(name, shown, values, bend)
+    yield Advice(of, name, chip.buffer_bytes, chip.mac_rows, chip.mac_columns, bend is not None, bend.depth if bend else 0.0, reason)
+
+
+def _figures(point: Point) -> Figures:
+    return Figures(point.dram_bytes, point.cycles, point.energy_pj)
+
+
+def _reason(name: ObjectiveName, shown: Sequence[str], values: Sequence[int], bend: Bend | None) -> str:
+    """One sentence. Shares are of what the smallest size takes."""
+    if bend is not None:
+        more = f", beyond it {100 * bend.behind:.1f} %"
+        least = f" (the least, at {shown[bend.end]})" if bend.end < len(values) - 1 else ""
+        return f"up to {shown[bend.at]}, a doubling spares {100 * bend.before:.1f} % of the {name} of {shown[0]}{more}{least}"
+    end = min(range(len(values)), key=lambda k: (values[k], k))
+    if end == 0:
+        return (
+            f"no larger size takes less: {name} are the least at {shown[0]}"
+            if name != "energy"
+            else f"no larger size takes less energy than {shown[0]}"
+        )
+    share = 100 * (values[0] - values[end]) / values[0]
+    if end == 1:
+        return f"{shown[1]} takes {share:.1f} % less than {shown[0]}, and nothing larger takes less"
+    return f"no knee: from {shown[0]} to {shown[end]} every doubling spares about as much, {share:.1f} % in all"
