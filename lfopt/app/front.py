@@ -124,6 +124,14 @@ class Front:
         """Plans that no other beats."""
         return tuple(point for point in self.points if not point.dominated)
 
+    def least(self, name: ObjectiveName) -> dict[tuple[int, int], dict[int, int]]:
+        """Per MAC array: the least value of an objective on each buffer, dominated plans too."""
+        found: dict[tuple[int, int], dict[int, int]] = {}
+        for point in self.points:
+            curve, value = found.setdefault((point.mac_rows, point.mac_columns), {}), Objective(name).value(_figures(point))
+            curve[point.buffer_bytes] = min(curve.get(point.buffer_bytes, value), value)
+        return found
+
     def save(self, folder: str | os.PathLike[str], *, every: bool = False) -> None:
         """Write front.csv, front.json, front.svg and front.html into a folder. `every`: with dominated plans. Raises CannotWrite."""
         from lfopt.app.front_files import write_front  # noqa: PLC0415  (it brings matplotlib)

@@ -8,7 +8,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +114,11 @@ def as_svg(front: Front) -> str:
         axes = figure.add_subplot(1, len(names), k + 1)
         unit, scale = UNITS[name]
         sizes = sorted({p.buffer_bytes for p in front.points})
-        by_array = groupby(front.points, key=lambda p: (p.mac_rows, p.mac_columns))
-        for number, ((rows, columns), points) in enumerate(by_array):
-            colour, least = COLOURS[number % len(COLOURS)], dict[int, int]()
-            for p in points:
-                value = getattr(p, FIGURE[name])
-                least[p.buffer_bytes] = min(least.get(p.buffer_bytes, value), value)
-                if not p.dominated:
-                    axes.plot(p.buffer_bytes, value / scale, "o", markersize=3, color=colour, alpha=0.35, markeredgewidth=0)
+        for number, ((rows, columns), least) in enumerate(front.least(name).items()):
+            colour = COLOURS[number % len(COLOURS)]
+            here = [p for p in front.efficient if (p.mac_rows, p.mac_columns) == (rows, columns)]
+            values = [getattr(p, FIGURE[name]) / scale for p in here]
+            axes.plot([p.buffer_bytes for p in here], values, "o", markersize=3, color=colour, alpha=0.35, markeredgewidth=0)
             axes.plot(
                 [*least], [v / scale for v in least.values()], "-o", markersize=4, linewidth=1.6, color=colour, label=f"{rows} x {columns} MACs"
             )

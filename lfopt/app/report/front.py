@@ -11,6 +11,7 @@ from lfopt.app.front import Advice, Front, Point
 from lfopt.app.report.page import Figure, assembled
 from lfopt.app.sizes import format_size
 from lfopt.ir.names import plural
+from search.objectives import FIGURE
 
 SCRIPTS = ("base", "theme", "front")
 
@@ -100,5 +101,10 @@ def _data(front: Front, points: tuple[Point, ...]) -> dict[str, Any]:
             ]
             for p in points
         ],
+        "curves": {
+            name: [[rows, columns, [*least], [*least.values()]] for (rows, columns), least in front.least(name).items()]
+            for name in FIGURE
+            if any(name in point.best for point in front.points)
+        },
         "knees": [asdict(advice) for advice in front.advice if advice.knee and advice.of == "buffer"],
     }

@@ -96,36 +96,40 @@ function legend() {
 // -- the least by buffer -------------------------------------------------------------------------------------------------------------------
 
 function curves() {
-  const names = ["bytes", "cycles", "energy"].filter((name) => P.some((p) => p.best.includes(name)));
+  const names = Object.keys(D.curves);
   const holder = $("curves"), room = Math.max(holder.clientWidth, 260);
   const each = room < 720 ? room : Math.floor(room / Math.max(names.length, 1)) - 18;
   put(holder, ...names.map((name) => curve(name, each)));
 }
 
 function curve(name, width) {
-  const cost = COSTS[name], height = 240, left = 66, right = 16, bottom = 34, above = 22;
-  const low = Math.log2(BUFFERS[0]), high = Math.max(Math.log2(BUFFERS[BUFFERS.length - 1]), low + 1);
-  const top = 1.05 * Math.max(...P.map(cost.of));
+  const cost = COSTS[name], lines = D.curves[name], height = 240, left = 66, right = 16, bottom = 34, above = 22;
+  const sizes = distinct(lines.flatMap(([, , buffers]) => buffers)).sort((a, b) => a - b);
+  const low = Math.log2(sizes[0]), high = Math.max(Math.log2(sizes[sizes.length - 1]), low + 1);
+  const top = 1.05 * Math.max(...lines.flatMap(([, , , values]) => values));
   const x = (value) => left + ((width - left - right) * (Math.log2(value) - low)) / (high - low);
   const y = (value) => height - bottom - ((height - bottom - above) * value) / top;
-  const every = Math.ceil(BUFFERS.length / Math.max(Math.floor((width - left - right) / 62), 1));
+  const every = Math.ceil(sizes.length / Math.max(Math.floor((width - left - right) / 62), 1));
   const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": `Least ${cost.name} by buffer` },
     svg("g", { class: "axis" },
-      ticks(top / unit(cost, top), 4).map((value) => value * unit(cost, top)).map((value) => [svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value) }), svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, cost.shown(value))]),
-      BUFFERS.filter((_, k) => k % every === 0).map((value) => svg("text", { x: x(value), y: height - 14, "text-anchor": "middle" }, size(value)))),
+      ticks(top / unit(cost, top), 4).map((value) => value * unit(cost, top)).map((value) => [
+        svg("line", { x1: left, x2: width - right, y1: y(value), y2: y(value) }), svg("text", { x: left - 7, y: y(value) + 4, "text-anchor": "end" }, cost.shown(value))]),
+      sizes.filter((_, k) => k % every === 0).map((value) => svg("text", { x: x(value), y: height - 14, "text-anchor": "middle" }, size(value)))),
     svg("text", { class: "mark-text", x: left, y: 12, style: { "font-weight": "600" } }, cost.name));
-  ARRAYS.forEach((label, k) => {
-    const line = BUFFERS.map((buffer) => P.filter((p) => p.buffer === buffer && array(p) === k).sort((a, b) => cost.of(a) - cost.of(b))[0]).filter(Boolean);
+  lines.forEach(([rowCount, columnCount, buffers, values], k) => {
     const ink = `var(--class-${k % 5})`;
-    picture.append(svg("path", { d: line.map((p, n) => `${n ? "L" : "M"}${x(p.buffer)} ${y(cost.of(p))}`).join(""), style: { fill: "none", stroke: ink, "stroke-width": "2" } }));
-    for (const p of line) {
-      const ring = D.knees.some((knee) => knee.figure === name && knee.buffer_bytes === p.buffer && `${knee.mac_rows} × ${knee.mac_columns}` === label);
-      if (ring) picture.append(svg("circle", { cx: x(p.buffer), cy: y(cost.of(p)), r: 7.5, style: { fill: "none", stroke: ink, "stroke-width": "1.5" } }));
-      picture.append(hover(svg("circle", { cx: x(p.buffer), cy: y(cost.of(p)), r: 3.5, style: { fill: ink } }), (event) => tell(event, p)));
-    }
+    picture.append(svg("path", { d: buffers.map((buffer, n) => `${n ? "L" : "M"}${x(buffer)} ${y(values[n])}`).join(""), style: { fill: "none", stroke: ink, "stroke-width": "2" } }));
+    buffers.forEach((buffer, n) => {
+      const at = { cx: x(buffer), cy: y(values[n]) };
+      const ring = D.knees.some((knee) => knee.figure === name && knee.buffer_bytes === buffer && knee.mac_rows === rowCount && knee.mac_columns === columnCount);
+      if (ring) picture.append(svg("circle", { ...at, r: 7.5, style: { fill: "none", stroke: ink, "stroke-width": "1.5" } }));
+      const show = (event) => showTip(event.clientX, event.clientY, el("strong", {}, `${size(buffer)}, ${rowCount} × ${columnCount} MACs`),
+        rows([[`least ${cost.name}`, name === "energy" ? joules(values[n]) : count(values[n])], ring ? ["", "knee"] : null]));
+      picture.append(svg("circle", { ...at, r: 3.5, style: { fill: ink } }), hover(svg("circle", { class: "hit", ...at, r: 9 }), show));
+    });
   });
-  const lines = ARRAYS.length > 1 ? ARRAYS.map((label, k) => el("span", {}, el("i", { class: `swatch c${k % 5}` }), `${label} MACs`)) : [];
-  return el("div", {}, picture, el("div", { class: "chart-legend" }, lines));
+  const names = lines.length > 1 ? lines.map(([r, c], k) => el("span", {}, el("i", { class: `swatch c${k % 5}` }), `${r} × ${c} MACs`)) : [];
+  return el("div", {}, picture, el("div", { class: "chart-legend" }, names));
 }
 
 // -- the table -----------------------------------------------------------------------------------------------------------------------------
