@@ -95,8 +95,8 @@ def test_sampled_plans_are_plans_and_none_is_better_than_an_optimum() -> None:
             assert choice.figures == best_sum(ways, choice), f"seed {seed}"
             assert not any(dominates(choice.figures, point) for point in wanted), f"seed {seed}"
         assert all(efficient([choice.figures for choice in found]))
-        again, _ = evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed))
-        assert again == found, "a seed gives the same plans"
+        if seed == 0:
+            assert evolve_figures(costs, ways, [0, 1, 2], start, SearchOptions(budget=60, seed=seed)) == (found, False), "a seed gives the same plans"
         inside += len(found) > len({choice.figures for choice in start})
     assert inside
 
@@ -151,12 +151,16 @@ def test_ctrl_c_leaves_the_plans_that_were_found() -> None:
 
     def stop(what: str, done: float) -> None:
         seen.append(what.partition(":")[0])
-        if len(set(seen)) == 3:
+        if len(set(seen)) == 3 and seen.count(seen[-1]) == 8:  # in the middle of the third chip
             raise KeyboardInterrupt
 
     front = front_of(graph, question, stop)
     assert front.interrupted and 0 < front.chips < front.of
-    assert len({(p.buffer_bytes, p.mac_rows) for p in front.points}) in (2, 3)
+    assert len({(p.buffer_bytes, p.mac_rows) for p in front.points}) == 3
+    (cut,) = {(p.buffer_bytes, p.mac_rows) for p in front.points if any(gap is None for gap in p.gaps)}
+    for point in front.points:
+        if (point.buffer_bytes, point.mac_rows) == cut:  # bytes alone are proven
+            assert [name for name, gap in zip(point.best, point.gaps, strict=True) if gap is not None] in ([], ["bytes"])
     assert front_of(graph, replace(question, time_limit=1e-9)).points == ()
 
 

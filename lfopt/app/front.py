@@ -158,10 +158,10 @@ def front_of(graph: Graph, question: Question, report: Report | None = None) -> 
             chip.deadline = None if end is None else now + (end - now) / (len(chips) - k)
             told = None if report is None else _share(report, f"{chip.name} ({k + 1} of {len(chips)})", k, len(chips))
             try:
-                finished = chip.explore(question, told)
+                chip.finished = chip.explore(question, told)
             finally:
                 found += chip.points(question)
-            done += finished
+            done += chip.finished
             interrupted = chip.interrupted
             if interrupted:
                 break
@@ -197,6 +197,7 @@ class _Chip:
         self.before = before  # same array, another buffer
         self.deadline: float | None = None
         self.interrupted = False
+        self.finished = False  # whether everything was looked at; if not, nothing but bytes is proven: some ways were not timed
         self.ways: GroupFigures | None = None
         self.exact: dict[Figures, _Exact] = {}
         self.sampled: list[Choice] = []
@@ -286,7 +287,9 @@ class _Chip:
 
         def point(choice: Choice, found: Literal["exact", "sampled"], gap: float | None) -> Point:
             best: list[tuple[ObjectiveName, int]] = [(name, value) for name, value in values if Objective(name).value(choice.figures) == value]
-            gaps = tuple(value / self.bounds[name] - 1 if self.bounds.get(name) else None for name, value in best)
+            proven = {name: bound for name, bound in self.bounds.items() if bound and (self.finished or name == "bytes")}
+            gaps = tuple(value / proven[name] - 1 if name in proven else None for name, value in best)
+            gap = gap if self.finished else None
             least = min((g for g in (*gaps, gap) if g is not None), default=None)
             groups = tuple(flow.names(group) for group in choice.groups)
             size = hardware.buffer_bytes, hardware.mac_rows, hardware.mac_columns
