@@ -17,6 +17,7 @@ from lfopt.app.screen import begin, out, shown, write
 from lfopt.app.tokens import STDOUT, Said
 from lfopt.ir import DramBytes, EnergyUse, Hardware, InvalidConfig, Report, Totals
 from lfopt.ir.cost import Mode
+from lfopt.ir.plan import Proof
 
 _asked: dict[str, str] = {}  # of this run of the command line: "json" -> where it is to go
 
@@ -556,6 +557,79 @@ class RtlAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class AreaAnswer:
+    """Cells of UltraScale+ that the accelerator would take: an estimate."""
+
+    lut: int
+    ff: int
+    dsp: int
+    ram: int  # RAMB36
+    lut_equivalents: int  # with block RAMs and DSPs made of LUTs too
+
+
+@dataclass(frozen=True, slots=True)
+class PointAnswer:
+    """A plan on a chip."""
+
+    buffer_bytes: int
+    mac_rows: int
+    mac_columns: int
+    dram_bytes: int
+    cycles: int  # by the model
+    energy_pj: int  # by the model
+    area: AreaAnswer
+    found: Literal["exact", "sampled"]
+    best: dict[str, float | None]  # objectives of which no plan found on this chip has less: how far it may be above the least; null: not known
+    gaps: tuple[float | None, ...]  # those of `best`
+    gap: float | None  # the least of these and of the gap of a weighted sum; 0: proven
+    proof: Proof
+    groups: tuple[tuple[str, ...], ...]  # operators, in an executable order
+    dominated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AdviceAnswer:
+    """Which size to buy, as far as one figure goes."""
+
+    of: str  # what is to be chosen: buffer, or MAC array
+    figure: str
+    buffer_bytes: int
+    mac_rows: int
+    mac_columns: int
+    knee: bool
+    depth: float  # how far the knee lies below the chord, as a share of the whole fall
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeAnswer:
+    """Hypervolume of the front."""
+
+    share: float  # of the box up to the reference point
+    exact_alone: float  # the same, of the exact searches' plans
+    reference_point: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoAnswer:
+    """`lfopt pareto`."""
+
+    network: str
+    hardware: Hardware  # whose buffer and MAC array were varied
+    assumed_hardware: bool
+    scheme: str
+    minimise: tuple[str, ...]
+    points: tuple[PointAnswer, ...]
+    advice: tuple[AdviceAnswer, ...]
+    hypervolume: VolumeAnswer | None
+    dominated: int
+    chips_finished: int
+    chips: int
+    seconds: float
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class BatchAnswer:
     """`lfopt batch`."""
 
@@ -580,6 +654,7 @@ ANSWERS: dict[str, type] = {  # by command
     "inspect": InspectAnswer,
     "sweep": SweepAnswer,
     "quantize": QuantizeAnswer,
+    "pareto": ParetoAnswer,
     "batch": BatchAnswer,
     "dataset": DatasetAnswer,
     "train": TrainAnswer,

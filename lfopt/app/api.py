@@ -165,7 +165,7 @@ def pareto(
 ) -> Front:
     """Which plans, on which buffers and MAC arrays, no other beats in all that they cost, with the knees: `points`, `efficient`, `advice`.
 
-    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB..1MiB"`, `mac_arrays=[(8, 8), (16, 16)]`. Ctrl-C leaves what was found:
+    Options are those of `lfopt pareto`, as texts or as lists: `buffers="64KiB:1MiB"`, `mac_arrays=[(8, 8), (16, 16)]`. Ctrl-C leaves what was found:
     `interrupted`. Writes no file; `save` of what it gives does.
     """
     given = {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue}

@@ -14,7 +14,7 @@ from lfopt.ir.names import one_line
 from search.objectives import OBJECTIVES
 
 AXES = ("buffer", "mac_array", "objective")
-BUFFERS = "64KiB..1MiB"
+BUFFERS = "64KiB:1MiB"
 ARRAYS = "8x8,16x16,32x32"
 MOST_SIZES = 64  # buffers, and arrays
 MOST_MACS = 4096  # rows or columns of an array
@@ -87,20 +87,20 @@ def _names(given: Listed[str], accepted: Sequence[Name], place: str) -> tuple[Na
 
 
 def _sizes(given: Listed[int | str], place: str) -> tuple[int, ...]:
-    """Sizes of buffers: a range that doubles, LOW..HIGH, or a list."""
-    if isinstance(given, str) and ".." in given:
-        low, high = (size_option(text, place) for text in given.split("..", 1))
+    """Sizes of buffers: a range that doubles, LOW:HIGH, or a list."""
+    if isinstance(given, str) and ":" in given:
+        low, high = (size_option(text, place) for text in given.split(":", 1))
         found = [low]
         while found[-1] * 2 <= high and len(found) <= MOST_SIZES:
             found.append(found[-1] * 2)
         if found[-1] != high:
             found.append(high)
     else:
-        listed = _listed(given, place, "LOW..HIGH, or sizes with commas between")
+        listed = _listed(given, place, "LOW:HIGH, or sizes with commas between")
         found = [size_option(size, place) if isinstance(size, str) else parse_size(size, place) for size in listed]
     if sorted(set(found)) != found or len(found) > MOST_SIZES:
         raise InvalidConfig(
-            one_line(f"{place}: found {given!r:.80}; accepted: LOW..HIGH, which doubles, or sizes in rising order with commas between")
+            one_line(f"{place}: found {given!r:.80}; accepted: LOW:HIGH, which doubles, or sizes in rising order with commas between")
         )
     return tuple(found)
 

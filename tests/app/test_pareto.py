@@ -31,7 +31,7 @@ def front() -> lfopt.Front:
 def test_files_say_what_the_screen_says(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("lfopt.app.screen.out.width", 80, raising=False)
-    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB..8KiB")
+    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB:8KiB")
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80 or "wrote" in max(done.stdout.splitlines(), key=len)
     folder = tmp_path / "runs" / "fsrcnn-pareto"
@@ -95,7 +95,7 @@ def test_assumed_hardware_is_said(here, front: lfopt.Front, tmp_path: Path) -> N
     [
         (("--over", "buffer,speed"), "--over: found 'speed'; accepted: buffer, mac_array, objective"),
         (("--over", "buffer", "--mac-arrays", "8x8"), "--mac-arrays: found with --over buffer; accepted: mac_array among those, or leave it out"),
-        (("--buffers", "1MiB..64KiB"), "--buffers: found '1MiB..64KiB'; accepted: LOW..HIGH"),
+        (("--buffers", "1MiB:64KiB"), "--buffers: found '1MiB:64KiB'; accepted: LOW:HIGH"),
         (("--buffers", "64"), "--buffers: found 64, without a unit"),
         (("--buffers", "64KiB,unlimited"), "--buffers: found unlimited; accepted: sizes below it"),
         (("--mac-arrays", "8x0"), "--mac-arrays: found '8x0'; accepted: MAC arrays such as 16x16"),
@@ -138,7 +138,7 @@ def test_ctrl_c_writes_what_there_is(here, tmp_path: Path, monkeypatch: pytest.M
         return explore(self, *given)
 
     monkeypatch.setattr(computed._Chip, "explore", interrupted)
-    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB..16KiB", "-o", tmp_path / "o")
+    done = here("pareto", MODEL, *SMALL, "--buffers", "4KiB:16KiB", "-o", tmp_path / "o")
     assert done.returncode == 130
     assert "interrupted: these are the plans that were found until then" in " ".join(done.stderr.split())
     data = json.loads((tmp_path / "o" / "front.json").read_text())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.commands.options import INTERRUPTED, InputShapes, chip
+from lfopt.app.answers import answer
+from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, validate
 from lfopt.app.front import Front, Point, front_of
 from lfopt.app.front_files import as_data, knees_at, listed, write_front
@@ -28,6 +27,7 @@ from lfopt.planning import SCHEMES
 
 def pareto(
     model: str,
+    /,
     *,
     over: str | None = None,
     buffers: str | None = None,
@@ -46,7 +46,6 @@ def pareto(
     time_limit: float | None = None,
     every: Annotated[bool, Parameter(name="--all", negative="")] = False,
     top: int = 40,
-    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
     out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
 ) -> int:
     """Find which plans, on which buffers and MAC arrays, no other beats in bytes, cycles, energy, buffer and area; name the knees.
@@ -54,19 +53,19 @@ def pareto(
     On every chip an exact search finds the best plan of each objective and the corners between them; NSGA-II looks inside their convex hull, and
     never loses one of them. Written are front.csv, front.json, front.svg and front.html. Ctrl-C writes what there is until then.
 
-    Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective --buffers 64KiB..1MiB
+    Example: lfopt pareto zoo:mobilenet_v2 --hardware accelerator_256k.yaml --over buffer,mac_array,objective --buffers 64KiB:1MiB
 
     Exit code 0: done, or as far as the time limit let it; 2: wrong input; 130: Ctrl-C.
 
     Parameters
     ----------
     model
-        ONNX file, or zoo:NAME.
+        ONNX file, zoo:NAME, or a folder that `lfopt search` has written.
     over
         What is varied: buffer, mac_array, objective, with commas between. If nothing is said: buffers and objectives, and MAC arrays if some are
         given.
     buffers
-        A range that doubles, such as 64KiB..1MiB (the default), or a list such as 96KiB,128KiB,256KiB.
+        A range that doubles, such as 64KiB:1MiB (the default), or a list such as 96KiB,128KiB,256KiB.
     mac_arrays
         MAC arrays, rows x columns: 8x8,16x16,32x32 if they are varied. Everything else stays as the hardware description says.
     objectives
@@ -98,11 +97,10 @@ def pareto(
         Show and write dominated plans too, marked.
     top
         Plans printed at most; all are in front.csv.
-    as_json
-        Print everything as JSON.
     out_dir
         Folder of the results; runs/NETWORK-pareto if not given.
     """
+    check_top(top)
     folder = _folder(out_dir)
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"}, "command line")
     asked = question(
@@ -124,11 +122,9 @@ def pareto(
         front = front_of(graph, asked, report)
     folder = folder or Path("runs") / file_name(f"{graph.name}-pareto")
     written = write_front(front, folder, every=every)
-    if as_json:
-        sys.stdout.write(json.dumps(as_data(front, every=every), indent=1) + "\n")
-    else:
-        _print(front, listed(front, every=every), top)
-        out.print(f"[dim]wrote[/] {shown(folder)}/{', '.join(written)}", soft_wrap=True)
+    _print(front, listed(front, every=every), top)
+    out.print(f"[dim]wrote[/] {shown(folder)}/{', '.join(written)}", soft_wrap=True)
+    answer(as_data(front, every=every))
     if SCHEMES[scheme].copies:
         err.print(
             "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
@@ -147,8 +143,7 @@ def _print(front: Front, points: Sequence[Point], top: int) -> None:
     arrays = len({(p.mac_rows, p.mac_columns) for p in front.points}) > 1
     rows = table("buffer", *(["MACs"] if arrays else []), "DRAM bytes", "cycles", "uJ", "kLUT eq", "least, or how found")
     rows.columns[0].justify = "right"
-    last = rows.columns[-1]
-    last.justify, last.no_wrap, last.overflow = "left", False, "fold"
+    rows.columns[-1].justify = "left"
     for point in _chosen(front, points, top):
         size = [format_size(point.buffer_bytes), *([f"{point.mac_rows} x {point.mac_columns}"] if arrays else [])]
         figures = f"{point.dram_bytes:,}", f"{point.cycles:,}", f"{point.energy_pj / 1e6:,.1f}", f"{point.area.lut_equivalents / 1000:,.0f}"
