@@ -24,7 +24,7 @@ from lfopt.app.batch.engine import Failure, Workers, cluster, processes, run
 from lfopt.app.batch.jobs import BatchJob, read_jobs
 from lfopt.app.batch.journal import journal
 from lfopt.app.batch.rows import row_of, write_table
-from lfopt.app.batch.work import JobResult, solve
+from lfopt.app.batch.work import JobResult, compute
 from lfopt.app.files import write_text
 
 WHO = "bench_batch"
@@ -45,7 +45,7 @@ def main() -> None:
         table.add_column(head, justify="right", no_wrap=True)
     with TemporaryDirectory() as folder:
         jobs, making = _made(Path(folder), options.jobs)
-        answer = solve(jobs[0])
+        answer = compute(jobs[0])
         _row(table, "this process", jobs, making, processes(1, WHO, "batch"), answer)
         _row(table, f"joblib, {options.processes} processes", jobs, making, processes(options.processes, WHO, "batch"), answer)
         from distributed import LocalCluster  # noqa: PLC0415  (optional)

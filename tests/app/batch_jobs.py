@@ -15,10 +15,11 @@ class Noted(NamedTuple):
     log: Path
     name: str
     deadly: bool = False  # to its process
+    slow: bool = False  # until there is a file `hurry` beside the log
 
 
 def computed(job: Noted) -> str:
-    time.sleep(0.04)
+    time.sleep(0.5 if job.slow and not (job.log.parent / "hurry").exists() else 0.04)
     if job.deadly:
         os.kill(os.getpid(), signal.SIGKILL)
     with job.log.open("a") as file:

@@ -62,7 +62,7 @@ class JobResult:
                 raise InvalidConfig(f"{entry.name}: found {value}; accepted: a number from 0 to 2**62")
 
 
-def solve(job: BatchJob) -> JobResult:
+def compute(job: BatchJob) -> JobResult:
     """The row of a job. Raises KeyboardInterrupt where Ctrl-C has cut its search short: that is no result."""
     start = time.perf_counter()
     graph, known = network(job.config.model, job.content, job.config.input_shapes, job.config.rules)

@@ -15,7 +15,7 @@ from lfopt.app.batch.engine import Failure, Workers, WorkersLost, cluster, proce
 from lfopt.app.batch.jobs import BatchJob, Label, by_network, read_jobs
 from lfopt.app.batch.journal import Journal, journal
 from lfopt.app.batch.rows import Row, check_table, row_of, write_table
-from lfopt.app.batch.work import JobResult, blank, failed, solve
+from lfopt.app.batch.work import JobResult, blank, compute, failed
 from lfopt.app.commands.options import INTERRUPTED
 from lfopt.app.config import INSTALLED, find_config
 from lfopt.app.pipeline import Report
@@ -99,7 +99,7 @@ def _run(missing: list[BatchJob], workers: Workers, kept: Journal[JobResult], re
     order = [missing[k] for k in by_network(missing)]
     failures = 0
     report(f"0 of {len(order):,} jobs", 0.0)
-    for done, (k, outcome) in enumerate(run(solve, order, workers), 1):
+    for done, (k, outcome) in enumerate(run(compute, order, workers), 1):
         failures += isinstance(outcome, Failure)
         kept.add(order[k].key, failed(outcome) if isinstance(outcome, Failure) else outcome)
         report(f"{done:,} of {len(order):,} jobs" + (f", {failures:,} failed" if failures else ""), done / len(order))
