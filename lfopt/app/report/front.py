@@ -41,7 +41,9 @@ def notes(front: Front) -> list[str]:
     """What the figures rest on."""
     hardware = front.hardware
     assumed = ", assumed: the chip does not say" if hardware.assumed else ""
-    lines = [f"Cycles and energy are the model's, at {hardware.port_bytes} B a cycle and {hardware.vector_lanes} vector lanes{assumed}."]
+    arrays = {(p.mac_rows, p.mac_columns) for p in front.points}
+    array = "on " + "".join(f"{rows} x {columns} MACs, " for rows, columns in arrays) if len(arrays) == 1 else "at "
+    lines = [f"Cycles and energy are the model's, {array}{hardware.port_bytes} B a cycle and {hardware.vector_lanes} vector lanes{assumed}."]
     lines.append(
         f"Area is an estimate: LUTs of UltraScale+, with {LUTS_OF_RAM} for a block RAM and {LUTS_OF_DSP} for a DSP, scaled from the cells that Yosys"
         " maps the accelerator with 16 x 16 MACs to."
