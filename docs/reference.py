@@ -12,10 +12,11 @@ from pathlib import Path
 
 from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.batch.work import JobResult
-from lfopt.app.chips import energy_fields, hardware_fields
+from lfopt.app.chips import energy_fields, hardware_fields, installed
 from lfopt.app.cli import COMMANDS
 from lfopt.app.config import Config, SearchConfig
 from lfopt.app.schema import described
+from lfopt.app.sizes import format_size
 from lfopt.ir import (
     Copy,
     DramBytes,
@@ -51,6 +52,14 @@ def _energy() -> Iterator[str]:
     yield "|---|---:|---|---|"
     for field in energy_fields():
         yield f"| `{field.name}` | `{field.default}` | {field.unit} | {_cell(field.meaning)} |"
+
+
+def _chips() -> Iterator[str]:
+    yield "| chip | buffer | MACs | port, bytes per cycle | clock | source |"
+    yield "|---|---:|---:|---:|---:|---|"
+    for name, chip in installed():
+        speed = "| | | " if chip.assumed else f"| {chip.mac_rows} x {chip.mac_columns} | {chip.port_bytes} | {chip.clock_hz / 1e6:,.0f} MHz "
+        yield f"| `{name}` | {format_size(chip.buffer_bytes)} {speed}| {_cell(chip.source)} |"
 
 
 def _fields(kind: type) -> Iterator[str]:
@@ -117,6 +126,7 @@ KINDS: tuple[type, ...] = (
 TABLES = {
     "Hardware": _hardware,
     "Energy": _energy,
+    "chips": _chips,
     "commands": _commands,
     "methods": _methods,
     "registers": register_table,

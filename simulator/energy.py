@@ -19,7 +19,7 @@ class Spending:
     def transfer(self, size: int, access: DramAccess) -> None:
         """So many bytes between DRAM and the buffer, in so many bursts and pages."""
         table = self.hardware.energy
-        self.spent["dram_pj"] += access.burst_bytes * table.dram_byte_pj + access.pages * table.dram_page_pj
+        self.spent["dram_pj"] += access.burst_bytes * table.pj_per_dram_byte + access.pages * table.dram_page_pj
         self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
 
     def compute(self, work: Work, times: int) -> None:

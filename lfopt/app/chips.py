@@ -132,7 +132,7 @@ def figures(hardware: Hardware) -> Iterator[Figure]:
     yield Figure("ridge of the roofline", peak / memory, "MAC/B")
     yield Figure("cycles to fill the buffer", hardware.buffer_bytes / hardware.port_bytes, "cycles")
     yield Figure("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
-    yield Figure("one byte of DRAM over one byte of the buffer", hardware.energy.dram_byte_pj / max(hardware.buffer_byte_pj, 1e-12), "x")
+    yield Figure("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
 
 
 def judge(path: Path) -> Judged:
@@ -187,7 +187,7 @@ ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = ( 
         lambda h: "dram_page_cycles, energy.dram_page_pj: without dram_page_bytes nothing opens a page",
     ),
     (lambda h: h.byte_slack > 0.05, lambda h: f"byte_slack: plans may give up {h.byte_slack:.0%} of the fewest bytes"),
-    (lambda h: h.energy.dram_byte_pj < h.buffer_byte_pj, lambda h: "energy: a byte of DRAM costs less than a byte of the buffer"),
+    (lambda h: h.energy.pj_per_dram_byte < h.buffer_byte_pj, lambda h: "energy: a byte of DRAM costs less than a byte of the buffer"),
 )
 
 

@@ -51,8 +51,8 @@ class Energy:
     (LCTES'21): register 0.1, DRAM 200, buffer 6, 9 and 12 at 128K, 256K and 512K.
     """
 
-    dram_byte_pj: float = DRAM_BYTE_PJ  # one byte over the memory port
-    dram_pj_per_bit: float | None = None  # the same for a bit, instead of dram_byte_pj
+    dram_byte_pj: float | None = None  # one byte over the memory port; None: as dram_pj_per_bit, or 160
+    dram_pj_per_bit: float | None = None  # one bit, instead of dram_byte_pj
     dram_page_pj: float = 0.0  # opening a page of DRAM: activation and precharge
     buffer_byte_pj: float | None = None  # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
     accumulator_byte_pj: float = 0.08  # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
@@ -63,15 +63,18 @@ class Energy:
         for entry in fields(self):
             value = read_number(entry.name, getattr(self, entry.name), f"hardware.energy.{entry.name}")
             object.__setattr__(self, entry.name, value)
-            optional = entry.name in ("buffer_byte_pj", "dram_pj_per_bit") and value is None
+            optional = entry.name in ("dram_byte_pj", "dram_pj_per_bit", "buffer_byte_pj") and value is None
             if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
-        if self.dram_pj_per_bit is not None:
-            byte = 8 * self.dram_pj_per_bit
-            if self.dram_byte_pj not in (DRAM_BYTE_PJ, byte):
-                found = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
-                raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {found}; accepted: one of them")
-            object.__setattr__(self, "dram_byte_pj", byte)
+        if self.dram_byte_pj is not None and self.dram_pj_per_bit is not None:
+            found = f"{self.dram_pj_per_bit} beside dram_byte_pj {self.dram_byte_pj}"
+            raise InvalidConfig(f"hardware.energy.dram_pj_per_bit: found {found}; accepted: one of them")
+
+    @property
+    def pj_per_dram_byte(self) -> float:
+        """Energy of one byte over the memory port, however it is written."""
+        per_bit = DRAM_BYTE_PJ / 8 if self.dram_pj_per_bit is None else self.dram_pj_per_bit
+        return 8 * per_bit if self.dram_byte_pj is None else self.dram_byte_pj
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -170,7 +173,7 @@ class Hardware:
         128K, 256K and 512K that is 6, 8.5 and 12.
         """
         given = self.energy.buffer_byte_pj
-        return self.energy.dram_byte_pj * 6 / 200 * sqrt(self.buffer_bytes / (1 << 17)) if given is None else given
+        return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(self.buffer_bytes / (1 << 17)) if given is None else given
 
     @property
     def plain_dram(self) -> bool:

@@ -23,6 +23,7 @@ QUANTITIES: Mapping[str, Mapping[str, Fraction]] = {  # by the end of a field's 
     "_pj": {"fJ": Fraction(1, 1000), "pJ": Fraction(1), "nJ": Fraction(1000)},
     "slack": {"%": Fraction(1, 100)},
 }
+REAL = ("_pj_per_bit", "_pj", "slack")  # those of fields that need not be whole numbers
 EXAMPLES = {"_hz": "800MHz", "_bytes_per_second": "12.8GB/s", "_bits": "4 bits", "_pj_per_bit": "20pJ/bit", "_pj": "1.3nJ", "slack": "0.1%"}
 
 
@@ -58,16 +59,16 @@ def quantity(name: str) -> str:
 
 
 def read_number(name: str, value: object, what: str) -> object:
-    """The number of a field where it is written with a unit or an exponent; whole numbers are integers. Anything else is left as it is.
+    """The number of a field where it is written with a unit or an exponent. Anything else is left as it is.
 
     >>> read_number("clock_hz", "0.8GHz", "clock_hz"), read_number("mac_rows", 16.0, "mac_rows"), read_number("dram_byte_pj", "1.3nJ", "")
-    (800000000, 16, 1300)
+    (800000000, 16, 1300.0)
     """
     ending = quantity(name)
     if isinstance(value, float):
         if ending == "_bytes" and not value.is_integer():
             raise InvalidConfig(f"{what}: found {value!r}; accepted: whole bytes; for weights of fewer bits there is weight_bits")
-        return int(value) if value.is_integer() else value
+        return int(value) if value.is_integer() and ending not in REAL else value
     if not isinstance(value, str) or not ending:
         return value
     if ending == "_bytes":
@@ -78,4 +79,4 @@ def read_number(name: str, value: object, what: str) -> object:
     if found is None or scale is None:
         raise InvalidConfig(f"{what}: found {value!r}; accepted: a number, alone or in {', '.join(units)}, such as {EXAMPLES[ending]}")
     size = Fraction(found[1]) * scale
-    return int(size) if size.denominator == 1 else float(size)
+    return int(size) if size.denominator == 1 and ending not in REAL else float(size)

@@ -11,11 +11,16 @@ import pytest
 
 from codegen.accel.encode import check as check_plan
 from codegen.source import Unsupported
-from lfopt.app.chips import energy_fields, figures, hardware_fields, installed
+from lfopt.app.chips import FOLDER, energy_fields, figures, hardware_fields, installed, judge
 from lfopt.app.config import load_hardware, validate
+from lfopt.app.pipeline import load_network
+from lfopt.app.plans import make_draft
 from lfopt.ir import Energy, FusionScheme, Graph, Hardware, InvalidConfig, Plan
 from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts
 from lfopt.planning import plan as plan_scheme
+from search.exact import solve
+from simulator.simulate import simulate
 from tests.app.conftest import refused
 from tests.app.test_schema import valid
 from tests.strategies import random_graph
@@ -33,6 +38,9 @@ WRITTEN = (  # (field, as written, value)
     ("weight_bytes", None, None),
     ("weight_bits", 4, 4),
     ("weight_bits", "4b", 4),
+    ("dram_bytes_per_second", "12.8GB/s", 12_800_000_000),
+    ("dram_bytes_per_second", "30GiB/s", 30 << 30),
+    ("energy", {"dram_pj_per_bit": "20pJ/bit"}, Energy(dram_pj_per_bit=20)),
     ("weight_bits", "4 bits", 4),
     ("byte_slack", "0.1%", 0.001),
     ("energy", {"dram_byte_pj": "1.3nJ"}, Energy(dram_byte_pj=1300)),
@@ -47,6 +55,8 @@ AMBIGUOUS = (  # (field, as written, what the line says)
     ("weight_bytes", 0.5, "whole bytes"),
     ("weight_bits", "4B", "4 bits"),
     ("weight_bits", 65, "from 1 to 64"),
+    ("dram_bytes_per_second", "12Gb/s", "12.8GB/s"),
+    ("energy", {"dram_byte_pj": 160, "dram_pj_per_bit": 20}, "one of them"),
     ("mac_rows", "16", "whole number"),
     ("mac_rows", True, "whole number"),
     ("energy", {"mac_pj": "3J"}, "fJ, pJ, nJ"),
@@ -99,8 +109,8 @@ def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
     found = json.loads(here("hw", "show", "accelerator_256k", "--json").stdout)
     assert validate(Hardware, found["hardware"], "here") == load_hardware(Path(found["file"]))
     assert "buffer_bytes" in found["given"]
-    assert "source" not in found["given"]
-    peak, port, ridge, *_ = found["figures"]
+    assert "energy.buffer_byte_pj" in found["given"]
+    peak, port, _, ridge, *_ = found["figures"]
     assert (peak["value"], port["value"], ridge["value"]) == (16 * 16 * 200e6, 16 * 200e6, 16)
     printed = here("hw", "show", "accelerator_256k").stdout
     assert [
@@ -108,6 +118,35 @@ def test_a_chip_is_shown_with_every_field_and_what_follows(here: Any) -> None:
     ] == []
     assert "51.2" in printed
     assert "did you mean accelerator_256k.yaml" in refused(here("hw", "show", "acelerator_256k"))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in installed()])
+def test_an_installed_chip_says_where_it_is_from_and_plans_a_network(name: str, small: Graph) -> None:
+    """SqueezeNet at 40 x 40, every operator checked, moved as planned, and timed."""
+    found = judge(FOLDER / f"{name}.yaml")
+    assert found.problems == ()
+    assert [line for line in found.notes if line.startswith("source")] == []
+    assert found.hardware is not None
+    costs = GroupCosts.of(small, found.hardware, scheme="lbdf")
+    plan = make_draft(small, costs, solve(costs), None).finished()
+    report = simulate(plan, small)
+    assert report.disagreements == ()
+    assert report.dram.total == plan.totals.dram_bytes >= plan.totals.compulsory_bytes
+    assert report.cycles.total >= report.macs / (found.hardware.mac_rows * found.hardware.mac_columns)
+
+
+@pytest.fixture(scope="module")
+def small() -> Graph:
+    return load_network("zoo:squeezenet1_1", {"image": (1, 3, 40, 40)}, "default", weights=False)
+
+
+def test_peaks_of_installed_chips_are_those_that_their_makers_give() -> None:
+    peaks = {name: next(figures(chip)).value for name, chip in installed()}
+    assert peaks["ethos_u55_256"] == 256 * 500e6
+    assert peaks["ethos_u65_512"] == 512 * 1e9
+    assert peaks["ethos_u85_2048"] == 2048 * 1e9
+    assert peaks["eyeriss"] == 168 * 200e6
+    assert 2 * peaks["tpu_v1"] == pytest.approx(92e12, rel=0.01)
 
 
 def test_figures_of_a_chip_that_says_little_are_those_of_the_defaults() -> None:
