@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,7 +118,9 @@ def energy_fields() -> Iterator[HardwareField]:
 
 def installed() -> Iterator[tuple[str, Hardware]]:
     """(name for --hardware, chip) of those that come with lfopt."""
-    for path in sorted(FOLDER.glob("*.yaml")):
+    for path in sorted(
+        FOLDER.glob("*.yaml"), key=lambda path: [f"{int(part):9}" if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
+    ):
         yield path.stem, load_hardware(path)
 
 

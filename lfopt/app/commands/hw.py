@@ -24,6 +24,7 @@ from lfopt.ir.names import plural
 
 app = App(name="hw", help="List, show and check hardware descriptions, and describe this machine.")
 WITH_PROBLEMS = 1  # exit code
+WIDE = 100  # columns of a terminal from which on a chip is shown with the meaning of its fields
 SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -61,18 +62,18 @@ def show(chip: str, /) -> None:
         out.print(shown(hardware.source))
     out.print("")
     rows = [
-        (field.name, _value(hardware, field), "" if field.name in said else "default", field.meaning)
+        (field.name, _value(hardware, field), "" if field.name in said else "*", field.meaning)
         for field in hardware_fields()
         if field.name not in ("name", "source", "energy")
     ]
     energy = said.get("energy")
     inside: Mapping[str, Any] = energy if isinstance(energy, dict) else {}
     rows += [
-        (f"energy.{field.name}", _value(hardware.energy, field), "" if field.name in inside else "default", field.meaning)
-        for field in energy_fields()
+        (f"energy.{field.name}", _value(hardware.energy, field), "" if field.name in inside else "*", field.meaning) for field in energy_fields()
     ]
-    out.print(_folded(("field", "value", "", "meaning"), rows))
-    out.print("")
+    columns = 4 if out.width >= WIDE else 3
+    out.print(_folded(("field", "value", "", "meaning")[:columns], (row[:columns] for row in rows)))
+    out.print("[dim]*: a default; what the fields mean: lfopt hw fields[/]\n")
     out.print(spread(("what follows", "", ""), [(figure.name, *_printed(figure)) for figure in derived]))
     if hardware.assumed:
         out.print("[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the defaults[/]")
@@ -177,9 +178,9 @@ def _value(of: object, field: HardwareField) -> str:
     if value is None or isinstance(value, bool):
         return "-" if value is None else str(value).lower()
     if field.unit == "bytes":
-        return format_size(value)
-    if field.unit == "Hz":
-        return _scaled(value, "Hz")
+        return format_size(value) if value else "0 B"
+    if field.unit in ("Hz", "bytes per second"):
+        return _scaled(value, "Hz" if field.unit == "Hz" else "B/s")
     return f"{value:,} {field.unit}" if isinstance(value, int | float) else str(value)
 
 
