@@ -6,6 +6,7 @@ whoever executes the plan; the schedule itself does not say when a slot becomes 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import mul
@@ -32,6 +33,7 @@ class Occupancy:
     most: tuple[int, ...]  # per place: the most slots taken at any step
     peak_bytes: int  # the most that all places together hold at any step
     peak_step: int  # the first step at which they do
+    beside: tuple[int, ...]  # per operator of the group: the most that all places hold at a step in which it computes
 
 
 def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupancy:
@@ -49,6 +51,7 @@ def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupan
         tuple(int(row.max(initial=0)) for row in taken),
         int(total.max(initial=0)),
         int(np.argmax(total)) if steps else 0,
+        tuple(int(total[walk.runs[walk.index[name]]].max(initial=0)) for name in group.nodes),
     )
 
 
@@ -193,6 +196,7 @@ class _Walk:
         self.blocks: dict[str, dict[tuple[int, int], tuple[Box, int]]] = {}  # per constant, by (place, slot): box and number of what lies there
         self.needs: dict[object, Box] = {}  # what of a constant a step reads, by operator, constant and what the step makes
         self.rows: dict[int, _Rows] = {}  # of computations, by id
+        self.runs: dict[int, list[int]] = defaultdict(list)  # per operator: the steps in which it computes
         self.flights: dict[int, tuple[Compute, ...]] = {}  # of computations with others in flight, by id
 
     def all_lives(self) -> list[tuple[int, int, int]]:
@@ -234,6 +238,7 @@ class _Walk:
                 self.compute(one, by[: len(one.origin)], now)
             return
         i = self.index[step.operator]
+        self.runs[i].append(now)
         if id(step) not in self.rows:
             self.rows[id(step)] = _Rows.of(step, self.flow, i)
         spans = self.rows[id(step)].spans(by)

@@ -18,7 +18,7 @@ from codegen.accel.maps import ALIGN, dimensions, extent, memory_map
 from codegen.accel.runs import Payload, Run, numbers, payload
 from codegen.accel.waits import Waits
 from codegen.source import Unsupported
-from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Transfer, parameter_runs, round_up, unfold
+from lfopt.ir import UNLIMITED, CommandStream, Compute, Graph, Plan, PlannedGroup, Span, Step, Transfer, parameter_runs, round_up, unfold
 from lfopt.isa import program
 from lfopt.isa.program import Command
 from lfopt.isa.tables import BEAT_BYTES, DESCRIPTORS, FACTOR_ROWS, MOVING, TABLES, Class, Kind, Opcode, Space
@@ -45,6 +45,13 @@ def encode(plan: Plan, graph: Graph) -> CommandStream:
         if not (more := advice(graph) if graph.quantized else ""):
             raise
         raise Unsupported(f"{error}; {more}") from None
+
+
+def origins(plan: Plan, graph: Graph) -> Iterator[tuple[PlannedGroup, list[tuple[Step, int, Opcode]]]]:
+    """Where the commands of `encode` come from. Per group, in the order of each queue: the step, its number among those that run, and the opcode."""
+    encoder = _Encoder(plan, graph)
+    for group in plan.groups:
+        yield group, [(step, number, run.opcode) for step, number, run in encoder.runs(group)]
 
 
 def check(plan: Plan, graph: Graph) -> None:
@@ -127,7 +134,7 @@ class _Encoder:
 
     def stream(self) -> CommandStream:
         """All of it."""
-        entries = [entry for group in self.plan.groups for entry in folded(list(self._group(group)), self.plan.hardware.queue_depth)]
+        entries = [entry for group in self.plan.groups for entry in folded([run for _, _, run in self.runs(group)], self.plan.hardware.queue_depth)]
         described = list(_described(entries))
         at = round_up(sum(command.bits for command in described) // 8, ALIGN)
         streams, image = self.constants.lay_out(at)
@@ -152,7 +159,8 @@ class _Encoder:
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def _group(self, group: PlannedGroup) -> Iterator[Run]:
+    def runs(self, group: PlannedGroup) -> Iterator[tuple[Step, int, Run]]:
+        """Commands of a group, each with its step and the number of that."""
         chip, calls = Chip(group.places, self.lanes), calls_of(group.nodes, group.steps, self.calls)
         self.spans = _folded_spans(group)
         self.chunks: dict[tuple[str, object], list[Chunk]] = {}
@@ -166,13 +174,13 @@ class _Encoder:
         loads = {id(run[0]): [node.tensor for node in run] for run in parameter_runs(group.steps)}
         self.chip = chip
         site = Site(chip, self.lanes, self.graph.tensors, self.flow.behind, self.parameters, self._weights, self.words, self.words + FACTOR_ROWS)
-        for step in unfold(group.steps):
+        for number, step in enumerate(unfold(group.steps)):
             if id(step) in loads:
                 self._make_room(group, loads[id(step)])
             for run in runs_of(site, calls[step.operator], step) if isinstance(step, Compute) else self._transfer(group, step):
                 self.waits.add(run)
                 self.commands += 1
-                yield run
+                yield step, number, run
 
     def _transfer(self, group: PlannedGroup, step: Transfer) -> Sequence[Run]:
         if step.gather:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from lfopt.app.files import write_bytes
+from lfopt.app.steps import corners
 from lfopt.ir import UNLIMITED
 from search.staircase import Stair
 
@@ -22,10 +23,11 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
     axes = figure.add_subplot()
     buffers, names = _places([s.buffer_bytes for s in stairs] + [sizes[-1]])
     traffic = [s.dram_bytes / (1 << 20) for s in stairs]
-    axes.step(buffers, [*traffic, traffic[-1]], where="post", color=BLUE, linewidth=2, label="optimal plan")
+    *starts, end = buffers
+    axes.plot(*_line(starts, traffic, end), color=BLUE, linewidth=2, label="optimal plan")
     if any(s.lower_bound_bytes < s.dram_bytes for s in stairs):
         bounds = [s.lower_bound_bytes / (1 << 20) for s in stairs]
-        axes.step(buffers, [*bounds, bounds[-1]], where="post", color=BLUE, linewidth=1, linestyle=":", label="proven lower bound")
+        axes.plot(*_line(starts, bounds, end), color=BLUE, linewidth=1, linestyle=":", label="proven lower bound")
     for name, size in ends.items():
         level = size / (1 << 20)
         if level > 3 * max(traffic):
@@ -52,6 +54,12 @@ def draw(stairs: list[Stair], sizes: list[int], ends: dict[str, int], title: str
             picture = BytesIO()
             figure.savefig(picture, format=kind, dpi=150, metadata=metadata)
             write_bytes(folder / f"staircase.{kind}", picture.getvalue())
+
+
+def _line(starts: list[int], levels: list[float], end: int) -> tuple[list[float], list[float]]:
+    """The staircase as x and y."""
+    points = corners(list(zip(starts, levels, strict=True)), end)
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _places(sizes: list[int]) -> tuple[list[int], dict[float, str]]:

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from codegen.accel import origins
 from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
 from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, step_count
-from lfopt.isa.tables import Queue
+from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
 from simulator.occupancy import lives
@@ -29,7 +30,7 @@ GROUPS, LOADS, COMPUTATION, STORES = range(4)  # tracks of a process, from above
 TRACKS = {GROUPS: "groups", LOADS: "loads", COMPUTATION: "computation", STORES: "stores"}
 TRACK_OF_QUEUE = (LOADS, STORES, COMPUTATION)
 VERBS = ("load", "store")
-QUEUES = (Queue.LOAD, Queue.STORE, Queue.EXEC)  # as Ran.queue counts them
+QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}  # as Ran.queue counts them
 MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
 FULL = "the limit of events"
@@ -138,26 +139,27 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
 def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
     """What the accelerator did with a plan, below what the cycle model says of it; and what is left out.
 
-    The program has the commands of the plan's steps in their order, queue by queue: so they have names. A command is shown from the end of the one
+    The program has commands in the order in which steps were encoded, queue by queue: so they have names. A command is shown from the end of the one
     before it in its queue on, so that a queue's bars are the cycles in which it works. Groups overlap: a bar begins where the one before it ends.
     Raises InvalidPlan for the run of another program.
     """
     trace, left = model_trace(plan, graph, report, most=most)
     trace.said["from"] = "cycle model of lfopt, and the accelerator in RTL"
     trace.process(RTL, f"{report.model}, RTL", TRACKS)
-    flow = Dataflow.of(graph)
-    accelerator, drawing = Accelerator(flow, plan.hardware), _Drawing(trace, RTL, flow, most)
-    ran = [[one for one in done.commands if one.queue is queue] for queue in QUEUES]
-    planned = [(group, found, [*accelerator.commands(group.steps, group.places)]) for group, found in zip(plan.groups, report.groups, strict=True)]
-    counts = Counter(one.queue for _, _, commands in planned for one in commands)
-    if any(len(queue) > counts[k] or (done.failure is None and len(queue) < counts[k]) for k, queue in enumerate(ran)):
-        raise InvalidPlan(
-            f"the program ran {len(done.commands):,} commands; accepted: the {sum(counts.values()):,} of its plan, to name them in a trace"
-        )
-    clocks = [_in_turn(queue) for queue in ran]
+    drawing = _Drawing(trace, RTL, Dataflow.of(graph), most)
+    planned = [*origins(plan, graph)]
+    counts = Counter(opcode for _, commands in planned for _, _, opcode in commands)
+    ran = {opcode: [one for one in done.commands if one.queue is queue] for opcode, queue in QUEUES.items()}
+    if any(len(queue) > counts[opcode] or (done.failure is None and len(queue) < counts[opcode]) for opcode, queue in ran.items()):
+        raise InvalidPlan(f"the program ran {len(done.commands):,} commands; accepted: the {counts.total():,} of its plan, to name them in a trace")
+    clocks = {opcode: _in_turn(queue) for opcode, queue in ran.items()}
     before = 0
-    for group, found, commands in planned:
-        timed = [one._replace(**times) for one in commands if (times := next(clocks[one.queue], None)) is not None]
+    for (group, commands), found in zip(planned, report.groups, strict=True):
+        timed = [
+            Ran([*QUEUES].index(opcode), number, step, **times)
+            for step, number, opcode in commands
+            if (times := next(clocks[opcode], None)) is not None
+        ]
         if not timed:
             continue
         end = max(one.end for one in timed)

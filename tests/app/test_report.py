@@ -37,6 +37,7 @@ from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from simulator.occupancy import likeness, occupancy, step_at
 from simulator.simulate import simulate
+from tests.frontend.test_origins import block
 
 HOSTILE = '</script><img src=x onerror="window.hacked=1"><!-- \'&\\u003c{{ 7*7 }}'
 
@@ -130,6 +131,19 @@ def test_the_data_of_the_page_add_up(page, squeezenet):
     touching = {tuple(sorted((of[a], of[b]))) for a, b, _ in data["edges"] if of[a] != of[b] and min(of[a], of[b]) >= 0}
     assert all(data["colours"][a] != data["colours"][b] for a, b in touching)
     assert {tuple(cut["pair"]) for cut in data["cuts"]} == touching
+    heat, report = data["heat"], simulate(squeezenet.plan, squeezenet.graph)
+    for group, found in zip(data["groups"], report.groups, strict=True):
+        assert sum(heat["bytes"][i] for i in group["ops"]) == found.dram.total
+        assert max(heat["fill"][i] for i in group["ops"]) <= found.allocated_bytes
+    assert sum(heat["cycles"]) == report.cycles.compute
+    for line in data["steps"].values():  # every part of a staircase is level or upright
+        assert all(a[0] == b[0] or a[1] == b[1] for a, b in pairwise(line))
+    assert data["steps"]["plan"][0][1] >= data["steps"]["plan"][-1][1]
+    assert "outside the space of this plan" in data["outside"]
+    for drawing in data["drawings"].values():
+        names = [name for name, *_ in drawing["stages"]]
+        assert "fire2" in names
+        assert all(0 <= left < right <= drawing["size"][0] for _, left, right, _ in drawing["stages"])
 
 
 def test_names_from_a_model_are_text_and_nothing_else(lfopt, tmp_path):
@@ -160,6 +174,20 @@ def test_a_front_of_the_search_is_drawn(squeezenet):
     front = ((7_000_000, 131_000), (8_000_000, 90_000))
     plan = replace(squeezenet.plan, search=replace(squeezenet.plan.search, front=front))
     assert json.loads(Tags(page_of(plan, squeezenet.graph, 0)).scripts[0])["front"] == [list(point) for point in front]
+
+
+def test_modules_of_the_exporter_stand_beside_names_as_text(lfopt, tmp_path):
+    model = block(scope=f"net.0{HOSTILE}", stack='File "/a/net.py", line 7, in forward')
+    onnx.save(model, tmp_path / "m.onnx")
+    lfopt("search", "--model", "m.onnx", "--out", "o")
+    lfopt("report", "o", "--sweep-seconds", "0", "--explain-seconds", "0")
+    text = (tmp_path / "o" / "report.html").read_text()
+    assert "<img" not in text
+    assert text.count("</script") == 2
+    data = json.loads(Tags(text).scripts[0])
+    assert all(scope.startswith(plain("net.0</script>")) for scope in data["ops"]["scope"])
+    assert data["ops"]["source"] == ["net.py:7"] * 2
+    assert plain("net.0<") in data["groups"][0]["scope"]
 
 
 # -- the command ---------------------------------------------------------------------------------------------------------------------------

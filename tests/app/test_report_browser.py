@@ -176,7 +176,7 @@ def test_the_table_is_sorted_by_any_column(opened):
         return [int(text.replace(",", "")) for text in cells]
 
     heads = opened.run("[...document.querySelectorAll('#groups th')].map((head) => head.textContent)")
-    for name in ("group", "DRAM bytes", "saved"):
+    for name in ("group", "DRAM bytes", "unfused"):
         index = heads.index(name)
         press = f"document.querySelectorAll('#groups th button')[{index}].click()"
         opened.run(press)

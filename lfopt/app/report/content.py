@@ -7,16 +7,22 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from lfopt.app.origins import scope_of
 from lfopt.app.report.colours import colours
 from lfopt.app.report.cuts import Cut
+from lfopt.app.report.heat import operator_bytes, operator_cycles
 from lfopt.app.report.layout import Drawing, draw
+from lfopt.app.report.stages import marks, stages
 from lfopt.app.report.sweep import Stair
+from lfopt.app.steps import corners
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at
 
 ASPECTS = {"wide": 1.42, "tall": 0.74}  # of the drawings: beside the panel of a group, and on a phone
+OUTSIDE = "* every tensor once, whatever fits: outside the space of this plan"
+HEAD = 15  # above a line of the drawings, for names of stages
 COLOURS = 8
 MAX_STEPS = 400_000  # of a group whose buffer is shown step by step
 Data = dict[str, Any]
@@ -45,11 +51,18 @@ def content(
         "totals": asdict(plan.totals),
         "classes": list(asdict(DramBytes())),
         "baselines": _baselines(plan, original, report),
+        "outside": OUTSIDE,
         **_network(drawn, nodes),
-        "groups": _groups(plan, nodes, report),
-        "fills": _fills(plan, costs, masks, drawn.dataflow),
+        "groups": _groups(plan, nodes, report, drawn.dataflow),
+        "fills": (fills := _fills(plan, costs, masks, drawn.dataflow)),
+        "heat": {
+            "bytes": operator_bytes(drawn.dataflow, nodes, report.groups),
+            "cycles": operator_cycles(drawn.dataflow, plan.groups, plan.hardware),
+            "fill": _fullness(plan, nodes, fills, len(drawn.dataflow)),
+        },
         "cuts": [_cut(cut, costs, drawn.dataflow) for cut in cuts],
         "stairs": [[_limit(s.buffer_bytes), _limit(s.since_bytes), s.dram_bytes, s.lower_bound_bytes, s.groups] for s in stairs],
+        "steps": _steps(stairs, front, bound=plan.traffic != "paper"),
         "front": [list(point) for point in front],
         "pictures": list(pictures),
     }
@@ -57,6 +70,21 @@ def content(
 
 def _limit(size: int) -> int | None:
     return None if size == UNLIMITED else size
+
+
+def _steps(stairs: Sequence[Stair], front: Sequence[tuple[int, int]], *, bound: bool) -> Data:
+    """Corners of staircases over buffer size: the best plans found, the bound where it falls with the buffer, what is between, the search's front."""
+    end = stairs[-1].buffer_bytes
+    plans = [(s.since_bytes, s.dram_bytes) for s in stairs]
+    found: dict[str, list[tuple[int, int]]] = {"plan": corners(plans, min(end * 9 // 8, UNLIMITED)), "bound": [], "between": [], "front": []}
+    if bound:  # a bound for a buffer holds for all that are smaller
+        sizes = [stairs[0].since_bytes, *(s.buffer_bytes for s in stairs[:-1])]
+        found["bound"] = corners([(size, s.lower_bound_bytes) for size, s in zip(sizes, stairs, strict=True)], end)
+        found["between"] = [*corners(plans, end), *reversed(found["bound"])]
+    if front:
+        points = sorted((buffer, dram) for dram, buffer in front)
+        found["front"] = corners(points, points[-1][0])
+    return {name: [[_limit(size), level] for size, level in line] for name, line in found.items()}
 
 
 def _classes(dram: DramBytes) -> list[int]:
@@ -127,7 +155,8 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
     flow = costs.dataflow
     wires = wiring(flow, masks)
     first, last = wires.first, wires.first + len(flow)
-    drawings = draw([(a, b) for a, b, _ in wires.edges], wires.group, ASPECTS.values())
+    drawings = draw([(a, b) for a, b, _ in wires.edges], wires.group, ASPECTS.values(), HEAD)
+    named = stages(flow)
     return {
         "inputs": first,
         "operators": len(flow),
@@ -143,11 +172,13 @@ def _network(costs: GroupCosts, masks: tuple[int, ...]) -> Data:
             "results": [list(found) for found in flow.results],
             "weights": [costs.groups.weight_bytes(1 << i)[0] for i in range(len(flow))],
             "macs": list(flow.macs),
+            "scope": [operator.origin.scope for operator in flow.operators],
+            "source": [operator.origin.source for operator in flow.operators],
         },
         "sources": [m for node, m in wires.ends.items() if node < first],
         "sinks": [m for node, m in wires.ends.items() if node >= last],
         "edges": [list(edge) for edge in wires.edges],
-        "drawings": {name: _drawing(drawing) for name, drawing in zip(ASPECTS, drawings, strict=True)},
+        "drawings": {name: _drawing(drawing) | {"stages": marks(drawing, first, named)} for name, drawing in zip(ASPECTS, drawings, strict=True)},
         "colours": colours(len(masks), wires.near(drawings[0]), COLOURS),
     }
 
@@ -170,12 +201,13 @@ def _drawing(drawing: Drawing) -> Data:
 # -- groups --------------------------------------------------------------------------------------------------------------------------------
 
 
-def _groups(plan: Plan, masks: tuple[int, ...], report: Report) -> list[Data]:
+def _groups(plan: Plan, masks: tuple[int, ...], report: Report, flow: Dataflow) -> list[Data]:
     rows: list[Data] = []
     for group, mask, found in zip(plan.groups, masks, report.groups, strict=True):
         rows.append(
             {
                 "mode": group.mode,
+                "scope": scope_of(flow.operators[i] for i in bits(mask)),
                 "ops": list(bits(mask)),
                 "by": _classes(found.dram),
                 "buffer": group.allocated_bytes,
@@ -216,9 +248,19 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
                 "slots": [row[0] if len(set(row)) == 1 else list(row) for row in filling.slots],
                 "most": list(filling.most),
                 "peak": [filling.peak_bytes, filling.peak_step],
+                "beside": list(filling.beside),
                 "doing": [number for step in filling.shown for number in _doing(group, step)],
             }
         )
+    return found
+
+
+def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: int) -> list[int]:
+    """Bytes in the buffer while each operator computes; of groups without steps to walk, what is set aside for them."""
+    found = [0] * count
+    for group, mask, filling in zip(plan.groups, masks, fills, strict=True):
+        for k, i in enumerate(bits(mask)):
+            found[i] = filling["beside"][k] if "beside" in filling else group.allocated_bytes
     return found
 
 

@@ -33,6 +33,7 @@ class Drawing(NamedTuple):
     height: int
     nodes: tuple[Point, ...]
     routes: tuple[Route, ...]  # per edge
+    lines: tuple[tuple[int, int], ...] = ()  # (top, bottom) of those that it is folded into
 
 
 class Layers(NamedTuple):
@@ -45,14 +46,15 @@ class Layers(NamedTuple):
     ways: list[list[int]]  # per edge: items from its source to its target
 
 
-def draw(edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterable[float]) -> list[Drawing]:
+def draw(edges: Sequence[tuple[int, int]], group: Sequence[int], aspects: Iterable[float], head: int = 0) -> list[Drawing]:
     """A drawing of an acyclic graph for each ratio of width to height. Edges lead from a lower to a higher number; `group` is the group of each node.
+    `head` is left free above every line.
 
     >>> draw([(0, 1)], [0, 0], [2.0])[0].nodes
     ((21, 13), (55, 13))
     """
     layers = _layered(len(group), edges)
-    return [_folded(layers, len(group), edges, group, aspect) for aspect in aspects]
+    return [_folded(layers, len(group), edges, group, aspect, head) for aspect in aspects]
 
 
 # -- layers --------------------------------------------------------------------------------------------------------------------------------
@@ -207,8 +209,8 @@ def _packed(order: list[list[int]], root: list[int], size: list[int]) -> list[fl
 # -- lines ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float) -> Drawing:
-    breaks = _breaks(layers, edges, group, aspect)
+def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int) -> Drawing:
+    breaks = _breaks(layers, edges, group, aspect, head)
     lines = [layers.members[start:stop] for start, stop in pairwise(breaks)]
     line_of = [k for k, line in enumerate(lines) for _ in line]  # per layer
     tracks: list[dict[int, int]] = [{} for _ in lines]  # per line: sources of the edges that leave it for the next, each with its own track back
@@ -218,7 +220,8 @@ def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group:
     margin = TRACK * (max(map(len, tracks), default=0) + 2)
     nodes: dict[int, Point] = {}
     gaps: list[int] = []  # per line: where the gap below it starts
-    top = 3
+    spans: list[tuple[int, int]] = []
+    top = 3 + head
     for line, leaving in zip(lines, tracks, strict=True):
         items = [item for layer in line for item in layer]
         shift = top - min(layers.y[i] - layers.size[i] // 2 for i in items)
@@ -226,10 +229,11 @@ def _folded(layers: Layers, count: int, edges: Sequence[tuple[int, int]], group:
             nodes.update((item, (margin + WIDTH // 2 + PITCH * x, layers.y[item] + shift)) for item in layer)
         bottom = max(nodes[i][1] + layers.size[i] // 2 for i in items)
         gaps.append(bottom + GAP // 3)
-        top = bottom + GAP + TRACK * len(leaving)
+        spans.append((top, bottom))
+        top = bottom + GAP + TRACK * len(leaving) + head
     width = 2 * margin + PITCH * max(map(len, lines), default=1) - (PITCH - WIDTH)
     routes = tuple(_route(way, layers.layer, line_of, nodes, tracks, gaps) for way in layers.ways)
-    return Drawing(width, top - GAP + 3 if lines else 0, tuple(nodes[i] for i in range(count)), routes)
+    return Drawing(width, top - GAP - head + 3 if lines else 0, tuple(nodes[i] for i in range(count)), routes, tuple(spans))
 
 
 def _route(way: list[int], layer: list[int], line_of: list[int], nodes: dict[int, Point], tracks: list[dict[int, int]], gaps: list[int]) -> Route:
@@ -249,7 +253,7 @@ def _route(way: list[int], layer: list[int], line_of: list[int], nodes: dict[int
     return tuple(points)
 
 
-def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float) -> list[int]:
+def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[int], aspect: float, head: int) -> list[int]:
     """First layer of every line, and the number of layers: lines of about equal length, broken where little is torn apart."""
     total = len(layers.members)
     if not total:
@@ -263,7 +267,7 @@ def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[in
             links[key] = max(links.get(key, 0), weight)
     for (_, at), weight in links.items():
         torn[at] += weight
-    lines = -(-total // _line_length(layers, aspect))
+    lines = -(-total // _line_length(layers, aspect, head))
     breaks = [0]
     for left in range(lines, 1, -1):
         even = (total - breaks[-1]) / left
@@ -274,7 +278,7 @@ def _breaks(layers: Layers, edges: Sequence[tuple[int, int]], group: Sequence[in
     return [*breaks, total]
 
 
-def _line_length(layers: Layers, aspect: float) -> int:
+def _line_length(layers: Layers, aspect: float, head: int) -> int:
     """Layers per line, for a drawing of about this ratio of width to height."""
     total = len(layers.members)
     low = [min(layers.y[i] - layers.size[i] // 2 for i in items) for items in layers.members]
@@ -282,7 +286,7 @@ def _line_length(layers: Layers, aspect: float) -> int:
 
     def off(length: int) -> float:
         starts = range(0, total, length)
-        height = sum(max(high[k : k + length]) - min(low[k : k + length]) + GAP for k in starts)
+        height = sum(max(high[k : k + length]) - min(low[k : k + length]) + GAP + head for k in starts)
         ratio = min(length, total) * PITCH / height / aspect
         return max(ratio, 1 / ratio)
 

@@ -38,6 +38,7 @@ class Summary:
     warnings: tuple[str, ...]  # where the plan contradicts itself
     notes: tuple[str, ...]
     counts: str
+    unfused: str  # what the operators would move alone
     sweep: str  # how the staircase was found
     grown: str  # which pictures there are
     colophon: tuple[str, ...]

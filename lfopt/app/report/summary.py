@@ -65,7 +65,8 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         accounting=_accounting(plan, simulated),
         warnings=_warnings(simulated),
         notes=_notes(plan, graph),
-        counts=f"{operators:,} operators in {len(plan.groups):,} groups, with {len(found):,} cuts between them.",
+        counts=f"{plural(operators, 'operator')} in {plural(len(plan.groups), 'group')}, with {plural(len(found), 'cut')} between them.",
+        unfused=_unfused(simulated),
         sweep=_sweep_note(plan, stairs, sweep_seconds),
         grown=_grown_note(found, drawn),
         colophon=(
@@ -104,20 +105,21 @@ def _figures(plan: Plan) -> tuple[Figure, ...]:
     totals = plan.totals
     optimal = totals.proof == "optimal"
     proof = "proven optimal" if optimal else f"gap {100 * totals.gap:.2f} % to the proven bound"
-    star = " *" if plan.traffic == "tiled" else ""
     ratio = f"{totals.dram_bytes / totals.lower_bound_bytes:.3f}" if totals.lower_bound_bytes else "-"
     return (
         Figure("DRAM traffic", mib(totals.dram_bytes), "MiB", f"{totals.dram_bytes:,} B per inference"),
         Figure("times the proven lower bound", ratio, "", proof, "good" if optimal else ""),
-        _saving(f"layer by layer{star}", totals.dram_bytes, totals.layer_by_layer_bytes),
-        _saving(f"epilogue fusion{star or ('' if plan.epilogue else ' *')}", totals.dram_bytes, totals.epilogue_fused_bytes),
+        _saving("layer by layer", totals.dram_bytes, totals.layer_by_layer_bytes),
+        _saving("epilogue fusion", totals.dram_bytes, totals.epilogue_fused_bytes),
     )
 
 
 def _saving(baseline: str, size: int, against: int) -> Figure:
     share = 100 * (against - size) / max(against, 1)
     less = "less" if size <= against else "more"
-    return Figure(f"{less} than {baseline}", f"{abs(share):.1f}", "%", f"{abs(against - size):,} B {less}", "bad" if size > against else "")
+    return Figure(
+        f"{less} than {baseline}", f"{abs(share):.1f}", "%", f"{abs(against - size):,} B {less} than {against:,}", "bad" if size > against else ""
+    )
 
 
 def _accounting(plan: Plan, simulated: Report) -> str:
@@ -131,8 +133,13 @@ def _accounting(plan: Plan, simulated: Report) -> str:
     cycles, clock = simulated.cycles, plan.hardware.clock_hz
     model = f"By the model of this chip: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
     model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
-    star = " * every tensor once, whatever fits: outside the space of this plan." if plan.traffic == "tiled" or not plan.epilogue else ""
-    return f"{said} {model}{star}"
+    return f"{said} {model}"
+
+
+def _unfused(simulated: Report) -> str:
+    """What the operators move alone, as a sentence: bars of it would leave those of the plan no room."""
+    once = sum(group.one_by_one_bytes for group in simulated.groups if MODES[group.mode].counted)
+    return f"Unfused, every tensor once, the operators would move {once:,} B: {once / max(simulated.dram.total, 1):.2f} times as much."
 
 
 def _warnings(simulated: Report) -> tuple[str, ...]:

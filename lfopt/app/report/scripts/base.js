@@ -72,13 +72,22 @@ function ticks(top, about) {
 // -- operators and groups ----------------------------------------------------------------------------------------------------------------
 
 const total = (group) => sum(group.by);
+const unfused = (group) => total(group) + group.saved; // what its operators move alone
+const times = (value, of) => (of ? `${trimmed(value / of)} times` : "\u2013");
 const opName = (i) => D.ops.name[i];
+const from = (i) => [D.ops.scope[i], D.ops.source[i]].filter(Boolean).join(", ");
 const chip = (g, title) =>
   el("button", { type: "button", class: `chip b${D.colours[g]}`, title: title || `Group ${g}`, "aria-label": `Group ${g}`, onclick: () => select(g) }, String(g));
 
 function span(group) {
   const names = group.ops.map(opName);
   return names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
+}
+
+// The same in so many characters: each of the two names keeps its ends.
+function shortSpan(group, width) {
+  const names = [...new Set([group.ops[0], group.ops[group.ops.length - 1]])].map(opName);
+  return names.map((name) => shorten(name, Math.floor((width - 3 * (names.length - 1)) / names.length))).join(" … ");
 }
 
 // -- the one thing that changes: which group is selected -----------------------------------------------------------------------------------

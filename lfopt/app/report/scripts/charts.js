@@ -27,18 +27,19 @@ function compare() {
     return row(`${b.plan ? "plan" : ""} ${b.outside ? "faded" : ""}`, cell("", b.name + (b.outside ? " *" : "")), cell("track", bars),
       cell("num", count(b.bytes)), cell("num", bound ? fixed(b.bytes / bound, 3) : "–"));
   }));
+  if (D.baselines.some((b) => b.outside)) $("compare").append(row("foot-row", cell("", D.outside)));
   const used = CLASSES.map((name, k) => [name, k]).filter(([, k]) => D.baselines.some((b) => b.by?.[k]));
   put($("classes"), ...used.map(([name, k]) => el("span", {}, el("i", { class: `c${k}` }), name)));
 }
 
 // -- traffic by group --------------------------------------------------------------------------------------------------------------------------
 
-let barsOf = null, behindBars = true;
+let barsOf = null;
 function bars() {
   const height = 230, left = 58, right = 12, bottom = 26, topPad = 14;
   const each = Math.max(4, (($("bars").clientWidth || 900) - left - right) / D.groups.length);
   const width = Math.round(left + right + each * D.groups.length);
-  const top = Math.max(1, ...D.groups.map((g) => Math.max(total(g), behindBars ? total(g) + g.saved : 0)));
+  const top = Math.max(1, ...D.groups.map(total));
   const y = (value) => height - bottom - ((height - bottom - topPad) * value) / top;
   const picture = chart(width, height, "DRAM bytes of each group by class, in execution order; the table below has the figures");
   picture.append(levels(left, width - right, y, top));
@@ -46,8 +47,6 @@ function bars() {
   D.groups.forEach((group, g) => {
     const x = left + each * g + (each - thick) / 2;
     let at = 0;
-    const once = total(group) + group.saved;
-    if (behindBars) picture.append(svg("rect", { class: "ghost", x, width: thick, y: y(once), height: Math.max(y(0) - y(once), 0) }));
     group.by.forEach((value, k) => {
       if (value) picture.append(svg("rect", { class: `c${k}`, x, width: thick, y: y(at + value), height: Math.max(y(at) - y(at + value), 0.4) }));
       at += value;
@@ -72,14 +71,13 @@ function bars() {
   };
   if (selected >= 0) barsOf(selected);
 }
-$("behind").addEventListener("change", (event) => { behindBars = event.target.checked; bars(); });
 watchers.push((group) => barsOf && barsOf(group));
 
 function groupTip(g) {
   const group = D.groups[g];
   return [
-    el("div", {}, el("strong", {}, `Group ${g} `), el("span", { class: "muted" }, `${group.mode}, ${count(group.ops.length)} operators`)),
-    rows([...CLASSES.map((name, k) => group.by[k] && [name, bytes(group.by[k])]), ["all", bytes(total(group))], ["one by one", bytes(total(group) + group.saved)]]),
+    el("div", {}, el("strong", {}, `Group ${g} `), el("span", { class: "muted" }, `${group.mode}, ${count(group.ops.length)} operators`)), group.scope && el("div", { class: "scope" }, group.scope),
+    rows([...CLASSES.map((name, k) => group.by[k] && [name, bytes(group.by[k])]), ["all", bytes(total(group))], ["unfused", `${bytes(unfused(group))}, ${times(unfused(group), total(group))}`]]),
   ];
 }
 
@@ -194,7 +192,7 @@ function staircase() {
   const limited = buffers.filter((value) => value < Infinity);
   if (!limited.length) limited.push(Math.max(1, ...D.groups.map((group) => group.buffer)));
   const largest = Math.max(...limited), endless = buffers.includes(Infinity) ? 4 * largest : Infinity; // where a buffer without a limit stands
-  const low = Math.log2(Math.min(...limited)) - 0.15, high = endless < Infinity ? Math.log2(endless) + 0.6 : Math.max(Math.log2(largest), low + 1) + 0.15;
+  const low = Math.log2(Math.min(...limited)) - 0.15, high = endless < Infinity ? Math.log2(endless) + 0.6 : Math.max(Math.log2(largest), low + 1) + 0.25;
   const most = Math.max(...stairs.map((s) => s[2]), ...D.front.map((p) => p[0]), D.totals.dram_bytes);
   const marks = D.baselines.filter((b) => !b.plan && b.name !== "proven lower bound" && b.bytes < 1.6 * most);
   const top = 1.05 * Math.max(most, ...marks.map((b) => b.bytes));
@@ -211,30 +209,24 @@ function staircase() {
   if (endless < Infinity) axis.append(svg("line", { x1: x(endless), x2: x(endless), y1: topPad, y2: height - bottom }), svg("text", { x: width - right, y: height - 11, "text-anchor": "end" }, "unlimited"));
   picture.append(axis);
   for (const b of marks) {
-    const name = `${b.name}${b.outside ? " *" : ""}, ${size(b.bytes)}`;
+    const name = `${b.name}${b.outside ? " *" : ""}, ${size(b.bytes)}`, above = b.bytes > D.totals.dram_bytes; // on the right the staircase is low
     picture.append(svg("line", { class: "level", x1: left, x2: width - right, y1: y(b.bytes), y2: y(b.bytes) }),
-      svg("text", { class: "mark-text", x: left + 6, y: y(b.bytes) - 5 }, name));
+      svg("text", { class: "mark-text", x: above ? width - right : left + 6, "text-anchor": above ? "end" : "start", y: y(b.bytes) + (above ? -5 : 13) }, name));
   }
-  // Between two sizes, the optimum is at most that of the smaller and at least the bound of the larger.
-  for (const [k, s] of stairs.slice(1).entries()) {
-    const [x0, x1, y0, y1] = [x(stairs[k][0]), x(s[1]), y(stairs[k][2]), y(s[3])];
-    if (x1 > x0 && y1 > y0) picture.append(svg("rect", { class: "between", x: x0, y: y0, width: x1 - x0, height: y1 - y0 }));
-  }
+  const line = (corners) => corners.map(([buffer, level], k) => `${k ? "L" : "M"}${x(buffer ?? Infinity).toFixed(1)} ${y(level).toFixed(1)}`).join("");
+  const { plan, bound, between, front } = D.steps;
+  picture.append(svg("path", { class: "between", d: `${line(between)}Z` }), svg("path", { class: "bound", d: line(bound) }));
+  picture.append(svg("path", { class: "stair", d: line(plan) }), svg("path", { class: "front-line", d: line(front) }));
   for (const [buffer, since, dram, bound, groups] of stairs) {
     const proven = bound >= dram;
-    if (proven) {
-      picture.append(svg("line", { class: "stair", x1: x(since), x2: x(buffer), y1: y(dram), y2: y(dram) }), svg("circle", { class: "proven", cx: x(buffer), cy: y(dram), r: 2.75 }));
-    }
-    else picture.append(svg("line", { class: "whisker", x1: x(buffer), x2: x(buffer), y1: y(dram), y2: y(bound) }), svg("circle", { class: "open", cx: x(buffer), cy: y(dram), r: 3 }));
+    picture.append(svg("circle", { class: proven ? "proven" : "open", cx: x(buffer), cy: y(dram), r: 3 }));
     const span = since === buffer ? `buffer ${capacity(buffer)}` : buffer === Infinity ? `from ${bytes(since)}` : `${count(since)} to ${bytes(buffer)}`;
     picture.append(hover(svg("circle", { class: "hit", cx: x(buffer), cy: y(dram), r: 9 }), (event) => showTip(event.clientX, event.clientY, el("strong", {}, span),
       rows([["DRAM", bytes(dram)], proven ? ["proven", "optimal"] : ["proven bound", bytes(bound)], ["groups", count(groups)],
         ["to this plan", `${dram > D.totals.dram_bytes ? "+" : ""}${percent(dram - D.totals.dram_bytes, D.totals.dram_bytes)}`]]))));
   }
   if (D.front.length) {
-    const order = D.front.slice().sort((a, b) => a[1] - b[1]);
-    picture.append(svg("path", { class: "front-line", d: order.map(([dram, buffer], k) => `${k ? "L" : "M"}${x(buffer)} ${y(dram)}`).join("") }));
-    for (const [dram, buffer] of order) {
+    for (const [dram, buffer] of D.front) {
       const show = (event) => showTip(event.clientX, event.clientY, el("strong", {}, "Plan of the front"), rows([["DRAM", bytes(dram)], ["buffer", bytes(buffer)]]));
       picture.append(hover(svg("circle", { class: "front", cx: x(buffer), cy: y(dram), r: 3.5 }), show));
     }
@@ -244,8 +236,8 @@ function staircase() {
   picture.append(svg("circle", { class: "own", cx: px, cy: py, r: 5, "pointer-events": "none" }),
     svg("text", { class: "mark-text", x: px + (flip ? -10 : 10), y: py - 9, "text-anchor": flip ? "end" : "start", style: { "font-weight": "600" } }, `this plan, ${size(D.totals.dram_bytes)}`));
   const legend = [["proven", "proven optimal"]];
-  if (stairs.length > 1) legend.push(["between", "in between, the optimum lies in the shaded range"]);
-  if (stairs.some((s) => s[3] < s[2])) legend.push(["open", "best found, and down to its bound"]);
+  if (stairs.some((s) => s[3] < s[2])) legend.push(["open", "best found, not proven"]);
+  if (bound.length) legend.push(["between", "from the best plan down to the proven bound: there the optimum lies"]);
   if (D.front.length) legend.push(["front", "Pareto front of the search: DRAM against buffer"]);
   put(holder, picture, el("div", { class: "chart-legend" }, legend.map(([cls, text]) => el("span", {},
     svg("svg", { width: 22, height: 10, viewBox: "0 0 22 10", style: { display: "inline-block", width: "22px", "vertical-align": "-1px", "margin-right": "6px" } },

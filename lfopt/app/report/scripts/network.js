@@ -3,7 +3,7 @@
 const graph = $("graph");
 const NODE = { width: 26, heavy: 14, light: 9 };
 const FOOT = 42; // for the buttons below the drawing
-const NEAR = 1.45, CLOSE = 3.1, MOST = 9; // scales from which kinds and names are written, and the largest one
+const NEAR = 1.3, CLOSE = 3.1, MOST = 9; // scales from which kinds and names are written, and the largest one
 const first = D.inputs, last = D.inputs + D.operators;
 const isOperator = (node) => node >= first && node < last;
 const groupOf = (node) => (isOperator(node) ? D.ops.group[node - first] : -1);
@@ -16,6 +16,7 @@ for (const [source, target] of D.edges) {
 }
 
 let drawing = null; // which of the drawings is shown
+let stageMarks = [];
 let stage, nodes, halos, view = { k: 1, x: 0, y: 0 }, focused = -1, engaged = false;
 
 function point(node) {
@@ -62,12 +63,13 @@ function draw() {
   halos = kept;
   const boxes = svg("g");
   nodes = Array.from({ length: nodeCount }, (_, node) => boxes.appendChild(box(node)));
+  stageMarks = drawing.stages.map(([name, left, right, top]) => ({ room: right - left, text: svg("text", { x: left, y: top - 7 }, name), line: svg("path", { d: `M${left} ${top - 2}v-3H${right}v3` }) }));
   const tags = svg("g", { "aria-hidden": "true" });
   D.groups.forEach((group, g) => {
     const [x, y] = point(first + group.ops[0]);
     tags.append(svg("text", { class: "tag", x: x - NODE.width / 2, y: y - 9 }, String(g)));
   });
-  stage = svg("g", {}, lines, svg("g", { id: "halo" }), bands, boxes, tags);
+  stage = svg("g", {}, lines, svg("g", { id: "halo" }), bands, boxes, tags, svg("g", { class: "stages" }, stageMarks.map((mark) => [mark.line, mark.text])));
   put(graph, stage);
   lit(selected);
   everything();
@@ -81,7 +83,7 @@ function box(node) {
   const outer = svg("g", { class: isOperator(node) ? "node" : "node end", "data-node": node });
   outer.append(
     svg("rect", {
-      class: g >= 0 ? `f${D.colours[g]}` : null, x: x - NODE.width / 2, y: y - height / 2, width: NODE.width, height, rx: isOperator(node) ? 2.5 : height / 2,
+      class: g >= 0 ? `f${D.colours[g]}` : null, style: g >= 0 ? hot(node - first) : {}, x: x - NODE.width / 2, y: y - height / 2, width: NODE.width, height, rx: isOperator(node) ? 2.5 : height / 2,
     }),
     svg("text", { class: "kind", x, y: y + 1.8 }, shorten(kindOf(node), 9)),
     svg("text", { class: "name", x, y: y + height / 2 + 3.6 }, shorten(nameOf(node), 17)),
@@ -93,6 +95,45 @@ const kindOf = (node) => (isOperator(node) ? D.ops.kind[node - first] : node < f
 function nameOf(node) {
   if (isOperator(node)) return opName(node - first);
   return D.maps.name[node < first ? D.sources[node] : D.sinks[node - last]];
+}
+
+// -- heat: operators coloured by what they move, take or fill, or by their group -----------------------------------------------------------------------
+
+const HEATS = {
+  bytes: { values: D.heat.bytes, what: "DRAM bytes that an operator's loads and stores move", end: bytes },
+  cycles: { values: D.heat.cycles, what: "cycles that it computes, by the model", end: (value) => `${count(value)} cycles` },
+  fill: { values: D.heat.fill, what: "bytes in the buffer while it computes", end: (value) => andFilled(value), linear: true },
+  groups: { what: "a colour for each group" },
+};
+let heat = "bytes";
+
+function hottest() {
+  const { values, linear } = HEATS[heat];
+  return Math.max(1, linear && BUFFER < Infinity ? BUFFER : 0, ...values);
+}
+
+// Style of an operator's box. Bytes and cycles spread over orders of magnitude: the colour follows their square root.
+function hot(i) {
+  const { values, linear } = HEATS[heat];
+  if (!values) return {};
+  const share = values[i] / hottest();
+  return { fill: `color-mix(in oklab, var(--hot) ${(100 * (linear ? share : Math.sqrt(share))).toFixed(1)}%, var(--cold))` };
+}
+
+function heatModes() {
+  const button = (name) => el("button", { type: "button", "aria-pressed": String(name === heat), onclick: () => { heat = name; heatModes(); recolour(); } }, name);
+  const { values, what, end, linear } = HEATS[heat];
+  put($("heat"), el("span", { class: "muted" }, "colour"), Object.keys(HEATS).map(button),
+    el("span", { class: "heat-legend" }, values ? ["0", el("i", { class: "ramp hot", "aria-hidden": "true" }), end(hottest()), el("span", { class: "muted" }, `${what}${linear ? "" : "; square root"}`)] : el("span", { class: "muted" }, what)));
+}
+
+function recolour() {
+  nodes.forEach((node, k) => {
+    if (!isOperator(k)) return;
+    const box = node.querySelector("rect");
+    box.style.fill = "";
+    for (const [name, value] of Object.entries(hot(k - first))) box.style.setProperty(name, value);
+  });
 }
 
 // -- what a node is ------------------------------------------------------------------------------------------------------------------------
@@ -109,12 +150,16 @@ function about(node) {
     ...results.slice(0, 6),
     D.ops.weights[i] && ["weights", bytes(D.ops.weights[i])],
     D.ops.macs[i] && ["work", macs(D.ops.macs[i])],
+    g >= 0 && ["moves in this plan", bytes(D.heat.bytes[i])],
+    g >= 0 && ["computes, model", `${count(D.heat.cycles[i])} cycles`],
+    g >= 0 && ["buffer meanwhile", andFilled(D.heat.fill[i])],
     g >= 0 && ["group", `${g}, ${D.groups[g].mode}, moves ${bytes(total(D.groups[g]))}`],
   ].filter(Boolean);
 }
 
 function tell(node, x, y) {
-  showTip(x, y, el("div", { class: "mono" }, nameOf(node)), el("div", { class: "muted" }, kindOf(node)), rows(about(node)));
+  const origin = isOperator(node) ? from(node - first) : "";
+  showTip(x, y, el("div", { class: "mono" }, nameOf(node)), el("div", { class: "muted" }, kindOf(node)), origin && el("div", { class: "scope" }, origin), rows(about(node)));
 }
 
 function tellMap(map, x, y) {
@@ -131,6 +176,9 @@ function tellMap(map, x, y) {
 function apply() {
   stage.setAttribute("transform", `translate(${view.x.toFixed(2)} ${view.y.toFixed(2)}) scale(${view.k.toFixed(4)})`);
   graph.style.setProperty("--thin", Math.min(Math.max(view.k, 0.4), 1.4).toFixed(2));
+  const letters = Math.min(10.5 / view.k, 13); // units: as large on the screen whatever the scale
+  graph.style.setProperty("--letters", `${letters.toFixed(2)}px`);
+  for (const { room, text } of stageMarks) text.classList.toggle("cut", text.textContent.length * letters * 0.58 > room + 4);
   graph.classList.toggle("near", view.k >= NEAR);
   graph.classList.toggle("close", view.k >= CLOSE);
 }
@@ -185,7 +233,7 @@ function closeUp(group) {
 }
 
 function lit(group) {
-  if (group < 0) return;
+  if (group < 0 || D.groups.length === 1) return; // then there is nothing to tell apart
   nodes.forEach((node, k) => node.classList.toggle("chosen", groupOf(k) === group));
   const around = D.groups[group].ops.map((i) => point(first + i)).map(([x, y]) => `M${x - 9} ${y}H${x + 9}`).join("");
   const touching = D.edges.map(([source, target], k) => [groupOf(source), groupOf(target), k]).filter(([a, b]) => a !== b && (a === group || b === group));

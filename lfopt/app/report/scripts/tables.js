@@ -1,13 +1,14 @@
 // The table of groups, and the list of cuts.
 
+const scopeLine = (scope, width) => scope && el("div", { class: "scope" }, shorten(scope, width));
 const COLUMNS = [
   { name: "group", of: (g) => g, cell: (g) => chip(g), rising: true },
-  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: span(D.groups[g]) }, shorten(span(D.groups[g]), room(64)))], text: true },
+  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: [span(D.groups[g]), D.groups[g].scope].join("\n") }, shortSpan(D.groups[g], room(34)), scopeLine(D.groups[g].scope, room(34)))], text: true },
   { name: "count", of: (g) => D.groups[g].ops.length },
   { name: "mode", of: (g) => D.groups[g].mode, cell: (g) => D.groups[g].mode, text: true },
   ...CLASSES.map((name, k) => ({ name, of: (g) => D.groups[g].by[k], hidden: !D.groups.some((group) => group.by[k]) })),
   { name: "DRAM bytes", of: (g) => total(D.groups[g]), strong: true },
-  { name: "saved", of: (g) => D.groups[g].saved },
+  { name: "unfused", of: (g) => unfused(D.groups[g]) },
   { name: "buffer", of: (g) => D.groups[g].buffer, cell: (g) => meter(D.groups[g].buffer) },
   { name: "cycles", of: (g) => D.groups[g].cycles[0] },
   { name: "energy", of: (g) => D.groups[g].energy, cell: (g) => joules(D.groups[g].energy) },
@@ -68,7 +69,7 @@ function cutRow(k) {
   const cut = D.cuts[k];
   const names = cut.maps.map((m) => D.maps.name[m]);
   return el("div", { class: "cut" },
-    el("div", { class: "pair" }, chip(cut.pair[0]), el("span", { class: "arrow", "aria-label": "to" }, "→"), chip(cut.pair[1]), el("div", { class: `verdict ${cut.verdict}` }, VERDICTS[cut.verdict])),
+    el("div", { class: "pair" }, chip(cut.pair[0]), el("span", { class: "arrow", "aria-label": "to" }, "→"), chip(cut.pair[1]), el("div", { class: `verdict ${cut.verdict.replace(" ", "-")}` }, VERDICTS[cut.verdict])),
     el("div", { class: "num" }, bytes(cut.bytes), el("div", { class: "via", title: names.join("\n") }, names.length > 1 ? `${names.length} maps` : shape(D.maps.shape[cut.maps[0]]))),
     el("div", { class: "bar-cell" }, cut.needed ? [needBar(cut), el("div", { class: "need-text" }, BUFFER < Infinity ? `${count(cut.needed)} of ${bytes(BUFFER)}` : bytes(cut.needed))] : null),
     el("div", { class: "text" }, el("p", {}, cut.why), el("div", { class: "via mono" }, `via ${shorten(names[0], 60)}`, " ", pictureButton(k))),

@@ -1,0 +1,47 @@
+"""What each operator of a plan is to blame for: DRAM bytes, cycles of the compute engine, bytes of buffer while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lfopt.ir import Compute, GroupReport, Hardware, PlannedGroup, counted_leaves, parameters_of, whole
+from lfopt.ops import Dataflow, bits
+from simulator.timing import Accelerator
+
+
+def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[GroupReport]) -> list[int]:
+    """DRAM bytes per operator; they sum to those of its group.
+
+    What is stored counts for the operator that makes it; what is loaded, maps and constants, for the first of the group that reads it.
+    """
+    found = [0] * len(flow)
+    for mask, report in zip(masks, reports, strict=True):
+        members = [*bits(mask)]
+        reader = {parameters_of(flow.operators[i].name): i for i in members}
+        for i in reversed(members):
+            reader.update({weight.name: i for weight in flow.weights[i]})
+            reader.update({flow.maps[operand.map].name: i for operand in flow.operands[i]})
+        writer = {flow.maps[m].name: i for i in members for m in flow.results[i]}
+        for move in report.tensors:
+            found[reader.get(move.name, members[0])] += move.loaded_bytes
+            found[writer.get(move.name, members[-1])] += move.stored_bytes
+        found[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in report.tensors)  # re-reads of no one tensor
+    return found
+
+
+def operator_cycles(flow: Dataflow, groups: Sequence[PlannedGroup], hardware: Hardware) -> list[int]:
+    """Cycles per operator that the compute engine works on it, by the model; of groups without steps, on whole tensors."""
+    accelerator = Accelerator(flow, hardware)
+    index = {operator.name: i for i, operator in enumerate(flow.operators)}
+    found = [0] * len(flow)
+    for group in groups:
+        for times, step in counted_leaves(group.steps) if group.steps else ((1, _whole(flow, index[name])) for name in group.nodes):
+            if isinstance(step, Compute):
+                for part in accelerator.split(step):
+                    found[index[part.operator]] += times * accelerator.command(part).cycles
+    return found
+
+
+def _whole(flow: Dataflow, i: int) -> Compute:
+    results = flow.results[i]
+    return Compute(flow.operators[i].name, tuple(whole(flow.maps[m].shape) for m in results), (-1,) * len(results))
