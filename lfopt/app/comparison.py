@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Literal, NamedTuple
 
 from lfopt.ir import DoesNotFit, Graph, GroupReport, Hardware, Plan, Report, Role
+from lfopt.ir.names import plural
 from lfopt.planning import GroupCosts, Traffic, masks_of
 from simulator.simulate import simulate
 
+TENSORS = 3  # named for one change
 Change = Literal["merged", "split", "regrouped", "another mode", "other bytes", "other cycles", "only before", "only after"]
 
 
@@ -148,3 +150,28 @@ def _different(one: dict[str, object], other: dict[str, object], prefix: str) ->
     for name, value in one.items():
         if value != other[name]:
             yield prefix + name, str(value), str(other[name])
+
+
+# -- in words --------------------------------------------------------------------------------------------------------------------------------
+
+
+def numbered(groups: Sequence[GroupReport]) -> str:
+    """Numbers of groups, and their modes."""
+    numbers = [group.id for group in groups]
+    modes = [*dict.fromkeys(group.mode for group in groups)]
+    if not numbers:
+        return "-"
+    joined = f"{numbers[0]}-{numbers[-1]}" if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)] else ",".join(map(str, numbers))
+    return f"{joined} {'/'.join(modes)}"
+
+
+def reasons(changed: Changed) -> list[str]:
+    """What tells the two apart: tensors that move otherwise, groups that one chip has no room for."""
+    lines: list[str] = []
+    for moved in changed.tensors[:TENSORS]:
+        verb = "no longer moves" if not moved.after else "moves now" if not moved.before else "moves less" if moved.more < 0 else "moves more"
+        lines.append(f"{moved.name} ({moved.role}) {verb}: {moved.before:,} -> {moved.after:,} B")
+    if rest := changed.tensors[TENSORS:]:
+        lines.append(f"{plural(len(rest), 'other tensor')}: {sum(moved.more for moved in rest):+,} B")
+    lines += [f"a group needs {unfit.needed:,} B of {unfit.store}, and the other plan's chip has {unfit.available:,}" for unfit in changed.unfit[:1]]
+    return lines or ["the same bytes, in other steps"]

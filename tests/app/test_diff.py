@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import lfopt
 from lfopt.app.comparison import compare
+from lfopt.app.report.versus import page_of_both
 from lfopt.app.results import Planned
+from tests.app.test_report import Tags, hostile_model
 
 KIB = 1024
 MODEL = "zoo:squeezenet1_1"
@@ -51,3 +54,41 @@ def test_the_command_says_what_changed_and_why(here, lfopt, tmp_path: Path) -> N
     assert sum(c["dram_bytes"] for changed in data["changed"] for c in changed["after"]) <= data["after"]["dram_bytes"]
     refused = here("diff", tmp_path / "32", tmp_path / "nothing")
     assert refused.returncode == 2 and refused.stderr.count("\n") == 1
+
+
+def test_the_page_of_two_plans_stands_alone_and_says_what_the_terminal_says(here, tmp_path: Path) -> None:
+    for kib in (32, 64):
+        planned(kib).save(tmp_path / str(kib))
+    done = here("diff", tmp_path / "32", tmp_path / "64", "--html", tmp_path / "d.html", "--json")
+    data, text = json.loads(done.stdout), (tmp_path / "d.html").read_text()
+    assert str(tmp_path / "d.html") in done.stderr.replace("\n", "")
+    tags = Tags(text)
+    assert not re.search(r"https?://|url\(|@import|\bfetch\(|XMLHttpRequest|WebSocket|innerHTML|\beval\(", text)
+    assert not any(
+        name.startswith("on") or (name in ("src", "href") and not value.startswith(("#", "data:,")))
+        for _, a in tags.found
+        for name, value in a.items()
+    )
+    for side in ("before", "after"):
+        assert f"{data['totals'][side]['dram']['total']:,} B" in text
+        assert f"{data['totals'][side]['cycles']:,}" in text
+    numbers = {a["data-change"] for tag, a in tags.found if tag == "tr" and "data-change" in a}
+    assert (
+        numbers
+        == {a["data-change"] for tag, a in tags.found if tag == "g" and "data-change" in a}
+        == {str(k + 1) for k in range(len(data["changed"]))}
+    )
+    drawn = [tag for tag, a in tags.found if tag == "g" and "data-change" in a]
+    assert len(drawn) == 2 * sum(len(changed["nodes"]) for changed in data["changed"])
+    assert "no longer moves" in text and "the other plan&#39;s chip has 32,768" in text
+
+
+def test_names_of_models_and_folders_are_text_on_the_page_of_two_plans(tmp_path: Path) -> None:
+    hostile_model(tmp_path / "h.onnx")
+    one, other = (lfopt.search(tmp_path / "h.onnx", buffer=size, epilogue=False) for size in (150, 1 << 20))
+    pair = (one.plan, one.graph), (other.plan, other.graph)
+    text = page_of_both(compare(*pair), *pair, ("<img src=x>", "\x1b[2J"))
+    assert "<img" not in text and "\x1b" not in text
+    assert text.count("</script") == 1
+    assert "&lt;img" in text
+    assert compare(*pair).changed

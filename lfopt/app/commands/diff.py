@@ -10,20 +10,19 @@ from rich.table import Table
 
 from lfopt.app.answers import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer, answer
 from lfopt.app.commands.options import check_top
-from lfopt.app.comparison import Changed, Comparison, compare
+from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
+from lfopt.app.files import path_of, write_text
+from lfopt.app.report.versus import page_of_both, sums
 from lfopt.app.screen import out, shown, spread, table
 from lfopt.app.verify import load_planned
-from lfopt.ir import GroupReport, Report
+from lfopt.ir import Report
 from lfopt.ir.names import plural
 
-TENSORS = 3  # named for one change
-CLASSES = {"input": "maps read", "output": "maps written", "weight": "weights", "parameter": "parameters", "spill": "spilled"}
 
-
-def diff(before: Path, after: Path, *, top: int = 10) -> int:
+def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) -> int:
     """Compare two plans: bytes, cycles, which groups changed, and why.
 
-    Example: lfopt diff runs/bytes runs/cycles --top 3
+    Example: lfopt diff runs/bytes runs/cycles --html bytes-cycles.html
 
     Operators are compared by name; what is compared is the smallest sets of them that are whole groups in both plans. Every claim of both plans is
     recounted first. Exit code 0: they are alike in groups, bytes and cycles; 1: they are not.
@@ -36,10 +35,16 @@ def diff(before: Path, after: Path, *, top: int = 10) -> int:
         The other plan.
     top
         Changes listed: those that differ most in bytes, then in cycles.
+    html
+        Write both plans side by side as a page, with every change.
     """
     check_top(top)
-    found = compare(load_planned(before), load_planned(after))
+    one, other = load_planned(before), load_planned(after)
+    found = compare(one, other)
     _print(found, top)
+    if html is not None:
+        write_text(path_of(html, "--html"), page_of_both(found, one, other, (before, after)))
+        out.print(f"[dim]wrote[/] {shown(html)}", soft_wrap=True)
     answer(_answer(found))
     return 1 if found.changed else 0
 
@@ -76,27 +81,15 @@ def _print(found: Comparison, top: int) -> None:
         out.print(f"[dim]{plural(rest, 'change')} more: --top[/]")
     out.print()
     for number, changed in enumerate(listed, 1):
-        for line in _why(changed):
+        for line in reasons(changed):
             out.print(f"{number}  {shown(line)}", soft_wrap=True)
     out.print("[dim]* model: follows from the hardware description[/]")
 
 
 def _sums(found: Comparison) -> Table:
     rows = table("", "before", "after", "more", "")
-
-    def add(what: str, old: float, new: float, digits: int = 0) -> None:
-        share = f"{100 * (new - old) / old:+.1f} %" if old else ""
-        rows.add_row(what, f"{old:,.{digits}f}", f"{new:,.{digits}f}", f"{new - old:+,.{digits}f}", share)
-
-    add("DRAM bytes", found.before.dram.total, found.after.dram.total)
-    for name, label in CLASSES.items():
-        old, new = (getattr(dram, name) for dram in (found.before.dram, found.after.dram))
-        if old or new:
-            add(f"  {label}", old, new)
-    add("groups", len(found.before.groups), len(found.after.groups))
-    add("MACs", found.before.macs, found.after.macs)
-    add("cycles*", found.before.cycles.total, found.after.cycles.total)
-    add("energy*, uJ", found.before.energy.total_pj / 1e6, found.after.energy.total_pj / 1e6, 1)
+    for row in sums(found):
+        rows.add_row(*row)
     return rows
 
 
@@ -105,28 +98,6 @@ def _changes(listed: Sequence[Changed]) -> Table:
     for number, changed in enumerate(listed, 1):
         nodes = changed.nodes
         span = nodes[0] if len(nodes) == 1 else f"{nodes[0]} .. {nodes[-1]}"
-        sides = _groups(changed.before), _groups(changed.after)
+        sides = numbered(changed.before), numbered(changed.after)
         rows.append([f"{number} {span}", changed.change, *sides, f"{changed.more_bytes:+,}", f"{changed.more_cycles:+,}"])
     return spread(("operators", "change", "before", "after", "bytes", "cycles*"), rows)
-
-
-def _groups(groups: Sequence[GroupReport]) -> str:
-    """Numbers of groups, and their modes."""
-    numbers = [group.id for group in groups]
-    modes = [*dict.fromkeys(group.mode for group in groups)]
-    if not numbers:
-        return "-"
-    joined = f"{numbers[0]}-{numbers[-1]}" if numbers[2:] and numbers == [*range(numbers[0], numbers[-1] + 1)] else ",".join(map(str, numbers))
-    return f"{joined} {'/'.join(modes)}"
-
-
-def _why(changed: Changed) -> list[str]:
-    """What tells the two apart: tensors that move otherwise, groups that one chip has no room for."""
-    lines: list[str] = []
-    for moved in changed.tensors[:TENSORS]:
-        verb = "no longer moves" if not moved.after else "moves now" if not moved.before else "moves less" if moved.more < 0 else "moves more"
-        lines.append(f"{moved.name} ({moved.role}) {verb}: {moved.before:,} -> {moved.after:,} B")
-    if rest := changed.tensors[TENSORS:]:
-        lines.append(f"{plural(len(rest), 'other tensor')}: {sum(moved.more for moved in rest):+,} B")
-    lines += [f"a group needs {unfit.needed:,} B of {unfit.store}, and the other plan's chip has {unfit.available:,}" for unfit in changed.unfit[:1]]
-    return lines or ["the same bytes, in other steps"]

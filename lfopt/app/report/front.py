@@ -8,12 +8,12 @@ from typing import Any
 
 from hw_rtl.area import LUTS_OF_DSP, LUTS_OF_RAM
 from lfopt.app.front import Advice, Front, Point
-from lfopt.app.report.page import Figure, assembled
+from lfopt.app.report.page import Figure, as_json, fill
 from lfopt.app.sizes import format_size
 from lfopt.ir.names import plural
 from search.objectives import FIGURE
 
-SCRIPTS = ("base", "theme", "front")
+SCRIPTS = ("theme", "base", "front")
 
 
 def page_of(front: Front, *, every: bool = False) -> str:
@@ -28,7 +28,7 @@ def page_of(front: Front, *, every: bool = False) -> str:
         "rule": KNEE,
         "version": version("lfopt"),
     }
-    return assembled("front.html", SCRIPTS, _data(front, points), said)
+    return fill("front.html", SCRIPTS, {**said, "data": as_json(_data(front, points))})
 
 
 KNEE = (

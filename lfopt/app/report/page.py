@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("base", "theme", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
+SCRIPTS = ("theme", "base", "network", "charts", "group", "grown", "tables", "start")  # in the order in which they build on one another
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,19 @@ class Summary:
 
 def render(summary: Summary, data: dict[str, Any]) -> str:
     """The page of a plan."""
-    return assembled("page.html", SCRIPTS, data, vars(summary))
+    return fill("page.html", SCRIPTS, {**vars(summary), "data": as_json(data)})
 
 
-def assembled(template: str, scripts: Sequence[str], data: dict[str, Any], said: Mapping[str, Any]) -> str:
-    """A page. Whatever comes from a model is escaped here, or arrives as data that the scripts show as text."""
+def fill(template: str, scripts: Sequence[str], values: Mapping[str, Any]) -> str:
+    """A template with styles, scripts and these values. Whatever comes from a model is escaped here, or arrives as data that scripts show as text."""
     body = "\n".join((FOLDER / "scripts" / f"{name}.js").read_text(encoding="utf-8") for name in scripts)
     script = f"(() => {{\n'use strict';\n{body}\n}})();\n"
     environment = Environment(loader=FileSystemLoader(FOLDER), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     return environment.get_template(template).render(
-        **said,
+        **values,
         style=(FOLDER / "page.css").read_text(encoding="utf-8"),
         script=script,
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        data=as_json(data),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ from lfopt.ir.names import plural, printable
 from lfopt.ops import Dataflow
 from lfopt.planning import masks_of
 
+XMLNS = ' xmlns="http://www.w3.org/2000/svg"'  # which a picture needs unless it is part of a page
 ASPECT = 2.2  # width to height: as cells of notebooks are
 MARGIN = 6
 MOST = 3000  # operators of a network that is drawn
@@ -47,17 +48,20 @@ def proven(plan: Plan) -> str:
     return f"gap {100 * totals.gap:.2f} % to the proven bound" if totals.lower_bound_bytes else "nothing proven"
 
 
-def picture(plan: Plan, flow: Dataflow) -> str:
-    """SVG: operators in the colours of their groups, maps that visit DRAM as thin lines, maps that stay on chip as thick ones."""
+def picture(plan: Plan, flow: Dataflow, marks: Mapping[str, int] | None = None) -> str:
+    """SVG: operators in the colours of their groups, maps that visit DRAM as thin lines, maps that stay on chip as thick ones.
+
+    `marks`: numbers of operators by name, which their boxes carry; then those without a number are pale.
+    """
     masks = masks_of(flow, [group.nodes for group in plan.groups])
     wires = wiring(flow, masks)
     (drawing,) = draw([(a, b) for a, b, _ in wires.edges], wires.group, [ASPECT])
     colour = colours(len(masks), wires.near(drawing), COLOURS)
     width, height = drawing.width + 2 * MARGIN, drawing.height + 2 * MARGIN
-    body = "".join((*_edges(wires, drawing, colour), *_boxes(plan, flow, wires, drawing, colour)))
+    body = "".join((*_edges(wires, drawing, colour), *_boxes(plan, flow, wires, drawing, colour, marks)))
     size = f"width:100%;max-width:{SCALE * width:g}px;max-height:{HIGHEST}px"
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" viewBox="{-MARGIN} {-MARGIN} {width} {height}" '
+        f'<svg{XMLNS} role="img" viewBox="{-MARGIN} {-MARGIN} {width} {height}" '
         f'style="{size}" font-family="sans-serif" font-size="5" text-anchor="middle">{body}</svg>'
     )
 
@@ -79,7 +83,7 @@ def _path(route: Route) -> str:
     return found
 
 
-def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: Sequence[int]) -> Iterator[str]:
+def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: Sequence[int], marks: Mapping[str, int] | None) -> Iterator[str]:
     """Operators, with names that show under the pointer; inputs and outputs as pills."""
     tagged: set[int] = set()
     for node, (x, y) in enumerate(drawing.nodes):
@@ -92,7 +96,9 @@ def _boxes(plan: Plan, flow: Dataflow, wires: Wiring, drawing: Drawing, colour: 
         box = f'x="{x - WIDTH / 2:g}" y="{y - height / 2:g}" width="{WIDTH}" height="{height}" rx="{2.5 if inside else height / 2:g}"'
         kind = flow.operators[i].kind if inside else "input" if node < wires.first else "output"
         text = f'<text x="{x}" y="{y + 1.8:g}" fill="{INK}">{_text(kind[:9])}</text>'
-        yield f'<g><title>{_text(title)}</title><rect {box} fill="{fill}" {outline}/>{text}</g>'
+        number = marks.get(flow.operators[i].name) if marks is not None and inside else None
+        mark = "" if marks is None else f' data-change="{number}"' if number else ' opacity=".45"'
+        yield f'<g{mark}><title>{_text(title)}</title><rect {box} fill="{fill}" {outline}/>{text}</g>'
         if g >= 0 and g not in tagged:
             tagged.add(g)
             yield f'<text x="{x - WIDTH / 2:g}" y="{y - 9}" fill="currentColor" fill-opacity=".7">{g}</text>'
