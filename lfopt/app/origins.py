@@ -1,10 +1,15 @@
-"""Modules of the exporter's network beside names of operators: one short text for a group."""
+"""Modules of the exporter's network beside names of operators: one short text for a group, and tables that have it where there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from rich.table import Table
+
+from lfopt.app.screen import out, spread
 from lfopt.ir import Graph, Operator
+
+ROOM = 56  # characters: with less for both, names stand alone
 
 
 def parts(path: str) -> list[str]:
@@ -47,3 +52,12 @@ def by_name(graph: Graph) -> Mapping[str, Operator]:
 def scope_of_named(known: Mapping[str, Operator], names: Iterable[str]) -> str:
     """As `scope_of`, of operators by name."""
     return scope_of(known[name] for name in names if name in known)
+
+
+def named_table(columns: Sequence[str], rows: Sequence[Sequence[str]], modules: Sequence[str], *, bold: Collection[int] = ()) -> Table:
+    """As `spread`: names are in the first column. Beside them stand the modules that they are from, where any is known and the screen has room."""
+    others = sum(max([len(column), *(len(row[k]) for row in rows)]) + 2 for k, column in enumerate(columns) if k)
+    if not any(modules) or out.width - others < ROOM:
+        return spread(columns, rows, bold=bold)
+    wide = [(name, module, *rest) for (name, *rest), module in zip(rows, modules, strict=True)]
+    return spread((columns[0], "module", *columns[1:]), wide, stretch=(0, 1), bold=bold)

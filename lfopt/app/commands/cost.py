@@ -12,10 +12,11 @@ from rich.markup import escape
 from lfopt.app.answers import CostAnswer, MisfitAnswer, PricedAnswer, answer
 from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
+from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.partitions import Judged, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
-from lfopt.app.screen import note, out, shown, spread
+from lfopt.app.screen import note, out, shown
 from lfopt.app.sizes import format_size, parse_shapes, share_of
 from lfopt.ir import Cost, DoesNotFit, Report
 from lfopt.ir.names import plural
@@ -135,8 +136,10 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
     if rest := found.illegal[REASONS:]:
         out.print(f"... and {plural(len(rest), 'reason')} more")
     numbered = sorted(enumerate(zip(found.groups, found.prices, strict=True)), key=lambda item: _rank(item[1][1]))
+    known = by_name(found.costs.dataflow.graph)
     rows = [[f"{k} {_span(names)}", str(len(names)), *_price(price, beta)] for k, (names, price) in numbered[:top]]
-    out.print(spread(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows))
+    modules = [scope_of_named(known, names) for _, (names, _) in numbered[:top]]
+    out.print(named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules))
     if rest := numbered[top:]:
         out.print(f"[dim]{plural(len(rest), 'group')} more: --top[/]")
     for k, (names, price) in numbered:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.markup import escape
@@ -12,10 +12,11 @@ from lfopt.app.answers import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnsw
 from lfopt.app.commands.options import check_top
 from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
 from lfopt.app.files import path_of, write_text
+from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.report.versus import page_of_both, sums
 from lfopt.app.screen import out, shown, spread, table
 from lfopt.app.verify import load_planned
-from lfopt.ir import Report
+from lfopt.ir import Operator, Report
 from lfopt.ir.names import plural
 
 
@@ -41,7 +42,7 @@ def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) 
     check_top(top)
     one, other = load_planned(before), load_planned(after)
     found = compare(one, other)
-    _print(found, top)
+    _print(found, top, {**by_name(other[1]), **by_name(one[1])})
     if html is not None:
         write_text(path_of(html, "--html"), page_of_both(found, one, other, (before, after)))
         out.print(f"[dim]wrote[/] {shown(html)}", soft_wrap=True)
@@ -65,7 +66,7 @@ def _change(changed: Changed) -> ChangeAnswer:
     return ChangeAnswer(changed.change, changed.nodes, before, after, moved, unfit)
 
 
-def _print(found: Comparison, top: int) -> None:
+def _print(found: Comparison, top: int, known: Mapping[str, Operator]) -> None:
     name = found.before.model if found.before.model == found.after.model else f"{found.before.model} and {found.after.model}"
     out.print(f"[bold]{escape(name)}[/]: {plural(found.same, 'group')} alike, {plural(len(found.changed), 'change')}\n")
     if found.settings:
@@ -76,7 +77,7 @@ def _print(found: Comparison, top: int) -> None:
         return
     out.print()
     listed = found.changed[:top]
-    out.print(_changes(listed))
+    out.print(_changes(listed, known))
     if rest := len(found.changed) - len(listed):
         out.print(f"[dim]{plural(rest, 'change')} more: --top[/]")
     out.print()
@@ -93,11 +94,12 @@ def _sums(found: Comparison) -> Table:
     return rows
 
 
-def _changes(listed: Sequence[Changed]) -> Table:
+def _changes(listed: Sequence[Changed], known: Mapping[str, Operator]) -> Table:
     rows: list[list[str]] = []
     for number, changed in enumerate(listed, 1):
         nodes = changed.nodes
         span = nodes[0] if len(nodes) == 1 else f"{nodes[0]} .. {nodes[-1]}"
         sides = numbered(changed.before), numbered(changed.after)
         rows.append([f"{number} {span}", changed.change, *sides, f"{changed.more_bytes:+,}", f"{changed.more_cycles:+,}"])
-    return spread(("operators", "change", "before", "after", "bytes", "cycles*"), rows)
+    modules = [scope_of_named(known, changed.nodes) for changed in listed]
+    return named_table(("operators", "change", "before", "after", "bytes", "cycles*"), rows, modules)

@@ -17,13 +17,14 @@ from lfopt.app.commands.options import InputShapes, check_seconds, check_top, ch
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
 from lfopt.app.nodes import chosen
+from lfopt.app.origins import named_table, scope_of
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
-from lfopt.ops import Dataflow
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
 
 DIGITS = {"analytic": 0}  # of scores; bytes there
@@ -261,7 +262,8 @@ def _print_repair(best: Repair, found: Explanation, costs: GroupCosts, top: int)
     if count > 2 * top:
         rest = best.groups[2 * top :]
         rows.append((_others(rest), str(sum(g.bit_count() for g in rest)), "", "", f"{sum(costs.dram(g).total for g in rest):,}"))
-    out.print(spread(("group", "ops", "mode", "buffer B", "DRAM bytes"), rows))
+    modules = [scope_of(flow.operators[i] for i in bits(group)) for group in best.groups[: 2 * top]] + [""] * (count > 2 * top)
+    out.print(named_table(("group", "ops", "mode", "buffer B", "DRAM bytes"), rows, modules))
     out.print()
     shown, rest = best.crossings[:top], best.crossings[top:]
     rows = [(flow.maps[c.map].name, f"{c.bytes:,}", _movement(c.stored_by, c.loaded_by), f"{c.added:,}") for c in shown]

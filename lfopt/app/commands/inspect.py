@@ -9,8 +9,9 @@ from rich.markup import escape
 from lfopt.app.answers import InspectAnswer, OperatorAnswer, answer
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import Rules
+from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import load_network
-from lfopt.app.screen import mib, note, out, spread, table
+from lfopt.app.screen import mib, note, out, table
 from lfopt.app.sizes import format_size, parse_shapes
 from lfopt.fusion import mapping_of
 from lfopt.fusion.mapping import COMPLEXITY
@@ -111,7 +112,8 @@ def _print_operators(costs: GroupCosts, macs: tuple[int, ...]) -> None:
         shape = "x".join(str(d) for d in flow.maps[flow.results[i][0]].shape)
         weights, needs = costs.groups.weight_bytes(1 << i)[0], costs.groups.line_need(1 << i)
         rows.append((operator.name, operator.kind, shape, f"{macs[i] / 1e6:,.1f}", f"{weights:,}", f"{needs:,}"))
-    out.print(spread(("name", "operator", "result", "MMACs", "weights B", "needs B"), rows))
+    modules = [operator.origin.scope for operator in flow.operators]
+    out.print(named_table(("name", "operator", "result", "MMACs", "weights B", "needs B"), rows, modules))
 
 
 def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -> None:
@@ -126,9 +128,9 @@ def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -
         return
     out.print(f"[bold]{len(found)} operators need {size} or more by themselves[/], so no line-buffer group holds them:")
     shown = sorted(found, key=lambda f: -f.needed)[: None if everything else SHOWN]
-    over = [f"{misfit.needed - misfit.available + 1:,}" for misfit in shown]
-    rows = [(flow.names(misfit.group)[0], f"{misfit.needed:,}", more, why(misfit)) for misfit, more in zip(shown, over, strict=True)]
-    listed = spread(("name", "needs B", "over B", "why"), rows)
+    names = [flow.names(misfit.group)[0] for misfit in shown]
+    rows = [(name, f"{f.needed:,}", f"{f.needed - f.available + 1:,}", why(f)) for name, f in zip(names, shown, strict=True)]
+    listed = named_table(("name", "needs B", "over B", "why"), rows, [scope_of_named(by_name(flow.graph), [name]) for name in names])
     listed.columns[-1].justify = "left"
     out.print(listed)
     if len(found) > len(shown):

@@ -15,8 +15,9 @@ from rich.table import Table
 from lfopt.app.answers import GroupAnswer, MethodAnswer, SearchAnswer, answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
+from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
-from lfopt.app.screen import err, mib, note, out, progress_line, shown, spread, table
+from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, Figures, InvalidConfig, Plan, PlannedGroup
 from lfopt.ir.names import file_name
@@ -28,7 +29,6 @@ from simulator.simulate import simulate
 
 HELP = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 SHOWN = 5  # groups in each of the two short lists
-NOTHING = ("",) * 5  # beside the title of such a list
 
 
 def search(
@@ -336,16 +336,19 @@ def _groups(outcome: Outcome) -> Table:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
-    beta = outcome.plan.hardware.buffer_bytes
+    beta, known = outcome.plan.hardware.buffer_bytes, by_name(outcome.graph)
+    listed: list[PlannedGroup | str] = ["moving the most", *sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]]
+    if fused:
+        listed += ["filling the buffer the most", *sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]]
+    rows = [(row, *[""] * 5) if isinstance(row, str) else _figures(row, beta) for row in listed]
+    modules = ["" if isinstance(row, str) else scope_of_named(known, row.nodes) for row in listed]
+    titles = [k for k, row in enumerate(listed) if isinstance(row, str)]
+    return named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules, bold=titles)
 
-    def row(group: PlannedGroup) -> tuple[str, ...]:
-        figures = f"{group.dram.total:,}", f"{group.allocated_bytes:,}", share_of(group.allocated_bytes, beta)
-        return f"{group.id} {_span(group)}", str(len(group.nodes)), group.mode, *figures
 
-    moving = [row(group) for group in sorted(groups, key=lambda g: (-g.dram.total, g.id))[:SHOWN]]
-    full = [row(group) for group in sorted(fused, key=lambda g: (-g.allocated_bytes, g.id))[:SHOWN]]
-    rows = [("moving the most", *NOTHING), *moving, *([("filling the buffer the most", *NOTHING), *full] if full else [])]
-    return spread(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, bold={0, len(moving) + 1})
+def _figures(group: PlannedGroup, beta: int) -> tuple[str, ...]:
+    sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}"
+    return f"{group.id} {_span(group)}", str(len(group.nodes)), group.mode, *sizes, share_of(group.allocated_bytes, beta)
 
 
 def _span(group: PlannedGroup) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,11 +11,12 @@ from rich.table import Table
 
 from lfopt.app.answers import answer
 from lfopt.app.commands.options import check_top
+from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table
 from lfopt.app.sizes import format_size, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
-from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, PlannedGroup, Report, TensorTraffic, step_count
+from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, Operator, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
 from lfopt.planning import MODES
 from simulator.simulate import simulate as simulated
@@ -59,7 +60,7 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
     if trace is not None:
         write_trace(trace, *model_trace(claimed, graph, report, only=group, most=trace_events))
     if group is None:
-        _print(report, top)
+        _print(report, top, by_name(graph))
     else:
         _print_group(report.groups[group], claimed.groups[group], report.hardware)
     for line in report.disagreements:
@@ -71,7 +72,7 @@ def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Pa
 # -- the whole plan --------------------------------------------------------------------------------------------------------------------------
 
 
-def _print(report: Report, top: int) -> None:
+def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     hardware = report.hardware
     operators = sum(len(g.nodes) for g in report.groups)
     out.print(f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, {report.macs / 1e9:.3f} GMACs{_again(report)}")
@@ -82,7 +83,7 @@ def _print(report: Report, top: int) -> None:
     out.print()
     _print_model(report, hardware)
     out.print()
-    out.print(_groups(report, top))
+    out.print(_groups(report, top, known))
     out.print()
     out.print(_movers(report, top))
     _print_footnotes(report)
@@ -176,7 +177,7 @@ def _busiest(cycles: Cycles) -> str:
     return f"{name} {100 * busy / max(cycles.total, 1):.0f} %"
 
 
-def _groups(report: Report, top: int) -> Table:
+def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Table:
     """The groups that move the most, and all others together."""
     columns = [column for column in GROUP_COLUMNS if out.width >= column[2]]
     ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
@@ -191,8 +192,10 @@ def _groups(report: Report, top: int) -> Table:
             "uJ*": f"{sum(g.energy.total_pj for g in rest) / 1e6:,.1f}",
         }
         cells.append([sums.get(name, "") for name, _, _ in columns])
-    names = [f"{g.id} {_span(g)}" for g in ordered[:top]] + ([f"{len(rest)} others"] if rest else [])
-    return spread(("group", *(name for name, _, _ in columns)), [[name, *row] for name, row in zip(names, cells, strict=True)])
+    names = [f"{g.id} {_span(g)}" for g in ordered[:top]] + [f"{len(rest)} others"] * bool(rest)
+    modules = [scope_of_named(known, g.nodes) for g in ordered[:top]] + [""] * bool(rest)
+    rows = [(name, *row) for name, row in zip(names, cells, strict=True)]
+    return named_table(("group", *(name for name, _, _ in columns)), rows, modules)
 
 
 def _span(group: GroupReport) -> str:

@@ -1,0 +1,43 @@
+"""Modules of the exporter's network stand beside names in tables, where there is room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from lfopt.app.origins import named_table
+from lfopt.app.report.stages import by_path
+from lfopt.app.screen import out
+from tests.frontend.test_origins import block
+
+
+def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx.save(block(), tmp_path / "m.onnx")
+    monkeypatch.setattr(out, "width", 160)
+    commands = (
+        ("search", "--model", tmp_path / "m.onnx", "--buffer", "64KiB", "--out", tmp_path / "plan"),
+        ("simulate", tmp_path / "plan"),
+        ("inspect", tmp_path / "m.onnx", "--all-operators"),
+    )
+    for command in commands:
+        assert "layer1.0" in here(*command).stdout, command
+    monkeypatch.setattr(out, "width", 80)
+    narrow = here("simulate", tmp_path / "plan").stdout
+    assert "layer1.0" not in narrow and "node_conv2d .. node_relu" in narrow
+
+
+def test_a_table_without_modules_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "width", 130)
+    shown = [named_table(("name", "bytes"), [("conv", "1"), ("relu", "2")], modules) for modules in (["", ""], ["net.conv", ""])]
+    assert [[column.header for column in table.columns] for table in shown] == [["name", "bytes"], ["name", "module", "bytes"]]
+
+
+def test_stages_follow_modules_until_there_are_a_few() -> None:
+    bert = [f"bert.encoder.layer.{k}.{part}" for k in range(12) for part in ("attention.query", "attention.key", "output")]
+    found = by_path([path.split(".") for path in ("bert.embeddings", *bert, "bert.pooler")])
+    assert list(dict.fromkeys(found)) == ["embeddings", *(f"layer.{k}" for k in range(12)), "pooler"]
+    assert by_path([[f"node_{k}"] for k in range(100)]) == []
+    twice = by_path([path.split(".") for path in ("a.norm", "b.norm", "a.x", "b.x")])
+    assert len(set(twice)) == 4
