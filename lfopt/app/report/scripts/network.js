@@ -63,7 +63,7 @@ function draw() {
   halos = kept;
   const boxes = svg("g");
   nodes = Array.from({ length: nodeCount }, (_, node) => boxes.appendChild(box(node)));
-  stageMarks = drawing.stages.map(([name, left, right, top]) => ({ room: right - left, text: svg("text", { x: left, y: top - 7 }, name), line: svg("path", { d: `M${left} ${top - 2}v-3H${right}v3` }) }));
+  stageMarks = drawing.stages.map(([name, left, right, top]) => ({ room: right - left, text: svg("text", { x: left, y: top - 7.5 }, name), line: svg("path", { d: `M${left} ${top - 4}v-2H${right}v2` }) }));
   const tags = svg("g", { "aria-hidden": "true" });
   D.groups.forEach((group, g) => {
     const [x, y] = point(first + group.ops[0]);
