@@ -176,11 +176,11 @@ def test_a_front_of_the_search_is_drawn(squeezenet):
     assert json.loads(Tags(page_of(plan, squeezenet.graph, 0)).scripts[0])["front"] == [list(point) for point in front]
 
 
-def test_modules_of_the_exporter_stand_beside_names_as_text(lfopt, tmp_path):
+def test_modules_of_the_exporter_stand_beside_names_as_text(here, tmp_path):
     model = block(scope=f"net.0{HOSTILE}", stack='File "/a/net.py", line 7, in forward')
     onnx.save(model, tmp_path / "m.onnx")
-    lfopt("search", "--model", "m.onnx", "--out", "o")
-    lfopt("report", "o", "--sweep-seconds", "0", "--explain-seconds", "0")
+    here("search", "--model", tmp_path / "m.onnx", "--out", tmp_path / "o")
+    here("report", tmp_path / "o", "--sweep-seconds", "0", "--explain-seconds", "0")
     text = (tmp_path / "o" / "report.html").read_text()
     assert "<img" not in text
     assert text.count("</script") == 2

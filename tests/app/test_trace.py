@@ -95,9 +95,9 @@ def test_commands_of_random_groups_hold_their_engine_one_after_the_other_and_as_
             assert [one.number for one in ran] == sorted(one.number for one in ran)
 
 
-def test_what_a_trace_leaves_out_is_said_in_it_and_on_the_screen(planned, lfopt, tmp_path):
+def test_what_a_trace_leaves_out_is_said_in_it_and_on_the_screen(planned, here, tmp_path):
     folder, plan, _ = planned
-    done = lfopt("simulate", folder, "--trace", "t.json", "--trace-events", "3000", "--json")
+    done = here("simulate", folder, "--trace", tmp_path / "t.json", "--trace-events", "3000", "--json")
     assert json.loads(done.stdout)["model"] == "squeezenet1_1"
     text = (tmp_path / "t.json").read_text()
     events = checked(text)
@@ -116,7 +116,7 @@ def test_a_group_without_steps_is_a_bar_that_says_so(planned):
     assert [event["tid"] for event in trace.events if event["ph"] == "X"] == [GROUPS]
 
 
-def test_a_limit_below_one_event_is_refused_in_one_line(lfopt):
-    done = lfopt("simulate", "nowhere", "--trace-events", "0", check=False)
+def test_a_limit_below_one_event_is_refused_in_one_line(here):
+    done = here("simulate", "nowhere", "--trace-events", "0")
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
     assert "--trace-events: found 0" in done.stderr

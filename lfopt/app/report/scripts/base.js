@@ -84,10 +84,11 @@ function span(group) {
   return names.length === 1 ? names[0] : `${names[0]} … ${names[names.length - 1]}`;
 }
 
-// The same in so many characters: each of the two names keeps its ends.
-function shortSpan(group, width) {
+// The same in a table: each of the two names keeps its ends; on a phone each has a line.
+function shortSpan(group) {
   const names = [...new Set([group.ops[0], group.ops[group.ops.length - 1]])].map(opName);
-  return names.map((name) => shorten(name, Math.floor((width - 3 * (names.length - 1)) / names.length))).join(" … ");
+  if (innerWidth <= 760) return names.map((name) => el("div", {}, shorten(name, 20)));
+  return names.map((name) => shorten(name, names.length > 1 ? 15 : 34)).join(" … ");
 }
 
 // -- the one thing that changes: which group is selected -----------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ function staircase() {
     svg("text", { class: "mark-text", x: px + (flip ? -10 : 10), y: py - 9, "text-anchor": flip ? "end" : "start", style: { "font-weight": "600" } }, `this plan, ${size(D.totals.dram_bytes)}`));
   const legend = [["proven", "proven optimal"]];
   if (stairs.some((s) => s[3] < s[2])) legend.push(["open", "best found, not proven"]);
-  if (bound.length) legend.push(["between", "from the best plan down to the proven bound: there the optimum lies"]);
+  if (bound.length && stairs.length > 1) legend.push(["between", "from the best plan down to the proven bound: there the optimum lies"]);
   if (D.front.length) legend.push(["front", "Pareto front of the search: DRAM against buffer"]);
   put(holder, picture, el("div", { class: "chart-legend" }, legend.map(([cls, text]) => el("span", {},
     svg("svg", { width: 22, height: 10, viewBox: "0 0 22 10", style: { display: "inline-block", width: "22px", "vertical-align": "-1px", "margin-right": "6px" } },

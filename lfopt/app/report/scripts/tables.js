@@ -3,7 +3,7 @@
 const scopeLine = (scope, width) => scope && el("div", { class: "scope" }, shorten(scope, width));
 const COLUMNS = [
   { name: "group", of: (g) => g, cell: (g) => chip(g), rising: true },
-  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: [span(D.groups[g]), D.groups[g].scope].join("\n") }, shortSpan(D.groups[g], room(34)), scopeLine(D.groups[g].scope, room(34)))], text: true },
+  { name: "operators", of: (g) => span(D.groups[g]), cell: (g) => [el("td", { class: "ops", title: [span(D.groups[g]), D.groups[g].scope].join("\n") }, shortSpan(D.groups[g]), scopeLine(D.groups[g].scope, room(34)))], text: true },
   { name: "count", of: (g) => D.groups[g].ops.length },
   { name: "mode", of: (g) => D.groups[g].mode, cell: (g) => D.groups[g].mode, text: true },
   ...CLASSES.map((name, k) => ({ name, of: (g) => D.groups[g].by[k], hidden: !D.groups.some((group) => group.by[k]) })),
