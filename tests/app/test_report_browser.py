@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,30 @@ def test_a_click_on_an_operator_selects_its_group_everywhere(opened):
         opened.click(*opened.run(f"[{box}.x + {box}.width / 2, {box}.y + {box}.height / 2]"))
         group = str(opened.run(f"D0[{node}]"))
         assert selected(opened) == dict.fromkeys(("panel", "inside", "table", "drawing"), group)
+
+
+def test_operators_are_coloured_by_bytes_until_another_heat_is_asked_for(opened):
+    def hottest() -> str:
+        return opened.run("[...document.querySelectorAll('.node rect')].reduce((a, b) => (share(a) >= share(b) ? a : b)).parentNode.dataset.node")
+
+    opened.run("window.share = (rect) => parseFloat(rect.style.fill.match(/([0-9.]+)%/)?.[1] ?? -1)")
+    pressed = "document.querySelector('#heat [aria-pressed=true]').textContent"
+    data = json.loads(opened.run("document.getElementById('data').textContent"))
+    assert opened.run(pressed) == "bytes"
+    for k, name in enumerate(("bytes", "cycles", "fill")):
+        opened.run(f"document.querySelectorAll('#heat button')[{k}].click()")
+        assert opened.run(pressed) == name
+        values = data["heat"][name]
+        assert values[int(hottest()) - data["inputs"]] == max(values)
+    opened.run("document.querySelectorAll('#heat button')[3].click()")
+    assert not opened.run("document.querySelector('.node rect').style.fill")
+
+
+def test_a_narrow_page_keeps_its_navigation(browser, page):
+    browser.open(page, width=500)
+    links = browser.run("[...document.querySelectorAll('.bar nav a')].map((a) => [a.hash, a.getBoundingClientRect().width > 0])")
+    assert len(links) >= 5 and all(shown and browser.run(f"!!document.querySelector('{anchor}')") for anchor, shown in links)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_hovering_over_an_operator_says_what_it_is(opened):
