@@ -90,7 +90,7 @@ def cases(seeds: range) -> Iterator[Case]:
 
 def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_same() -> None:
     kinds: Counter[tuple[str, str, str]] = Counter()
-    for case in cases(range(36)):
+    for case in cases(range(42)):
         wrong = disagreements(case.costs, (case.mask,), case.plan, execute(case.plan, case.graph, case.inputs), reference(case.graph, case.inputs))
         plan = replace(case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.every.least_bytes))
         wrong += recount(case.graph, plan).discrepancies
