@@ -64,12 +64,12 @@ class Needs(NamedTuple):
 class Bands:
     """Buffer needs and schedules of the groups of one dataflow in mode brr, memoised. Only `cheapest` asks for the size of the buffer.
 
-    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can, `channel_align`.
+    Slices of maps and blocks of weights are `width` channels wide: by default as narrow as the chip can, `channel_align`. `wide`: see `Slices`.
     """
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None) -> None:
+    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int | None = None, *, wide: bool = False) -> None:
         self.dataflow = dataflow
-        self.slices = Slices(dataflow, hardware, width or hardware.channel_align)
+        self.slices = Slices(dataflow, hardware, width or hardware.channel_align, wide=wide)
         self._grids: dict[int, Grid] = {}
         self._floors: dict[int, int] = {}
         self._least: dict[int, int] = {}
@@ -90,6 +90,12 @@ class Bands:
         """The same way to run the group, as sliced here; None if there is none."""
         found = self._sized(mask, Grid((banded.bands,)))
         return next((choice for choice in found if (choice.start, choice.resident) == (banded.start, banded.resident)), None)
+
+    def summing(self, mask: int, bands: int) -> list[Banded]:
+        """The ways to run the group in so many bands, weights streaming, in which something sums over slices."""
+        starts = {start for start, draft in zip(STARTS, self.slices.drafts(mask), strict=True) if draft is not None and draft.summing}
+        found = self._sized(mask, Grid((bands,))) if starts else []
+        return [choice for choice in found if choice.start in starts and not choice.resident]
 
     def floor(self, mask: int) -> int:
         """Lower bound on F_beta, for the group and every group that it is grown into by operators of higher index; NEVER if none can run so."""

@@ -197,7 +197,7 @@ class Schedule:
         """Weight blocks that an operator of a segment takes per slice."""
         if op not in self.passing:
             return 0
-        return len(self.slices.spans(self.flow.calls[op].result)) if self._is_summing(op) else 1
+        return len(self.slices.blocks(op, sums=True)) if self._is_summing(op) else 1
 
     def _sum(self, op: int, band: int, number: int, inputs: Span, *, first: bool, last: bool) -> Iterator[Node]:
         """Add one slice to the sums of a contraction: all output channels at once, or block by block as its weights pass."""
@@ -210,7 +210,7 @@ class Schedule:
         if op not in self.passing:
             yield from compute(None)
             return
-        spans = self.slices.spans(self.flow.calls[op].result)
+        spans = self.slices.blocks(op, sums=True)
         yield from _in_turn(spans, lambda k, span: [*self._block(op, number + k, span, inputs, late=last), *compute(span)])
 
     def _block(self, op: int, number: int, span: Span, inputs: Span | None = None, *, late: bool = True) -> Iterator[Step]:

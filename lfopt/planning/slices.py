@@ -69,12 +69,16 @@ class Draft:
 
 
 class Slices:
-    """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip."""
+    """Drafts of the groups of one dataflow, and the sizes of slices, sums and weight blocks on one chip.
 
-    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int) -> None:
+    `wide`: contractions that sum over slices add one to all of their output channels at once, and may see a map of one row and column as a vector.
+    """
+
+    def __init__(self, dataflow: Dataflow, hardware: Hardware, width: int, *, wide: bool = False) -> None:
         self.dataflow = dataflow
         self.hardware = hardware
         self.width = width  # channels
+        self.wide = wide
         self.layout = Layout(dataflow, hardware)
         self.row_bytes = [hardware.row_bytes(m) for m in dataflow.maps]
         self._spans: dict[int, list[Span]] = {}
@@ -239,7 +243,8 @@ class Slices:
         """Whether the input channels of a contraction lie along the channel axis of the map that it reads."""
         flow, call = self.dataflow, self.dataflow.calls[op]
         shape, axis = call.shape(0), CHANNEL_AXIS_OF_RANK.get(len(call.shape(0)))
-        if axis is None or flow.maps[flow.operands[op][0].map].shape != shape:
+        made = flow.maps[flow.operands[op][0].map].shape
+        if axis is None or (made != shape and not (self.wide and len(shape) == 2 and made == (*shape, 1, 1))):
             return False
         every = footprint(call, 0, whole(call.result))
         return all(footprint(call, 0, whole(call.result), inputs=span) == cut(every, axis, span) for span in self.spans(shape)[:2])
@@ -273,6 +278,11 @@ class Slices:
         """Channels of a map, `width` at a time."""
         return self._spans_of(shape[CHANNEL_AXIS_OF_RANK[len(shape)]])
 
+    def blocks(self, op: int, *, sums: bool) -> list[Span]:
+        """Output channels of the weight blocks of an operator."""
+        shape = self.dataflow.calls[op].result
+        return [(0, shape[CHANNEL_AXIS_OF_RANK[len(shape)]])] if sums and self.wide else self.spans(shape)
+
     def _spans_of(self, count: int) -> list[Span]:
         """So many channels, `width` at a time."""
         if count not in self._spans:
@@ -304,13 +314,13 @@ class Slices:
         return self.hardware.sums_bytes(self.row_bytes[self.dataflow.results[op][0]])
 
     def block_bytes(self, op: int, *, sums: bool) -> int:
-        """Largest weight block: `width` output channels, and as many input channels if the operator sums over slices."""
+        """Largest weight block; if the operator sums over slices, of `width` input channels."""
         key = op, sums
         if key not in self._blocks:
             call, streamed, found = self.dataflow.calls[op], self.facts[op].streamed, 0
             spans = self.spans(call.shape(0)) if sums else [None]
             for span in (spans[0], spans[-1]) if streamed else ():
-                out = self.result_box(op, self.spans(call.result)[0])
+                out = self.result_box(op, self.blocks(op, sums=sums)[0])
                 boxes = (
                     (s.name, footprint(call, s.input, out, inputs=None if s.late else span)) for s in streamed if span == spans[-1] or not s.late
                 )
@@ -329,7 +339,7 @@ class Slices:
             whole_sums: Sequence[tuple[Span | None, int]] = [(None, 1)]
             inputs = _alike(self.spans(call.shape(0))) if sums else whole_sums
             total = 0
-            for out, times in _alike(self.spans(call.result)):
+            for out, times in _alike(self.blocks(op, sums=sums)):
                 box = self.result_box(op, out)
                 for s in streamed:
                     parts = ((footprint(call, s.input, box, inputs=span), n) for span, n in (whole_sums if s.late else inputs))

@@ -24,12 +24,18 @@ class InBands(ExecutionMode):
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space` changes nothing here."""
         self.groups = groups
-        self._wider: dict[int, Bands] = {}  # by width of the slices
+        self._wider: dict[tuple[int, bool], Bands] = {}  # by width of the slices, and whether sums are wide
 
     @cached_property
     def bands(self) -> Bands:
         """Needs and schedules with slices as narrow as the chip can."""
-        return Bands(self.groups.dataflow, self.groups.hardware)
+        return self._bands(self.groups.hardware.channel_align, wide=False)
+
+    def _bands(self, width: int, *, wide: bool) -> Bands:
+        """With slices of so many channels."""
+        if (width, wide) not in self._wider:
+            self._wider[width, wide] = Bands(self.groups.dataflow, self.groups.hardware, width, wide=wide)
+        return self._wider[width, wide]
 
     def cheapest(self, mask: int, beta: int) -> Banded | None:
         """How the group runs with the fewest weight passes; None if it does not."""
@@ -49,7 +55,10 @@ class InBands(ExecutionMode):
         return Cost(once - self.groups.weight_bytes(mask)[0] + banded.weight_bytes, banded.buffer_bytes, "brr", banded.buffer_bytes)
 
     def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
-        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices."""
+        """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices; then wide sums.
+
+        These give up buffer for the same bytes: one large block of weights is loaded while the slice before it is made, in place of many small ones.
+        """
         first = self.cheapest(mask, beta)
         if first is None:
             return
@@ -58,7 +67,14 @@ class InBands(ExecutionMode):
             if banded.buffer_bytes < beta and banded.weight_bytes <= MOST_PASSES * first.weight_bytes:
                 kept.setdefault((banded.bands, banded.start), banded)
         for banded in kept.values():
-            yield Way(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, banded))
+            yield self._way(mask, beta, once, self.bands, banded)
+        wide = self._bands(self.groups.hardware.channel_align, wide=True)
+        for banded in wide.summing(mask, first.bands):
+            if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
+                yield self._way(mask, beta, once, wide, banded)
+
+    def _way(self, mask: int, beta: int, once: int, bands: Bands, banded: Banded) -> Way:
+        return Way(self._cost(mask, once, banded), self._terms(mask, banded), self._schedule(mask, beta, bands, banded))
 
     def terms(self, mask: int, beta: int) -> Terms:
         """See `Banded`."""
@@ -69,18 +85,17 @@ class InBands(ExecutionMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """With the widest slices that fit, and the same bands: fewer, longer steps for the same bytes."""
-        return self._schedule(mask, beta, self._chosen(mask, beta))
+        return self._schedule(mask, beta, self.bands, self._chosen(mask, beta))
 
-    def _schedule(self, mask: int, beta: int, banded: Banded) -> Scheduled:
-        found = self.bands, banded
+    def _schedule(self, mask: int, beta: int, bands: Bands, banded: Banded) -> Scheduled:
+        found = bands, banded
         for width in widths(self.groups, mask):
-            if width not in self._wider:
-                self._wider[width] = Bands(self.groups.dataflow, self.groups.hardware, width)
-            choice = self._wider[width].like(mask, banded)
+            wider = self._bands(width, wide=bands.slices.wide)
+            choice = wider.like(mask, banded)
             if choice is None or choice.buffer_bytes >= beta:
                 break
             if choice.pass_bytes == banded.pass_bytes:
-                found = self._wider[width], choice
+                found = wider, choice
         bands, banded = found
         return Scheduled(banded.buffer_bytes, partial(bands.schedule, mask, banded))
 
