@@ -24,10 +24,23 @@ class Command(NamedTuple):
     late: int = 0  # from its last pixel until the sums of its last block are all read
 
 
+class Trace(NamedTuple):
+    """Bytes of the buffer, and when the last commands of groups before are done that used them."""
+
+    start: int
+    end: int
+    made: int
+    used: int
+    loaded: int
+    stored: int
+
+
 class Users:
     """Of every slot of a place: when the last command of each queue that used it is done; 0 for none."""
 
-    def __init__(self, place: Place, others: tuple[int, ...]) -> None:
+    def __init__(self, place: Place, others: tuple[int, ...], traces: Sequence[Trace] = ()) -> None:
+        """`traces`: of the groups before."""
+        self.place = place
         self.rows = place.purpose == "map"  # a number per row; else one per block
         self.slots = place.slots
         self.others = others  # places that share bytes with this one
@@ -36,6 +49,20 @@ class Users:
         self.loaded = [0] * place.slots
         self.stored = [0] * place.slots
         self.latest = [0, 0, 0]  # of computes, loads, stores, on any slot
+        for trace in traces:
+            first = max(trace.start - place.address, 0) // max(place.slot_bytes, 1)
+            stop = min(-(-(trace.end - place.address) // max(place.slot_bytes, 1)), place.slots)
+            for times, time in ((self.made, trace.made), (self.used, trace.used), (self.loaded, trace.loaded), (self.stored, trace.stored)):
+                times[first:stop] = [max(time, known) for known in times[first:stop]]
+
+    def traces(self, since: int) -> Iterator[Trace]:
+        """Of its slots, where anything is done after `since`."""
+        sums = self.latest[0] if self.place.purpose == "sum" else 0  # whose slots are not told apart
+        for k, times in enumerate(zip(self.made, self.used, self.loaded, self.stored, strict=True)):
+            if max(*times, sums) > since:
+                start = self.place.address + k * self.place.slot_bytes
+                made, used, loaded, stored = times
+                yield Trace(start, start + self.place.slot_bytes, made, max(used, sums), loaded, stored)
 
     def spans(self, number: int, count: int) -> Sequence[Span]:
         """Slots of so many numbers from the given one on."""
@@ -68,27 +95,38 @@ class Piece(NamedTuple):
 
 
 class Queues:
-    """Commands in their queues, and when they run.
+    """Commands in their queues, and when they run. Groups follow one another without a pause.
 
     A compute waits for the loads and the computes that made what it reads, a store for what it stores, a load for all who used what its slot held,
     and a compute for those of them that are transfers. A compute finds its operands where the last commands before it have put them. Every queue
     keeps its order, and nothing waits for what comes later in the program: so nothing that gets faster makes a schedule slower.
     """
 
-    def __init__(self, flow: Dataflow, places: Sequence[Place], index: dict[str, int], hardware: Hardware) -> None:
+    def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
         self.flow, self.index, self.hardware = flow, index, hardware
-        shared = [tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other)) for place in places]
-        self.users = [Users(place, others) for place, others in zip(places, shared, strict=True)]
+        self.users: list[Users] = []
+        self.traces: list[Trace] = []  # of the groups before
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
         self.pieces: dict[str, list[Piece]] = {}
         self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
         self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
+        self.sent: dict[str, int] = {}  # per map in DRAM: when the last store to it is done
         self.line = Timeline([], [], [])
         self.busy = [0, 0, 0]  # cycles of each queue
         self.entered = hardware.port_latency if hardware.instruction_bytes else 0  # when the last command entered its queue
         self.fetching = 0  # cycles in which the port of loads brings commands, before its next transfer
         self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
+
+    def begin(self, places: Sequence[Place]) -> None:
+        """The next group begins: it finds nothing on chip, but waits for those who still use the bytes of its places."""
+        self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
+        self.traces += [trace for users in self.users for trace in users.traces(self.entered)]
+        self.users = []
+        for place in places:
+            others = tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other))
+            self.users.append(Users(place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]))
+        self.homes, self.pieces, self.blocks = {}, {}, {}
 
     def _enter(self, queue: int) -> int:
         """When the next command enters a queue: 0 loads, 1 stores, 2 computes."""
@@ -118,6 +156,8 @@ class Queues:
         if transfer.kind == "parameter":
             self.parameters[self.index[transfer.tensor]] = done
             return
+        if transfer.store:
+            self.sent[self._in_dram(transfer)] = done
         users = self.users[transfer.place]
         _mark(users.stored if transfer.store else users.loaded, self._numbers(transfer), done)
         users.latest[1 + queue] = done
@@ -170,7 +210,7 @@ class Queues:
         if load.kind == "parameter":
             return 0
         users, spans = self.users[load.place], self._numbers(load)
-        wait = max(_last(users.used, spans), _last(users.stored, spans))
+        wait = max(_last(users.used, spans), _last(users.stored, spans), self.sent.get(self._in_dram(load), 0))
         for k in users.others:
             wait = max(wait, self.users[k].latest[0], self.users[k].latest[2])
         if users.rows:
@@ -179,6 +219,10 @@ class Queues:
         else:
             self._put(Piece(load.tensor, load.box, load.place, load.slot, load.offset, load.offset + load.bytes), load.slot % users.slots)
         return wait
+
+    def _in_dram(self, transfer: Transfer) -> str:
+        """The map that is loaded or stored, as DRAM has it."""
+        return self.flow.behind.get(transfer.tensor, transfer.tensor)
 
     def _put(self, new: Piece, slot: int) -> None:
         """Note where a piece is, and forget what it overwrites."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from fractions import Fraction
+from itertools import groupby
 
 from lfopt.ir import (
     Box,
@@ -71,6 +72,8 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         disagreements.append(f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move {dram.total:,} B")
     macs = sum(group.macs for group in counted)
     cycles = _total_cycles([group.cycles for group in counted])
+    overlap = _overlap([plan.groups[group.id] for group in counted], counted, accelerator)
+    cycles = replace(cycles, total=cycles.total - overlap)
     return Report(
         model=plan.model.name,
         hardware=plan.hardware,
@@ -81,6 +84,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         recomputed_macs=sum(group.recomputed_macs for group in counted),
         macs_per_dram_byte=macs / max(dram.total, 1),
         cycles=cycles,
+        overlapped_cycles=overlap,
         seconds=cycles.total / plan.hardware.clock_hz,
         energy=_total_energy([group.energy for group in counted]),
         dram_access=sum((group.dram_access for group in counted), DramAccess()),
@@ -276,6 +280,17 @@ def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
 def _total_cycles(cycles: Sequence[Cycles]) -> Cycles:
     worst = TIMINGS[max((TIMINGS.index(c.timing) for c in cycles), default=0)]
     return Cycles(sum(c.dma for c in cycles), sum(c.compute for c in cycles), sum(c.total for c in cycles), worst)
+
+
+def _overlap(groups: Sequence[PlannedGroup], reports: Sequence[GroupReport], accelerator: Accelerator) -> int:
+    """Cycles in which a group runs beside the one before it; where either is not timed step by step, none are known."""
+    found = 0
+    for exact, row in groupby(zip(groups, reports, strict=True), lambda pair: pair[1].cycles.timing == "exact"):
+        pairs = [*row]
+        if exact and len(pairs) > 1 and accelerator.hardware.overlap:
+            together = accelerator.in_a_row((group.steps, group.places) for group, _ in pairs)
+            found += sum(report.cycles.total for _, report in pairs) - together
+    return found
 
 
 def _total_energy(spent: Sequence[EnergyUse]) -> EnergyUse:

@@ -24,13 +24,16 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
 
     the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
 
-Not modelled: conflicts in the banks of the buffer but for weights, groups that overlap with each other.
+    groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or maps
+                   in DRAM that are not stored yet
+
+Not modelled: conflicts in the banks of the buffer but for weights; the parameters of one group that must go before those of the next have room.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, prod
@@ -345,20 +348,28 @@ class Accelerator:
 
     def commands(self, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[Ran]:
         """Every command of a schedule and when it runs, in the order of the program."""
-        queues = Queues(self.flow, places, self._index, self.hardware)
-        for number, step, cycles in self._run(queues, nodes):
+        queues = Queues(self.flow, self._index, self.hardware)
+        for number, step, cycles in self._run(queues, nodes, places):
             queue = 2 if isinstance(step, Compute) else int(step.store)
             start, done = queues.line[queue][-1]
             end = queues.ended if queue == 2 else done
             yield Ran(queue, number, step, start, end - cycles, end, done)
 
+    def in_a_row(self, groups: Iterable[tuple[Sequence[Node], Sequence[Place]]]) -> int:
+        """Cycles of the schedules of several groups, step by step: one begins while commands of those before it still run."""
+        queues = Queues(self.flow, self._index, self.hardware)
+        for nodes, places in groups:
+            deque(self._run(queues, nodes, places), maxlen=0)
+        return queues.line.end
+
     def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
-        queues = Queues(self.flow, places, self._index, self.hardware)
-        deque(self._run(queues, nodes), maxlen=0)
+        queues = Queues(self.flow, self._index, self.hardware)
+        deque(self._run(queues, nodes, places), maxlen=0)
         return queues
 
-    def _run(self, queues: Queues, nodes: Sequence[Node]) -> Iterator[tuple[int, Step, int]]:
+    def _run(self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[tuple[int, Step, int]]:
         """Commands as they enter the queues: number of the step, the command, its cycles."""
+        queues.begin(places)
         number = 0
         for node in nodes:
             queues.fetch(sum(1 for _ in leaves((node,))))

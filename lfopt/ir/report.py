@@ -29,7 +29,7 @@ class TensorMove:
 
 @dataclass(frozen=True, slots=True)
 class Cycles:
-    """Cycles of the model. Groups run one after the other."""
+    """Cycles of the model: of a group that begins on an idle chip, or of a plan, whose groups overlap."""
 
     dma: int = 0  # that the port is busy
     compute: int = 0  # that the MAC array or the vector lanes are busy
@@ -115,6 +115,7 @@ class Report:
     recomputed_macs: int
     macs_per_dram_byte: float
     cycles: Cycles
+    overlapped_cycles: int  # in which a group runs beside the one before it: those of the groups, each from an idle chip, less the total
     seconds: float  # model: total cycles at the hardware's clock
     energy: EnergyUse
     dram_access: DramAccess  # beside `dram`, which is what the plan moves
