@@ -224,7 +224,8 @@ class Chip:
         """Channels of a map that an operator reads for some of its output channels."""
         call, shape = self.flow.calls[op], self.flow.maps[m].shape
         every = 0, self.channels(shape)
-        if call.shape(index) != shape or out == (0, self.channels(call.result)) and inputs is None:
+        as_is = call.shape(index) == shape or (call.operator.kind == "Gemm" and shape == (*call.shape(index), 1, 1))
+        if not as_is or out == (0, self.channels(call.result)) and inputs is None:
             return every
         if call.operator.kind in ("Conv", "ConvTranspose") and call.attribute("group", 1) > 1:
             group = call.attribute("group", 1)
@@ -391,13 +392,13 @@ def conv_net(rng: np.random.Generator, operators: int) -> Graph:
 Group = tuple[str, np.random.Generator, GroupCosts, Bands, int]
 
 
-def groups(make: Callable[[np.random.Generator, int], Graph], seeds: range, least: int, most: int) -> Iterator[Group]:
-    """The connected convex groups of seeded random networks, each on a random chip."""
+def groups(make: Callable[[np.random.Generator, int], Graph], seeds: range, least: int, most: int, *, wide: bool = False) -> Iterator[Group]:
+    """The connected convex groups of seeded random networks, each on a random chip. `wide`: sums of all output channels at once."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph = make(rng, int(rng.integers(least, most + 1)))
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
-        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), Bands(flow, hardware)
+        costs, bands = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False), Bands(flow, hardware, wide=wide)
         for mask in Oracle(graph).legal_groups():
             yield f"seed {seed}, {flow.names(mask)}", rng, costs, bands, mask
 
@@ -558,6 +559,10 @@ def test_the_floor_bounds_every_group_that_is_grown_and_the_cheapest_choice_is_t
 def test_the_floor_bounds_every_larger_group() -> None:
     assert check_bounds(groups(random_graph, range(30_000, 30_200), 5, 9)) > 20_000
     assert check_bounds(groups(conv_net, range(30_000, 30_200), 5, 9)) > 20_000
+
+
+def test_groups_with_wide_sums_run_within_what_was_planned() -> None:
+    assert walk_groups(groups(conv_net, range(40_000, 40_012), 2, 5, wide=True)).sliced > 20
 
 
 # -- networks -------------------------------------------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ class InBands(ExecutionMode):
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
         wide = self._bands(self.groups.hardware.channel_align, wide=True)
-        for banded in wide.summing(mask, first.bands):
+        for banded in () if first.resident else wide.summing(mask, first.bands):
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
