@@ -25,7 +25,7 @@ from hw_rtl.run import Dram, RunResult
 from lfopt.app import screen
 from lfopt.app.commands.quantize import quantize
 from lfopt.app.config import Config, SearchConfig, load_hardware
-from lfopt.app.pipeline import find_plan
+from lfopt.app.pipeline import find_plan, steps_of
 from lfopt.app.plans import make_draft
 from lfopt.app.streams import accelerator, counted, outputs, run
 from lfopt.frontend import load
@@ -113,7 +113,7 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
         return make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph
     how = SearchConfig(time_limit=60, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
     outcome = find_plan(Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph)
-    return outcome.draft.finished(), outcome.graph
+    return steps_of(outcome).plan, outcome.graph
 
 
 def _alone(costs: GroupCosts) -> Result:

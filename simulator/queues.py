@@ -118,6 +118,16 @@ class Queues:
         self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
         self._spans: dict[tuple[int, int, int, int], tuple[int, int]] = {}
 
+    def ahead(self) -> Queues:
+        """The same moment, to see what would come of a group that begins now; these queues stay as they are."""
+        found = Queues(self.flow, self.index, self.hardware)
+        found.users, found.traces, found.parameters, found.sent = self.users, self.traces, {**self.parameters}, {**self.sent}
+        recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
+        found.line = Timeline(*(queue[-recent:] for queue in self.line))
+        found.entered, found.fetching = self.entered, self.fetching
+        found.begun, found.ended, found.room = self.begun, self.ended, self.room
+        return found
+
     def begin(self, places: Sequence[Place]) -> None:
         """The next group begins: it finds nothing on chip, but waits for those who still use the bytes of its places."""
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]

@@ -70,8 +70,12 @@ from simulator.dram import access
 from simulator.queues import Command, Queues, Timeline
 
 WALKED = 200_000  # steps of a group that are timed one by one
+AHEAD = 48  # computations of a group that are looked at to see how it begins
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
+
+
+Schedule = tuple[Sequence[Node], Sequence[Place]]  # of a group
 
 
 class Work(NamedTuple):
@@ -349,41 +353,58 @@ class Accelerator:
     def commands(self, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[Ran]:
         """Every command of a schedule and when it runs, in the order of the program."""
         queues = Queues(self.flow, self._index, self.hardware)
-        for number, step, cycles in self._run(queues, nodes, places):
-            queue = 2 if isinstance(step, Compute) else int(step.store)
-            start, done = queues.line[queue][-1]
-            end = queues.ended if queue == 2 else done
-            yield Ran(queue, number, step, start, end - cycles, end, done)
+        queues.begin(places)
+        for number, step in enumerate(_fetched(queues, nodes)):
+            for command, cycles in self._run(queues, step):
+                queue = 2 if isinstance(command, Compute) else int(command.store)
+                start, done = queues.line[queue][-1]
+                end = queues.ended if queue == 2 else done
+                yield Ran(queue, number, command, start, end - cycles, end, done)
 
-    def in_a_row(self, groups: Iterable[tuple[Sequence[Node], Sequence[Place]]]) -> int:
+    def in_a_row(self, groups: Iterable[Schedule]) -> int:
         """Cycles of the schedules of several groups, step by step: one begins while commands of those before it still run."""
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
-            deque(self._run(queues, nodes, places), maxlen=0)
+            self._walk(queues, nodes, places)
         return queues.line.end
+
+    def soonest(self, choices: Sequence[Sequence[Schedule]]) -> tuple[list[int], int]:
+        """Of several ways to write each group, one behind the other: which one to take, and the cycles of all.
+
+        One after the other: after those taken before it, the way whose first AHEAD computations are done soonest; of equals, the first.
+        """
+        queues, taken = Queues(self.flow, self._index, self.hardware), list[int]()
+        for choice in choices:
+            ends = [self._walk(queues.ahead(), *way, computations=AHEAD) for way in choice] if len(choice) > 1 else [0]
+            taken.append(ends.index(min(ends)))
+            self._walk(queues, *choice[taken[-1]])
+        return taken, queues.line.end
 
     def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
         queues = Queues(self.flow, self._index, self.hardware)
-        deque(self._run(queues, nodes, places), maxlen=0)
+        self._walk(queues, nodes, places)
         return queues
 
-    def _run(self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[tuple[int, Step, int]]:
-        """Commands as they enter the queues: number of the step, the command, its cycles."""
+    def _walk(self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None) -> int:
+        """Let a group run, or so many of its computations; when all of that is done."""
         queues.begin(places)
-        number = 0
-        for node in nodes:
-            queues.fetch(sum(1 for _ in leaves((node,))))
-            for step in unfold((node,)):
-                if isinstance(step, Transfer):
-                    cycles = self.cycles(step)
-                    queues.transfer(step, cycles)
-                    yield number, step, cycles
-                else:
-                    for part in self.split(step):
-                        command = self.command(part)
-                        queues.compute(part, command)
-                        yield number, part, command.cycles
-                number += 1
+        for step in _fetched(queues, nodes):
+            deque(self._run(queues, step), maxlen=0)
+            if computations is not None and isinstance(step, Compute) and (computations := computations - 1) <= 0:
+                break
+        return queues.line.end
+
+    def _run(self, queues: Queues, step: Step) -> Iterator[tuple[Step, int]]:
+        """The commands of a step as they enter the queues, and their cycles."""
+        if isinstance(step, Transfer):
+            cycles = self.cycles(step)
+            queues.transfer(step, cycles)
+            yield step, cycles
+            return
+        for part in self.split(step):
+            command = self.command(part)
+            queues.compute(part, command)
+            yield part, command.cycles
 
     def busy(self, nodes: Sequence[Node]) -> tuple[int, int]:
         """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine, each turn of a loop taken to be like the first."""
@@ -408,6 +429,13 @@ class Accelerator:
                 parts = [self.command(part) for part in self.split(step)]
                 cycles += times * sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)
         return cycles
+
+
+def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
+    """The steps of a schedule, turn by turn; the program is fetched before them."""
+    for node in nodes:
+        queues.fetch(sum(1 for _ in leaves((node,))))
+        yield from unfold((node,))
 
 
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:

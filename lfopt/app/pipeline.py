@@ -15,6 +15,7 @@ from onnx import ModelProto
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
 from lfopt.app.objectives import Judged, plan_for, settle
+from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.recompute import Recomputed, costs_of, may_copy, recompute
 from lfopt.frontend import InputShapes, from_model, load
@@ -276,13 +277,13 @@ def check_folder(folder: Path, option: str = "--out") -> None:
 
 
 def steps_of(outcome: Outcome, time_limit: float | None = None) -> Finished:
-    """The plan with its steps, as many as are made in so many seconds.
+    """The plan with its steps, as many as are made in so many seconds, its groups placed to overlap.
 
     Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
     """
     deadline = None if time_limit is None else time.perf_counter() + time_limit
     limit = Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=not outcome.interrupted)
-    plan = outcome.draft.finished(limit)
+    plan = overlapped(outcome.draft.finished(limit), outcome.graph)
     return Finished(plan, outcome.interrupted or limit.interrupted)
 
 

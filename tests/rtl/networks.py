@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from lfopt.app.overlap import overlapped
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, Plan
 from lfopt.planning import SCHEMES as SCHEME_ROWS
@@ -197,12 +198,15 @@ def accelerator_hardware(buffer_bytes: int, lanes: int = LANES) -> Hardware:
     return Hardware(
         buffer_bytes // (4 * lanes) * 4 * lanes, element_bytes=1, weight_bytes=1, bias_bytes=4, accumulator_bytes=4, dram_row_align=16,
         channel_align=lanes, constant_align=lanes, parameter_store_bytes=20 * 64 * lanes, parameter_tables=64, parameter_channels=lanes,
-        mac_rows=lanes, mac_columns=lanes, weight_port_bytes=4 * lanes,
+        mac_rows=lanes, mac_columns=lanes, weight_port_bytes=4 * lanes, clock_hz=10**8,
     )  # fmt: skip
 
 
 def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, np.ndarray]]:
-    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme has them; and its inputs."""
+    """A random network in int8, planned in a random scheme for a random buffer, with copies where the scheme has them; and its inputs.
+
+    The groups of every other plan are placed to overlap.
+    """
     rng = np.random.default_rng(seed)
     scheme: str = SCHEMES[seed % len(SCHEMES)]
     graph = accelerator_graph(rng, int(rng.integers(1, 10)), lanes, gated=SCHEME_ROWS[scheme].flights and bool(rng.random() < 0.7))
@@ -213,4 +217,5 @@ def random_plan(seed: int, lanes: int = LANES) -> tuple[Plan, Graph, dict[str, n
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
     groups = solve(costs).groups if costs.dataflow.running and rng.random() < 0.5 else random_scheme(costs, seed)
     groups = link(costs, groups) if seed % 3 else groups
-    return planned(costs, groups), graph, inputs
+    plan = planned(costs, groups)
+    return overlapped(plan, graph) if seed % 2 else plan, graph, inputs

@@ -13,6 +13,7 @@ from lfopt.app.answers import CostAnswer, MisfitAnswer, PricedAnswer, answer
 from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
+from lfopt.app.overlap import overlapped
 from lfopt.app.partitions import Judged, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
@@ -93,7 +94,7 @@ def cost(
     graph = load_network(model, parse_shapes(input_shape), rules, weights=out_dir is not None)
     note(graph)
     found = judge(graph, replace(job, hardware=chip(hardware, buffer, element_bytes)), read_groups(groups, Dataflow.of(graph)))
-    plan = None if found.draft is None else found.draft.finished()
+    plan = None if found.draft is None else overlapped(found.draft.finished(), graph)
     report = None if plan is None else simulate(plan, graph)
     _print(graph.name, found, report, top)
     if plan is not None and out_dir is not None:

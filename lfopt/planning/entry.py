@@ -1,0 +1,78 @@
+"""How a group begins: the same steps and places in another order, so that what it loads first comes while the group before it still computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lfopt.ir import Compute, Loop, Node, PlannedGroup, Transfer, leaves, parameter_runs
+
+SHORT = 8  # steps of a loop whose first turn may be written apart
+
+
+def entries(group: PlannedGroup, align: int) -> Iterator[PlannedGroup]:
+    """The group as it is, and as it might begin otherwise: with its constants first, its places from the other end of the same bytes, or both.
+
+    `align`: of the addresses of places.
+    """
+    yield group
+    early, turned = constants_first(group.steps), _from_the_end(group, align)
+    if early != group.steps:
+        yield replace(group, steps=early)
+    if turned is not None:
+        yield turned
+        if early != group.steps:
+            yield replace(turned, steps=early)
+
+
+def constants_first(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """The steps with the loads before the first computation in another order: parameters and constants, which wait for no other group, then maps.
+
+    Where the first computation stands in a short loop, the first turn is written apart.
+    """
+    head, rest = list[Node](), list(nodes)
+    while rest:
+        node = rest[0]
+        if isinstance(node, Loop) and any(isinstance(step, Compute) for step in leaves((node,))):
+            if sum(1 for _ in leaves((node,))) > SHORT:
+                break
+            rest[:1] = _first_turn_apart(node)
+        elif isinstance(node, Compute):
+            break
+        else:
+            head.append(rest.pop(0))
+    constants = [node for node in head if isinstance(node, Transfer) and node.kind in ("parameter", "weight") and not node.gather]
+    maps = [node for node in head if node not in constants]
+    if head[: len(constants)] == constants or len([*parameter_runs((*constants, *maps))]) != len([*parameter_runs(head)]):
+        return tuple(nodes)
+    return (*constants, *maps, *rest)
+
+
+def _from_the_end(group: PlannedGroup, align: int) -> PlannedGroup | None:
+    """With its places in reverse order, in the same bytes; None where their addresses do not allow that."""
+    end = group.allocated_bytes
+    places = tuple(replace(place, address=end - place.end) for place in group.places)
+    if min((place.address for place in places), default=0) or any(place.address % align for place in places):
+        return None
+    return replace(group, places=places)
+
+
+def _first_turn_apart(loop: Loop) -> tuple[Node, ...]:
+    """The steps of the first turn, and a loop of the others."""
+    first = tuple(_outside(node) for node in loop.body)
+    if loop.count == 1:
+        return first
+    others = tuple(_next_turn(node) for node in loop.body)
+    return (*first, Loop(loop.count - 1, others)) if loop.count > 2 else (*first, *map(_outside, others))
+
+
+def _outside(node: Node) -> Node:
+    """A node of a loop as it runs in the first turn, outside of it."""
+    return Loop(node.count, tuple(map(_outside, node.body))) if isinstance(node, Loop) else replace(node, moves=node.moves[1:])
+
+
+def _next_turn(node: Node) -> Node:
+    """A node of a loop that begins a turn later."""
+    if isinstance(node, Loop):
+        return Loop(node.count, tuple(map(_next_turn, node.body)))
+    return replace(node.moved(node.moves[0]), moves=node.moves) if node.moves else node
