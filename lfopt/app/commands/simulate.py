@@ -83,7 +83,7 @@ def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     out.print()
     _print_model(report, hardware)
     if report.overlapped_cycles:
-        out.print(f"[dim]groups overlap by {report.overlapped_cycles:,} cycles: below, each begins on an idle chip[/]")
+        out.print(f"\n[dim]groups overlap by {report.overlapped_cycles:,} cycles*: below, each begins on an idle chip[/]")
     out.print()
     out.print(_groups(report, top, known))
     out.print()

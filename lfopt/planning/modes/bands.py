@@ -58,6 +58,7 @@ class InBands(ExecutionMode):
         """The fewest weight passes; then more of them, of which each leaves more of the buffer to wider slices; then wide sums.
 
         These give up buffer for the same bytes: one large block of weights is loaded while the slice before it is made, in place of many small ones.
+        They are for groups whose weights the buffer cannot hold, where the port may be what takes time.
         """
         first = self.cheapest(mask, beta)
         if first is None:
@@ -69,7 +70,7 @@ class InBands(ExecutionMode):
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
         wide = self._bands(self.groups.hardware.channel_align, wide=True)
-        for banded in () if first.resident else wide.summing(mask, first.bands):
+        for banded in wide.summing(mask, first.bands) if first.pass_bytes >= beta else ():
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
