@@ -71,6 +71,7 @@ from simulator.queues import Command, Queues, Timeline
 
 WALKED = 200_000  # steps of a group that are timed one by one
 AHEAD = 48  # computations of a group that are looked at to see how it begins
+KEPT = 2  # ways of a group that are followed
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
 
@@ -371,13 +372,20 @@ class Accelerator:
     def soonest(self, choices: Sequence[Sequence[Schedule]]) -> tuple[list[int], int]:
         """Of several ways to write each group, one behind the other: which one to take, and the cycles of all.
 
-        One after the other: after those taken before it, the way whose first AHEAD computations are done soonest; of equals, the first.
+        Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after the way of the group before that is
+        best for it.
         """
-        queues, taken = Queues(self.flow, self._index, self.hardware), list[int]()
+        followed: list[tuple[Queues, list[int]]] = [(Queues(self.flow, self._index, self.hardware), [])]
         for choice in choices:
-            ends = [self._walk(queues.ahead(), *way, computations=AHEAD) for way in choice] if len(choice) > 1 else [0]
-            taken.append(ends.index(min(ends)))
-            self._walk(queues, *choice[taken[-1]])
+            ends = [[self._walk(queues.ahead(), *way, computations=AHEAD) for queues, _ in followed] for way in choice]
+            kept = sorted(range(len(choice)), key=lambda k: min(ends[k]))[:KEPT]
+            found: list[tuple[Queues, list[int]]] = []
+            for k in kept:
+                queues, taken = followed[ends[k].index(min(ends[k]))]
+                found.append((queues.ahead(), [*taken, k]))
+                self._walk(found[-1][0], *choice[k])
+            followed = found
+        queues, taken = min(followed, key=lambda one: one[0].line.end)
         return taken, queues.line.end
 
     def _queues(self, nodes: Sequence[Node], places: Sequence[Place]) -> Queues:
