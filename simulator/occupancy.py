@@ -55,9 +55,16 @@ def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupan
     )
 
 
-def lives(group: PlannedGroup, flow: Dataflow) -> Sequence[tuple[int, int, int]]:
-    """(place, number of the step that writes one of its slots, number of the last step that needs what it wrote)."""
-    return _done(group, flow).all_lives()
+def lives(group: PlannedGroup, flow: Dataflow, commands: Sequence[Step]) -> Sequence[tuple[int, int, int]]:
+    """(place, number of the command that writes one of its slots, number of the last one that needs what it wrote). `commands`: of all steps."""
+    walk = _Walk(group, flow)
+    for number, command in enumerate(commands):
+        by = (0,) * len(command.origin)
+        if isinstance(command, Transfer):
+            walk.transfer(command, by, number)
+        else:
+            walk.compute(command, by, number)
+    return walk.all_lives()
 
 
 def _done(group: PlannedGroup, flow: Dataflow) -> _Walk:

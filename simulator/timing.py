@@ -351,16 +351,19 @@ class Accelerator:
         """When every command of a schedule runs."""
         return self._queues(nodes, places).line
 
-    def commands(self, nodes: Sequence[Node], places: Sequence[Place]) -> Iterator[Ran]:
-        """Every command of a schedule and when it runs, in the order of the program."""
+    def commands(self, groups: Iterable[Schedule]) -> Iterator[list[Ran]]:
+        """Of each group, every command and when it runs, in the order of the program; groups overlap as in `in_a_row`."""
         queues = Queues(self.flow, self._index, self.hardware)
-        queues.begin(places)
-        for number, step in enumerate(_fetched(queues, nodes)):
-            for command, cycles in self._run(queues, step):
-                queue = 2 if isinstance(command, Compute) else int(command.store)
-                start, done = queues.line[queue][-1]
-                end = queues.ended if queue == 2 else done
-                yield Ran(queue, number, command, start, end - cycles, end, done)
+        for nodes, places in groups:
+            queues.begin(places)
+            found: list[Ran] = []
+            for number, step in enumerate(_fetched(queues, nodes)):
+                for command, cycles in self._run(queues, step):
+                    queue = 2 if isinstance(command, Compute) else int(command.store)
+                    start, done = queues.line[queue][-1]
+                    end = queues.ended if queue == 2 else done
+                    found.append(Ran(queue, number, command, start, end - cycles, end, done))
+            yield found
 
     def in_a_row(self, groups: Iterable[Schedule]) -> int:
         """Cycles of the schedules of several groups, step by step: one begins while commands of those before it still run."""

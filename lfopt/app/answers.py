@@ -76,9 +76,9 @@ class SearchAnswer:
     groups: tuple[GroupAnswer, ...]
     methods: tuple[MethodAnswer, ...]  # the plan is of the one with the fewest bytes
     copied_operators: int  # that are computed again
-    cycles: int | None  # by the model, of the groups one after the other; null where nothing but bytes was asked for
-    energy_pj: int | None
-    least_value: int  # of the objective: proven for the ways of running groups that were looked at; 0: nothing is
+    cycles: int | None  # by the model, of groups that overlap; null where nothing but bytes was asked for, and nothing is computed again
+    energy_pj: float | None
+    least_value: int  # of the objective: proven for the ways of running groups that were looked at, one after the other; 0: nothing is
     seconds: dict[str, float]  # by stage
     interrupted: bool
 

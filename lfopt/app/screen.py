@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lfopt.app.pipeline import Report
-from lfopt.ir import Graph
+from lfopt.ir import Graph, Hardware
 from lfopt.ir.names import printable
 
 NARROWEST = 12  # characters of a column that is folded
@@ -98,6 +98,16 @@ def mib(size: int) -> str:
     '1.00'
     """
     return f"{size / (1 << 20):,.2f}"
+
+
+def speed(hardware: Hardware) -> str:
+    """What modelled cycles are of; where the chip does not say, that is said.
+
+    >>> speed(Hardware(1024))
+    '16 x 16 MACs, 16 B a cycle, assumed: the chip does not say'
+    """
+    what = f"{hardware.mac_rows} x {hardware.mac_columns} MACs, {hardware.port_bytes} B a cycle"
+    return what + (", assumed: the chip does not say" if hardware.assumed else "")
 
 
 def note(graph: Graph) -> None:

@@ -17,7 +17,7 @@ from codegen.accel import origins
 from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
-from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, step_count
+from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, Step, step_count
 from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
@@ -111,7 +111,8 @@ def write_trace(path: Path, trace: Trace, left: Sequence[LeftOut]) -> None:
 def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = None, most: int = MOST_EVENTS) -> tuple[Trace, list[LeftOut]]:
     """What the cycle model says of a plan, or of one of its groups, and what is left out of it.
 
-    Groups follow one another, a bar each. Inside the bars there are up to `most` events: those of the groups that run first.
+    Groups overlap as the model has it: a bar begins where the one before it ends. Where it does not know all of their commands, or shows one group
+    alone, each begins on an idle chip. Inside the bars there are up to `most` events: those of the groups that run first.
     """
     hardware = plan.hardware
     trace = Trace(Clock(hardware.clock_hz))
@@ -120,18 +121,22 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     trace.process(MODEL, f"{report.model}, model", TRACKS)
     flow = Dataflow.of(graph)
     accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, most)
+    shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
+    together = None
+    if not any(_untimed(*pair) for pair in shown):
+        together = accelerator.commands((group.steps, group.places) for group, _ in shown)
     begin = 0
-    for group, found in zip(plan.groups, report.groups, strict=True):
-        if only not in (None, group.id) or not MODES[group.mode].counted:
-            continue
-        end = begin + found.cycles.total
+    for group, found in shown:
+        ran = [] if together is None else next(together)
+        end = begin + found.cycles.total if together is None else max([begin, *(one.done for one in ran)])
         drawing.bar(found, begin, end, timing=found.cycles.timing, dma_cycles=found.cycles.dma, compute_cycles=found.cycles.compute)
         if why := _untimed(group, found):
             drawing.missing(why, group)
         elif step_count(group.steps) > drawing.room:
             drawing.missing(FULL, group)
         else:
-            drawing.inside(group, [_later(one, begin) for one in accelerator.commands(group.steps, group.places)])
+            alone = [] if together is not None else next(accelerator.commands([(group.steps, group.places)]))
+            drawing.inside(group, ran or [_later(one, begin) for one in alone])
         begin = end
     return trace, drawing.finish()
 
@@ -243,13 +248,16 @@ class _Drawing:
 
 def _held(group: PlannedGroup, flow: Dataflow, ran: Sequence[Ran]) -> Counter[int]:
     """Changes of the bytes in use, by cycle: a slot is taken when the command that fills it may start, and free once the last that needs it ends."""
-    taken: dict[int, int] = {}  # per step
-    freed: dict[int, int] = {}
+    spans: dict[tuple[int, int], tuple[int, int]] = {}  # of what is told apart: the commands of a step, or the step of several
+    steps: list[Step] = []
     for one in ran:
-        taken[one.number] = min(taken.get(one.number, one.start), one.start)
-        freed[one.number] = max(freed.get(one.number, 0), one.end)
-    changes = Counter[int]()
-    for place, first, last in lives(group, flow):
-        changes[taken[first]] += group.places[place].slot_bytes
-        changes[freed[last]] -= group.places[place].slot_bytes
+        key = one.number, id(one.step)
+        if key not in spans:
+            steps.append(one.step)
+        start, end = spans.get(key, (one.start, one.end))
+        spans[key] = min(start, one.start), max(end, one.end)
+    times, changes = [*spans.values()], Counter[int]()
+    for place, first, last in lives(group, flow, steps):
+        changes[times[first][0]] += group.places[place].slot_bytes
+        changes[times[last][1]] -= group.places[place].slot_bytes
     return changes

@@ -17,7 +17,7 @@ from lfopt.app.overlap import overlapped
 from lfopt.app.partitions import Judged, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
-from lfopt.app.screen import note, out, shown
+from lfopt.app.screen import note, out, shown, speed
 from lfopt.app.sizes import format_size, parse_shapes, share_of
 from lfopt.ir import Cost, DoesNotFit, Report
 from lfopt.ir.names import plural
@@ -153,11 +153,9 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
         if any(isinstance(price, DoesNotFit) for price in found.prices):
             out.print("[dim]lfopt explain says what overflows, and where to cut[/]")
         return
-    assumed = ", assumed: the chip does not say" if report.hardware.assumed else ""
-    where = f"{report.hardware.mac_rows} x {report.hardware.mac_columns} MACs, {report.hardware.port_bytes} B a cycle{assumed}"
     least = report.baselines.compulsory_bytes
     out.print(f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory ({least:,} B)")
-    out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {where}[/]", soft_wrap=True)
+    out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {speed(report.hardware)}[/]", soft_wrap=True)
 
 
 def _rank(price: Cost | DoesNotFit | None) -> tuple[int, int]:

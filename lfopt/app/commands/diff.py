@@ -14,7 +14,7 @@ from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
 from lfopt.app.files import path_of, write_text
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.report.versus import page_of_both, sums
-from lfopt.app.screen import out, shown, spread, table
+from lfopt.app.screen import out, shown, speed, spread, table
 from lfopt.app.verify import load_planned
 from lfopt.ir import Operator, Report
 from lfopt.ir.names import plural
@@ -84,7 +84,8 @@ def _print(found: Comparison, top: int, known: Mapping[str, Operator]) -> None:
     for number, changed in enumerate(listed, 1):
         for line in reasons(changed):
             out.print(f"{number}  {shown(line)}", soft_wrap=True)
-    out.print("[dim]* model: follows from the hardware description[/]")
+    chips = dict.fromkeys(speed(report.hardware) for report in (found.before, found.after))
+    out.print(f"[dim]* model: on {'; '.join(chips)}[/]", soft_wrap=True)
 
 
 def _sums(found: Comparison) -> Table:

@@ -17,9 +17,9 @@ from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, 
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
-from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
+from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
-from lfopt.ir import UNWRITTEN, Figures, InvalidConfig, Plan, PlannedGroup
+from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
 from lfopt.ir.names import file_name
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
@@ -174,19 +174,19 @@ def search(
     _print(outcome)
     clock = time.perf_counter()
     plan, interrupted = write_outcome(outcome, folder, job.search.time_limit)
-    if SCHEMES[plan.scheme].copies:
-        _print_work(plan, outcome)
+    report = simulate(plan, outcome.graph) if outcome.wanted != Objective() or SCHEMES[plan.scheme].copies else None
+    if report is not None:
+        _print_model(plan, outcome, report)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     _say_what_is_missing(outcome, plan)
-    answer(_answer(outcome, plan, folder, interrupted=interrupted))
+    answer(_answer(outcome, plan, folder, report, interrupted=interrupted))
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 
-def _answer(outcome: Outcome, plan: Plan, folder: Path, *, interrupted: bool) -> SearchAnswer:
+def _answer(outcome: Outcome, plan: Plan, folder: Path, report: Report | None, *, interrupted: bool) -> SearchAnswer:
     judged = outcome.judged
-    figures = None if judged is None else judged.figures
     methods = (
         MethodAnswer(
             ran.name,
@@ -214,8 +214,8 @@ def _answer(outcome: Outcome, plan: Plan, folder: Path, *, interrupted: bool) ->
         ),
         methods=tuple(methods),
         copied_operators=len(plan.copies),
-        cycles=None if figures is None else figures.cycles,
-        energy_pj=None if figures is None else figures.energy_pj,
+        cycles=None if report is None else report.cycles.total,
+        energy_pj=None if report is None else report.energy.total_pj,
         least_value=0 if judged is None else judged.bound,
         seconds=outcome.seconds,
         interrupted=interrupted,
@@ -229,15 +229,23 @@ def _share(text: str) -> float:
         raise InvalidConfig(f"--slack: found {text!r}; accepted: a share such as 0.1% or 0.001") from None
 
 
-def _print_work(plan: Plan, outcome: Outcome) -> None:
-    """What the bytes cost: multiply-accumulates, those that are done again too, and modelled cycles."""
-    network = sum(outcome.network.macs)
-    report = simulate(plan, outcome.graph)
-    again = f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's"
-    out.print(f"\n{again}; {report.cycles.total:,} cycles modelled on {plan.hardware.mac_rows} x {plan.hardware.mac_columns} MACs")
+def _print_model(plan: Plan, outcome: Outcome, report: Report) -> None:
+    """What the bytes cost: multiply-accumulates where some are done again, modelled cycles and energy, and how good these are."""
+    out.print()
+    if SCHEMES[plan.scheme].copies:
+        network = sum(outcome.network.macs)
+        out.print(f"{report.macs / 1e9:.3f} GMACs, {report.macs / max(network, 1):.2f} x the network's")
     if plan.copies:
         proof = "no other groups with these copies move less, one by one" if outcome.optimal else "nothing is proven of these copies"
         out.print(f"[dim]{len(plan.copies)} operators are computed again; {proof}; the lower bound holds whatever is copied[/]", soft_wrap=True)
+    overlap = f", groups overlap by {report.overlapped_cycles:,}" if report.overlapped_cycles else ""
+    figures = f"{report.cycles.total:,} cycles{overlap}, {report.energy.total_pj / 1e6:,.1f} uJ"
+    out.print(f"model: {figures} [dim]on {speed(plan.hardware)}[/]", soft_wrap=True)
+    if outcome.judged is not None and outcome.judged.figures is not None and outcome.wanted != Objective():
+        value, bound = outcome.wanted.value(outcome.judged.figures), outcome.judged.bound
+        gap = f"at most {100 * (value - bound) / bound:.1f} % above the least" if bound else "nothing is proven"
+        proven = "the least, proven of the ways looked at" if 0 < value <= bound else gap
+        out.print(f"[dim]{outcome.wanted.name}, of groups one after the other: {proven}[/]", soft_wrap=True)
 
 
 def _say_what_is_missing(outcome: Outcome, plan: Plan) -> None:
@@ -284,22 +292,8 @@ def _print(outcome: Outcome) -> None:
     if plan.totals.excluded_bytes:
         count = sum(not MODES[group.mode].counted for group in plan.groups)
         out.print(f"left out, as in the paper: {count} operators whose weights reach the buffer ({plan.totals.excluded_bytes:,} B alone)")
-    if outcome.judged is not None and outcome.judged.figures is not None:
-        out.print(_judged(outcome, outcome.judged.figures, outcome.judged.bound), soft_wrap=True)
     out.print()
     out.print(_groups(outcome))
-
-
-def _judged(outcome: Outcome, figures: Figures, bound: int) -> str:
-    """What the plan takes by the model, and how good that is."""
-    hardware = outcome.plan.hardware
-    where = f"{hardware.mac_rows} x {hardware.mac_columns} MACs, {hardware.port_bytes} B a cycle"
-    said = f"model: {figures.cycles:,} cycles, {figures.energy_pj / 1e6:,.1f} uJ"
-    if outcome.wanted != Objective():
-        value = outcome.wanted.value(figures)
-        gap = f", at most {100 * (value - bound) / bound:.1f} % above the least" if bound else ""
-        said += f"; least {outcome.wanted.name}{', proven of the ways looked at' if 0 < value <= bound else gap}"
-    return f"[dim]{said}; on {where}{', assumed: the chip does not say' if hardware.assumed else ''}[/]"
 
 
 def _space(plan: Plan) -> str:

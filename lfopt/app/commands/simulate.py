@@ -139,7 +139,8 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     """Cycles and energy of the model."""
     cycles, energy = report.cycles, report.energy
     port = f"port {hardware.port_bytes} B a cycle, {hardware.port_latency} cycles a transfer"
-    out.print(f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, {hardware.clock_hz / 1e6:,.0f} MHz[/]")
+    assumed = "; assumed: the chip does not say" if hardware.assumed else ""
+    out.print(f"[dim]model*: {hardware.mac_rows} x {hardware.mac_columns} MACs, {port}, {hardware.clock_hz / 1e6:,.0f} MHz{assumed}[/]")
     if (rate := hardware.dram_bytes_per_second) is not None:
         out.print(f"[dim]DRAM: {rate / 1e9:,.4g} GB/s, loads and stores together[/]")
     if not hardware.plain_dram:

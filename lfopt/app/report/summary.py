@@ -13,7 +13,7 @@ from lfopt.app.report.cuts import Cut, cuts
 from lfopt.app.report.page import Figure, Summary, render
 from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import Stair, own_stair, sweep
-from lfopt.app.screen import mib
+from lfopt.app.screen import mib, speed
 from lfopt.app.sizes import format_size
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
@@ -131,7 +131,7 @@ def _accounting(plan: Plan, simulated: Report) -> str:
         why = f" ({next(iter(formula))})" if len(formula) == 1 else ""
         said = f"{stepped:,} of {total:,} groups have executable steps, over which their bytes are summed; the others are by formula{why}."
     cycles, clock = simulated.cycles, plan.hardware.clock_hz
-    model = f"By the model of this chip: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
+    model = f"By the model, on {speed(simulated.hardware)}: {cycles.total:,} cycles ({1000 * simulated.seconds:,.2f} ms at {clock / 1e6:,.0f} MHz)"
     model += f", {simulated.energy.total_pj / 1e9:,.2f} mJ."
     return f"{said} {model}"
 

@@ -11,7 +11,7 @@ from lfopt.app.comparison import Changed, Comparison, numbered, reasons
 from lfopt.app.origins import by_name, scope_of_named
 from lfopt.app.report.page import Figure, fill
 from lfopt.app.report.picture import MOST, XMLNS, picture
-from lfopt.app.screen import shorten
+from lfopt.app.screen import shorten, speed
 from lfopt.ir import DramBytes, Graph, Operator, Plan, Report
 from lfopt.ir.names import plural, printable
 from lfopt.ops import Dataflow
@@ -40,6 +40,7 @@ def page_of_both(found: Comparison, one: tuple[Plan, Graph], other: tuple[Plan, 
         "pictures": [(title, _drawn(*pair, marks)) for title, pair in (("before", one), ("after", other))],
         "explained": "The smallest sets of operators that are whole groups of both plans; first those that differ most in bytes.",
         "changes": [_row(changed, known, most) for changed in found.changed],
+        "speed": "; ".join(dict.fromkeys(f"on {speed(report.hardware)}" for report in (found.before, found.after))),
         "version": version("lfopt"),
     }
     return fill("versus.html", SCRIPTS, values)
