@@ -122,6 +122,9 @@ from lfopt.ir import (
     DoesNotFit as DoesNotFit,
 )
 from lfopt.ir import (
+    DramAccess as DramAccess,
+)
+from lfopt.ir import (
     DramBytes as DramBytes,
 )
 from lfopt.ir import (

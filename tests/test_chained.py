@@ -92,7 +92,7 @@ def test_most_chains_are_found_again_when_their_groups_are_planned_by_themselves
         again = plan_of(case.graph, scheme, case.costs.hardware, modes="all")
         same = not isinstance(again, DoesNotFit) and again.totals.dram_bytes <= sum(group.dram.total for group in case.plan.groups)
         found[same] += 1
-    assert found[True] > 2 * found[False], found
+    assert found[True] > found[False], found
 
 
 def test_the_bound_of_a_scheme_that_is_given_lies_between_what_is_compulsory_and_the_plan() -> None:

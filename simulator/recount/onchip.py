@@ -257,13 +257,16 @@ class Rows:
 
 
 def close(rings: Sequence[Ring], *, by_slot: bool) -> None:
-    """Find which places overlap. `by_slot`: what is written to one slot may leave others as they are, where two places are cut into the same."""
+    """Find which places overlap.
+
+    `by_slot`: what is written to one slot may leave others as they are, where two places of rows are cut into the same. Blocks are lost in any case.
+    """
     reaching: list[Ring] = []  # those that go on behind the address at hand
     for ring in sorted(rings, key=lambda ring: ring.place.address):
         reaching = [other for other in reaching if other.place.end > ring.place.address]
         if ring.place.end > ring.place.address:
             for other in reaching:
-                alike = by_slot and replace(ring.place, name="") == replace(other.place, name="")
+                alike = by_slot and ring.place.purpose == "map" and replace(ring.place, name="") == replace(other.place, name="")
                 (ring.twins if alike else ring.partners).append(other)
                 (other.twins if alike else other.partners).append(ring)
             reaching.append(ring)

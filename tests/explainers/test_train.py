@@ -28,7 +28,7 @@ NETWORKS = ("zoo:squeezenet1_1", "zoo:efficientnet_b0", "zoo:mobilenet_v3_small"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("data") / "set"
-    make_dataset(out_dir=made, scheme="lbdf", groups=200, jobs=1, zoo=False, models=NETWORKS)
+    make_dataset(*NETWORKS, out_dir=made, scheme="lbdf", groups=200, jobs=1, zoo=False)
     return made
 
 
