@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lfopt.app.answers import FieldAnswer, FigureAnswer
 from lfopt.app.config import INSTALLED, load_hardware, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.schema import described
@@ -65,27 +66,6 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
 }
 
 
-class HardwareField(NamedTuple):
-    """A field of a hardware description, or of its energy table."""
-
-    name: str
-    type: str
-    default: str  # as YAML writes it; empty where a value is required
-    least: int | None  # None: it is no number
-    most: int | None
-    unit: str
-    default_from: str
-    meaning: str
-
-
-class Figure(NamedTuple):
-    """What follows from the fields."""
-
-    name: str
-    value: float
-    unit: str
-
-
 class Judged(NamedTuple):
     """A hardware description as it was found."""
 
@@ -99,7 +79,7 @@ def unit(name: str) -> str:
     return UNITS.get(name) or next(unit for ending, unit in ENDINGS.items() if name.endswith(ending))
 
 
-def hardware_fields() -> Iterator[HardwareField]:
+def hardware_fields() -> Iterator[FieldAnswer]:
     """The fields of a hardware description, in order."""
     built, plain = load_hardware(BUILT), Hardware(1)
     for field in described(Hardware):
@@ -107,13 +87,13 @@ def hardware_fields() -> Iterator[HardwareField]:
         least, most = bounds(field.name) if numeric else (None, None)
         there = getattr(built, field.name)
         source = DEFAULTS_FROM.get(field.name) or ("as in `hw_rtl`" if there == getattr(plain, field.name) else f"assumed; `hw_rtl` has {there}")
-        yield HardwareField(field.name, field.type, field.default, least, most, unit(field.name), source, field.text)
+        yield FieldAnswer(field.name, field.type, field.default, least, most, unit(field.name), source, field.text)
 
 
-def energy_fields() -> Iterator[HardwareField]:
+def energy_fields() -> Iterator[FieldAnswer]:
     """The fields of its energy table."""
     for field in described(Energy):
-        yield HardwareField(field.name, field.type, field.default, 0, int(MAX_PJ), unit(field.name), "see docs/hardware.md", field.text)
+        yield FieldAnswer(field.name, field.type, field.default, 0, int(MAX_PJ), unit(field.name), "see docs/hardware.md", field.text)
 
 
 def installed() -> Iterator[tuple[str, Hardware]]:
@@ -124,18 +104,18 @@ def installed() -> Iterator[tuple[str, Hardware]]:
         yield path.stem, load_hardware(path)
 
 
-def figures(hardware: Hardware) -> Iterator[Figure]:
+def figures(hardware: Hardware) -> Iterator[FigureAnswer]:
     """What follows from the fields: peaks, and where the roofline bends."""
     peak = hardware.mac_rows * hardware.mac_columns * hardware.clock_hz
     port = hardware.port_bytes * hardware.clock_hz
-    yield Figure("peak multiply-accumulates", peak, "MAC/s")
-    yield Figure("memory port, each direction", port, "B/s")
+    yield FigureAnswer("peak multiply-accumulates", peak, "MAC/s")
+    yield FigureAnswer("memory port, each direction", port, "B/s")
     memory = port if hardware.dram_bytes_per_second is None else min(hardware.dram_bytes_per_second, port)
-    yield Figure("DRAM", memory, "B/s")
-    yield Figure("ridge of the roofline", peak / memory, "MAC/B")
-    yield Figure("cycles to fill the buffer", hardware.buffer_bytes / hardware.port_bytes, "cycles")
-    yield Figure("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
-    yield Figure("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
+    yield FigureAnswer("DRAM", memory, "B/s")
+    yield FigureAnswer("ridge of the roofline", peak / memory, "MAC/B")
+    yield FigureAnswer("cycles to fill the buffer", hardware.buffer_bytes / hardware.port_bytes, "cycles")
+    yield FigureAnswer("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
+    yield FigureAnswer("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
 
 
 def judge(path: Path) -> Judged:

@@ -36,11 +36,6 @@ class Judged:
     costs: GroupCosts
     draft: Draft | None  # the plan, but for its steps; None where the partition is not legal, or a group does not fit
 
-    @property
-    def dram_bytes(self) -> int:
-        """Of the groups that may run."""
-        return sum(price.dram_bytes for price in self.prices if isinstance(price, Cost))
-
 
 def read_groups(path: Path, flow: Dataflow) -> tuple[tuple[str, ...], ...]:
     """Groups of operator names from CSV, JSON or a plan (the file, or its folder). Raises InvalidConfig for anything else, and for other names."""

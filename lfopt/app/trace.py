@@ -18,6 +18,7 @@ from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
 from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, Step, step_count
+from lfopt.ir.names import span
 from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
@@ -210,9 +211,8 @@ class _Drawing:
         self.left.setdefault(why, []).append(group.id)
 
     def bar(self, found: GroupReport, begin: int, end: int, **more: object) -> None:
-        span = found.nodes[0] if len(found.nodes) == 1 else f"{found.nodes[0]} .. {found.nodes[-1]}"
         facts = {"operators": len(found.nodes), "dram_bytes": found.dram.total, "buffer_bytes": found.allocated_bytes, **more}
-        self.trace.run(self.pid, GROUPS, f"{found.id} {span}", found.mode, begin, end, **facts)
+        self.trace.run(self.pid, GROUPS, f"{found.id} {span(found.nodes)}", found.mode, begin, end, **facts)
 
     def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
         """Commands of a group, if there is room for them."""

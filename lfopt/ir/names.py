@@ -9,7 +9,7 @@ make, CMake, HTML, SVG, Markdown, JSON, CSV or a terminal. Every name in a Graph
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
 LONGEST = 1000  # characters of a name; longer ones are cut
@@ -68,6 +68,15 @@ def distinct(names: Iterable[str]) -> dict[str, str]:
             wanted[name] = f"{spelled}#{_digest(name, digits)}"
         taken.add(wanted[name])
     return wanted
+
+
+def span(names: Sequence[str]) -> str:
+    """Names of operators in short: the first and the last.
+
+    >>> span(["a"]), span(["a", "b", "c"])
+    ('a', 'a .. c')
+    """
+    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
 
 
 def identifier(text: str) -> str:

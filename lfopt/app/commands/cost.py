@@ -20,7 +20,7 @@ from lfopt.app.plans import write_files
 from lfopt.app.screen import note, out, shown, speed
 from lfopt.app.sizes import format_size, parse_shapes, share_of
 from lfopt.ir import Cost, DoesNotFit, Report
-from lfopt.ir.names import plural
+from lfopt.ir.names import plural, span
 from lfopt.ops import Dataflow
 from simulator.simulate import simulate
 
@@ -138,7 +138,7 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
         out.print(f"... and {plural(len(rest), 'reason')} more")
     numbered = sorted(enumerate(zip(found.groups, found.prices, strict=True)), key=lambda item: _rank(item[1][1]))
     known = by_name(found.costs.dataflow.graph)
-    rows = [[f"{k} {_span(names)}", str(len(names)), *_price(price, beta)] for k, (names, price) in numbered[:top]]
+    rows = [[f"{k} {span(names)}", str(len(names)), *_price(price, beta)] for k, (names, price) in numbered[:top]]
     modules = [scope_of_named(known, names) for _, (names, _) in numbered[:top]]
     out.print(named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules))
     if rest := numbered[top:]:
@@ -148,7 +148,7 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
             why = (
                 f"needs {price.needed:,} B of {price.store}, there are {price.available:,}" if price.needed < 1 << 60 else "no buffer is large enough"
             )
-            out.print(f"[red]does not fit[/] group {k}, {shown(_span(names))}: {why}", soft_wrap=True)
+            out.print(f"[red]does not fit[/] group {k}, {shown(span(names))}: {why}", soft_wrap=True)
     if report is None:
         if any(isinstance(price, DoesNotFit) for price in found.prices):
             out.print("[dim]lfopt explain says what overflows, and where to cut[/]")
@@ -168,7 +168,3 @@ def _price(price: Cost | DoesNotFit | None, beta: int) -> tuple[str, str, str, s
     if price is None:
         return "not legal", "", "", ""
     return "does not fit", "", f"{price.needed:,}" if price.needed < 1 << 60 else "any", ""
-
-
-def _span(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"

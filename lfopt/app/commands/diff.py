@@ -17,7 +17,7 @@ from lfopt.app.report.versus import page_of_both, sums
 from lfopt.app.screen import out, shown, speed, spread, table
 from lfopt.app.verify import load_planned
 from lfopt.ir import Operator, Report
-from lfopt.ir.names import plural
+from lfopt.ir.names import plural, span
 
 
 def diff(before: Path, after: Path, *, top: int = 10, html: Path | None = None) -> int:
@@ -99,8 +99,7 @@ def _changes(listed: Sequence[Changed], known: Mapping[str, Operator]) -> Table:
     rows: list[list[str]] = []
     for number, changed in enumerate(listed, 1):
         nodes = changed.nodes
-        span = nodes[0] if len(nodes) == 1 else f"{nodes[0]} .. {nodes[-1]}"
         sides = numbered(changed.before), numbered(changed.after)
-        rows.append([f"{number} {span}", changed.change, *sides, f"{changed.more_bytes:+,}", f"{changed.more_cycles:+,}"])
+        rows.append([f"{number} {span(nodes)}", changed.change, *sides, f"{changed.more_bytes:+,}", f"{changed.more_cycles:+,}"])
     modules = [scope_of_named(known, changed.nodes) for changed in listed]
     return named_table(("operators", "change", "before", "after", "bytes", "cycles*"), rows, modules)

@@ -24,6 +24,7 @@ from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
+from lfopt.ir.names import span
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
 
@@ -180,9 +181,8 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
     flow, hardware = asked.costs.dataflow, asked.costs.hardware
     names = flow.names(found.group)
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
-    span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
     title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
-    out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span)}")
+    out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span(names))}")
     out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
     _print_need(found)
     if found.need.uses:
@@ -257,8 +257,7 @@ def _print_repair(best: Repair, found: Explanation, costs: GroupCosts, top: int)
         cost = costs.price(group)
         assert cost is not None, "the groups of a cut are legal"
         names = flow.names(group)
-        span = names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
-        rows.append((f"{k} {span}", str(len(names)), cost.mode, f"{cost.buffer_bytes:,}", f"{costs.dram(group).total:,}"))
+        rows.append((f"{k} {span(names)}", str(len(names)), cost.mode, f"{cost.buffer_bytes:,}", f"{costs.dram(group).total:,}"))
     if count > 2 * top:
         rest = best.groups[2 * top :]
         rows.append((_others(rest), str(sum(g.bit_count() for g in rest)), "", "", f"{sum(costs.dram(g).total for g in rest):,}"))

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lfopt.app.answers import ChipAnswer, ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldAnswer, FieldsAnswer, FigureAnswer, ShowAnswer, answer
-from lfopt.app.chips import Figure, HardwareField, energy_fields, figures, hardware_fields, installed, judge
+from lfopt.app.chips import energy_fields, figures, hardware_fields, installed, judge
 from lfopt.app.config import find_hardware, load_hardware, validate
 from lfopt.app.detect import description
 from lfopt.app.documents import read_yaml
@@ -77,7 +77,7 @@ def show(chip: str, /) -> None:
     out.print(spread(("what follows", "", ""), [(figure.name, *_printed(figure)) for figure in derived]))
     if hardware.assumed:
         out.print("[dim]nothing is said of the MAC array, the port and the clock: cycles are those of the defaults[/]")
-    answer(ShowAnswer(str(path), hardware, tuple(_given(said)), hardware.assumed, tuple(FigureAnswer(*figure) for figure in derived)))
+    answer(ShowAnswer(str(path), hardware, tuple(_given(said)), hardware.assumed, tuple(derived)))
 
 
 @app.command(name="fields")
@@ -94,7 +94,7 @@ def fields_() -> None:
     ]
     out.print(_folded(("field", "default", "meaning (unit, least)"), rows))
     out.print("[dim]units may be written: 256KiB, 800MHz, 12.8GB/s, 1.3nJ. In full: docs/hardware.md, or --json[/]")
-    answer(FieldsAnswer(*(tuple(FieldAnswer(*field) for field in found) for found in tables.values())))
+    answer(FieldsAnswer(*map(tuple, tables.values())))
 
 
 @app.command
@@ -168,11 +168,11 @@ def _folded(names: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
     return made
 
 
-def _unit(field: HardwareField) -> str:
+def _unit(field: FieldAnswer) -> str:
     return field.type if field.least is None else f"{field.unit}, from {field.least}"
 
 
-def _value(of: object, field: HardwareField) -> str:
+def _value(of: object, field: FieldAnswer) -> str:
     """The value of a field, with its unit."""
     value = getattr(of, field.name)
     if value is None or isinstance(value, bool):
@@ -184,7 +184,7 @@ def _value(of: object, field: HardwareField) -> str:
     return f"{value:,} {field.unit}" if isinstance(value, int | float) else str(value)
 
 
-def _printed(figure: Figure) -> tuple[str, str]:
+def _printed(figure: FigureAnswer) -> tuple[str, str]:
     """Value and unit, with a prefix where the unit takes one."""
     if figure.unit in ("MAC/s", "B/s"):
         number, _, prefixed = _scaled(figure.value, figure.unit).partition(" ")

@@ -104,7 +104,7 @@ def pareto(
     folder = _folder(out_dir)
     job = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, "scheme": scheme, "epilogue": epilogue == "on"}, "command line")
     asked = question(
-        _on(job, hardware, element_bytes),
+        replace(job, hardware=chip(hardware, None, element_bytes)),
         over=over,
         buffers=buffers,
         mac_arrays=mac_arrays,
@@ -178,10 +178,6 @@ def _how(front: Front, point: Point) -> str:
 
 def _gap(gap: float | None) -> str:
     return "" if gap == 0 else " (?)" if gap is None else f" (<{100 * gap:.2g} %)"
-
-
-def _on(job: Config, hardware: str | None, element_bytes: int | None) -> Config:
-    return replace(job, hardware=chip(hardware, None, element_bytes))
 
 
 def _folder(given: Path | None) -> Path | None:

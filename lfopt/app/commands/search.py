@@ -20,7 +20,7 @@ from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outc
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
 from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
-from lfopt.ir.names import file_name
+from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
 from lfopt.planning import MODES, SCHEMES
 from search.methods import METHODS
@@ -342,8 +342,4 @@ def _groups(outcome: Outcome) -> Table:
 
 def _figures(group: PlannedGroup, beta: int) -> tuple[str, ...]:
     sizes = f"{group.dram.total:,}", f"{group.allocated_bytes:,}"
-    return f"{group.id} {_span(group)}", str(len(group.nodes)), group.mode, *sizes, share_of(group.allocated_bytes, beta)
-
-
-def _span(group: PlannedGroup) -> str:
-    return group.nodes[0] if len(group.nodes) == 1 else f"{group.nodes[0]} .. {group.nodes[-1]}"
+    return f"{group.id} {span(group.nodes)}", str(len(group.nodes)), group.mode, *sizes, share_of(group.allocated_bytes, beta)

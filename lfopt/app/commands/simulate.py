@@ -18,6 +18,7 @@ from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, Operator, PlannedGroup, Report, TensorTraffic, step_count
 from lfopt.ir.listing import listing
+from lfopt.ir.names import span
 from lfopt.planning import MODES
 from simulator.simulate import simulate as simulated
 
@@ -195,14 +196,10 @@ def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Table:
             "uJ*": f"{sum(g.energy.total_pj for g in rest) / 1e6:,.1f}",
         }
         cells.append([sums.get(name, "") for name, _, _ in columns])
-    names = [f"{g.id} {_span(g)}" for g in ordered[:top]] + [f"{len(rest)} others"] * bool(rest)
+    names = [f"{g.id} {span(g.nodes)}" for g in ordered[:top]] + [f"{len(rest)} others"] * bool(rest)
     modules = [scope_of_named(known, g.nodes) for g in ordered[:top]] + [""] * bool(rest)
     rows = [(name, *row) for name, row in zip(names, cells, strict=True)]
     return named_table(("group", *(name for name, _, _ in columns)), rows, modules)
-
-
-def _span(group: GroupReport) -> str:
-    return group.nodes[0] if len(group.nodes) == 1 else f"{group.nodes[0]} .. {group.nodes[-1]}"
 
 
 def _movers(report: Report, top: int) -> Table:
