@@ -36,6 +36,8 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
     search, width = _Search(model, options), FIRST_WIDTH
     tally = search.tally
     try:
+        for plan in options.start:
+            tally.count(plan, search.dram_bytes(plan))
         if (simpler := model.simpler) is not None:
             search.begin_with(simpler)
         done = 0
@@ -144,7 +146,8 @@ class _Search:
             after = mask | group
             known = states.get(after)
             rest = model.rest_bytes(mask, here.rest, group) if known is None else known.rest
-            if here.cost + least + rest >= (best if known is None else min(best, known.cost + rest)):
+            worth = (best if known is None else min(best, known.cost + rest)) - here.cost - rest
+            if least >= worth or model.at_least(group) >= worth:
                 continue
             self.asked += 1
             found = model.price(group)

@@ -7,7 +7,7 @@ and where no weights are left that could give another, all of them are known. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import combinations
 from math import gcd, log2, prod
@@ -18,9 +18,8 @@ import numpy as np
 
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
-from search.objectives import Choice, best_of
-from search.result import Result
-from search.weighted import Ways, Weighted, Weights
+from search.objectives import Choice, best_of, first_of
+from search.weighted import Run, Ways, Weighted, Weights
 
 Vector = tuple[int, int, int]  # of bytes, cycles and pJ, or weights of them
 AXES = {name: k for k, name in enumerate(Figures._fields)}
@@ -86,11 +85,11 @@ class Supported(NamedTuple):
 
 
 def supported(
-    model: CostModel, ways: Ways, least: Sequence[Figures], run: Callable[[CostModel], Result], axes: Sequence[str], most: int | None = None
+    model: CostModel, ways: Ways, least: Sequence[Figures], run: Run, start: Sequence[int], axes: Sequence[str], most: int | None = None
 ) -> Iterator[Supported]:
     """Plans on the convex hull of all plans' figures, first the least of each figure; all corners, unless `most` or an interrupt ends it.
 
-    `run`: an exact search; `axes`: names of the figures that count. The same plan may come again, with other weights.
+    `run`: an exact search; `start`: a legal plan; `axes`: names of the figures that count. The same plan may come again, with other weights.
     A search of the weights that fit three plans found, or two and the figures that weigh nothing, either finds a plan below them or proves that there
     is none; once all are proven, no corner is missing. (The dual of the outer approximation of Benson 1998; with two figures, dichotomic search.)
     """
@@ -98,12 +97,13 @@ def supported(
     hull = _Hull(wanted)
     for k in wanted:
         hull.ask(_unit(k))
-    count = 0
+    count, known = 0, [start]
     while (weights := hull.next()) is not None and (most is None or count < most):
         count += 1
         scaled = Weights(*(TIE * weight + 1 for weight in weights))  # the others break ties
-        result = run(Weighted(model, ways, least, scaled))
+        result = run(Weighted(model, ways, least, scaled), first_of(ways, known, scaled))
         choice = best_of(ways, result.groups, scaled)
+        known.append(choice.groups)
         if result.interrupted:
             return
         value = scaled.of(choice.figures)

@@ -4,18 +4,21 @@ Every plan's figures are sums over its groups, but for the product. So a search 
 hull of all figures; a cap becomes a weight (a Lagrange multiplier), which is raised until the plan is below it. What a cap leaves unused is then
 spent on ways of single groups. A plan that no weighted sum finds, because it lies inside the hull, may be missed under a cap: the bound says by how
 much at most.
+
+Where something else than bytes is minimised, bytes weigh much at first and then ever less: few groups are of interest then, and each plan is the
+first one of the next search, which drops whatever is no better. So a search that is stopped has plans between the fewest bytes and the fewest cycles.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
 
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures
 from search.result import Result
-from search.weighted import Ways, Weighted, Weights
+from search.weighted import Run, Ways, Weighted, Weights
 
 ObjectiveName = Literal["bytes", "cycles", "energy", "edp"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
@@ -25,6 +28,8 @@ UNIT = 1 << 48  # weight of an objective: a plan's other figures, at a weight of
 FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither too small nor larger than it must be
 MOST = FACTOR**24
 BISECTIONS = 6  # of the multiplier then
+HEAVY = UNIT * FACTOR**3  # multiplier of bytes to begin with, where something else is minimised
+LIGHT = UNIT // FACTOR**3  # from where on they only break ties
 TANGENTS = 8  # weighted sums towards the least product
 
 
@@ -91,19 +96,30 @@ def best_of(ways: Ways, groups: Sequence[int], weights: Weights) -> Choice:
     return Choice(total(ways, groups, chosen), tuple(groups), chosen)
 
 
+def first_of(ways: Ways, plans: Iterable[Sequence[int]], weights: Weights) -> Sequence[int]:
+    """Of some plans, that of the least weighted sum."""
+    return min((best_of(ways, groups, weights) for groups in plans), key=lambda choice: weights.of(choice.figures)).groups
+
+
 def optimise(
     model: CostModel,
     ways: Ways,
     least: Sequence[Figures],
     objective: Objective,
-    run: Callable[[CostModel], Result],
+    run: Run,
     start: Sequence[int],
+    over: Callable[[], bool] = lambda: False,
+    near: float = 0.0,
 ) -> Found:
-    """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search. See `Weighted` for the others."""
-    search = _Search(model, ways, least, objective, run)
+    """The best plan that searches of weighted sums find. `start`: a legal plan to begin with; `run`: a search; `over`: whether its time is over.
+
+    `near`: share of its value by which a plan may be above its bound where that ends the search. See `Weighted` for the others.
+    """
+    search = _Search(model, ways, least, objective, run, over, near)
     search.known.append(best_of(ways, start, _lexical(objective.name)))
-    last = search.free()
-    last = search.capped(last)
+    last = search.descended()
+    if last is None or not objective.caps.allow(search.best.figures):
+        last = search.capped(last or search.free())
     return Found(spend(ways, objective, search.best), search.bound, last)
 
 
@@ -113,11 +129,24 @@ def _lexical(name: ObjectiveName) -> Weights:
 
 
 class _Search:
-    def __init__(self, model: CostModel, ways: Ways, least: Sequence[Figures], objective: Objective, run: Callable[[CostModel], Result]) -> None:
-        self.model, self.ways, self.least, self.objective, self.run = model, ways, least, objective, run
+    def __init__(
+        self, model: CostModel, ways: Ways, least: Sequence[Figures], objective: Objective, run: Run, over: Callable[[], bool], near: float
+    ) -> None:
+        self.model, self.ways, self.least, self.objective, self.run, self.over, self.near = model, ways, least, objective, run, over, near
         self.known: list[Choice] = []
         self.bound = 0
-        self.stopped = False
+        self.interrupted = False
+
+    @property
+    def stopped(self) -> bool:
+        """By Ctrl-C, or since the time is over."""
+        return self.interrupted or self.over()
+
+    @property
+    def _done(self) -> bool:
+        """Whether it is stopped, or near enough to the bound."""
+        value = self.objective.value(self.best.figures)
+        return self.stopped or (self.objective.caps.allow(self.best.figures) and value - self.bound <= self.near * value)
 
     @property
     def best(self) -> Choice:
@@ -125,11 +154,18 @@ class _Search:
 
     def solve(self, weights: Weights) -> tuple[Choice, Result]:
         """The plan of the least weighted sum that the search finds."""
-        found = self.run(Weighted(self.model, self.ways, self.least, weights))
-        self.stopped = self.stopped or found.interrupted
+        found = self.run(Weighted(self.model, self.ways, self.least, weights), first_of(self.ways, [known.groups for known in self.known], weights))
+        self.interrupted = self.interrupted or found.interrupted
         choice = best_of(self.ways, found.groups, weights)
         self.known.append(choice)
         return choice, found
+
+    def descended(self) -> Result | None:
+        """With bytes at a multiplier that falls, while there is time, until they are above their cap. None where they never are."""
+        if self.objective.name == "bytes":
+            return None
+        last, light = self._squeezed("dram_bytes", self.objective.caps.dram_bytes, HEAVY, LIGHT)
+        return None if light and not self._done else last
 
     def free(self) -> Result:
         """Without caps."""
@@ -157,30 +193,39 @@ class _Search:
             minimised = FIGURE.get(self.objective.name) == name  # then nothing has less of it
             if cap is None or minimised or self._free_is_allowed():
                 continue
-            last, reached = self._weighed(name, cap, UNIT)
-            low = high = UNIT
-            while reached and not self.stopped and low > UNIT // MOST:  # more power than it takes
-                low, high = low // FACTOR, low
-                last, reached = self._weighed(name, cap, low)
-            while not reached and not self.stopped and low == high < UNIT * MOST:  # less
-                low, high = high, high * FACTOR
-                last, reached = self._weighed(name, cap, high)
-                low = low if reached else high
-            for _ in range(BISECTIONS):
-                middle = (low + high) // 2
-                if self.stopped or middle in (low, high):
-                    break
-                last, reached = self._weighed(name, cap, middle)
-                low, high = (low, middle) if reached else (middle, high)
+            last, _ = self._squeezed(name, cap, UNIT, UNIT // MOST)
         return last
 
-    def _weighed(self, name: str, cap: int, multiplier: int) -> tuple[Result, bool]:
+    def _squeezed(self, name: str, cap: int | None, multiplier: int, least: int) -> tuple[Result, bool]:
+        """Below a cap, with a multiplier that is lowered to the least that suffices, or raised to it; whether even `least` does."""
+        last, reached = self._weighed(name, cap, multiplier)
+        low = high = multiplier
+        while reached and not self._done and low > least:  # more power than it takes
+            low, high = low // FACTOR, low
+            last, reached = self._weighed(name, cap, low)
+        if reached:
+            return last, low <= least
+        while not reached and not self._done and low == high < UNIT * MOST:  # less
+            low, high = high, high * FACTOR
+            last, reached = self._weighed(name, cap, high)
+            low = low if reached else high
+        for _ in range(BISECTIONS):
+            middle = (low + high) // 2
+            if self._done or middle in (low, high):
+                break
+            last, reached = self._weighed(name, cap, middle)
+            low, high = (low, middle) if reached else (middle, high)
+        return last, False
+
+    def _weighed(self, name: str, cap: int | None, multiplier: int) -> tuple[Result, bool]:
         """The search with a capped figure at a multiplier, of which UNIT counts as much as the value; whether the plan is below the cap.
 
         The least of value + multiplier x (figure - cap) is a bound on the value of whatever is below the cap.
         """
         weights = _lexical(self.objective.name)
         choice, result = self.solve(weights._replace(**{name: getattr(weights, name) + multiplier}))
+        if cap is None:
+            return result, True
         if self.objective.name != "edp":
             self.bound = max(self.bound, (result.lower_bound_bytes - multiplier * cap) // UNIT)
         return result, getattr(choice.figures, name) <= cap

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
+from search.result import Result
 
+Run = Callable[[CostModel, Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
 Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
 
 
@@ -47,6 +49,11 @@ class Weighted(Adapted[Floor]):
             cost = self.model.price(group)
             self._values[group] = None if cost is None else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
         return self._values[group]
+
+    def at_least(self, group: int, /) -> int:
+        """The value of as many bytes as the group moves in any way, and of what its operators take in any group: no way is looked at."""
+        cost = self.model.price(group)
+        return 0 if cost is None else self.weights.dram_bytes * cost.dram_bytes + self._own(group)
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""

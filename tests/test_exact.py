@@ -17,7 +17,7 @@ from lfopt.planning import GroupCosts, Traffic
 from search import exact
 from search.exact import solve
 from search.options import SearchOptions
-from search.result import Result
+from search.result import Result, unfused
 from simulator.recount import Network, count
 from tests.brute import brute_force
 from tests.strategies import random_graph, random_hardware
@@ -103,6 +103,18 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
         proofs.append(found.proof)
     assert "bound" in proofs
+
+
+def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_optimum() -> None:
+    for seed in range(40_000, 40_150):
+        rng = np.random.default_rng(seed)
+        graph = random_graph(rng, 8)
+        costs = GroupCosts(Dataflow.of(graph), random_hardware(rng, graph), Traffic.ONCE, epilogue=False)
+        singles = unfused(costs, "exact")
+        found = solve(costs, SearchOptions(start=(singles.groups,)))
+        assert found.dram_bytes == solve(costs).dram_bytes
+        stopped = solve(costs, SearchOptions(time_limit=0.0, start=(found.groups,)))
+        assert (stopped.groups, stopped.dram_bytes) == (found.groups, found.dram_bytes), f"seed {seed}"
 
 
 # -- more buffer ---------------------------------------------------------------------------------------------------------------------------

@@ -41,6 +41,10 @@ class CostModel(Protocol[Floor]):
         """What the group costs; None where it is not legal."""
         ...
 
+    def at_least(self, group: int, /) -> int:
+        """DRAM bytes that `price` is not below, for less work than that; 0 where nothing is known without it."""
+        ...
+
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """(floor, DRAM bytes if every tensor moves once) of the group with an operator added whose index is above all others in it.
 
@@ -81,6 +85,10 @@ class Adapted(Generic[Floor]):
     def price(self, group: int, /) -> Cost | None:
         """See `CostModel`."""
         return self.model.price(group)
+
+    def at_least(self, group: int, /) -> int:
+        """See `CostModel`."""
+        return self.model.at_least(group)
 
     def grow(self, group: int, floor: Floor | None, dram: int, op: int, /) -> tuple[Floor, int]:
         """See `CostModel`."""

@@ -156,6 +156,10 @@ class GroupCosts:
             self._prices[mask] = self._kept_to(mask) if mask & self.rules.touched else self._price(mask)
         return self._prices[mask]
 
+    def at_least(self, mask: int) -> int:
+        """Nothing: a price is worked out at once."""
+        return 0
+
     def breaks(self, mask: int) -> bool:
         """Whether a legal group breaks a constraint; its price has `UNMET` bytes more than it moves."""
         price = self.price(mask) if mask & self.rules.touched else None

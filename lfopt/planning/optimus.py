@@ -291,6 +291,10 @@ class OptimusCosts:
         found = self.evaluate(mask)
         return found if isinstance(found, Cost) else None
 
+    def at_least(self, _mask: int) -> int:
+        """Nothing: a price is worked out at once."""
+        return 0
+
     def grow(self, mask: int, _floor: int | None, dram: int, op: int) -> tuple[int, int]:
         """Add an operator whose index is above all others: (lower bound on minF from now on, DRAM bytes if every tensor moves once)."""
         return self.model.floor(mask | 1 << op), self._once.groups.grow(mask, dram, op)
