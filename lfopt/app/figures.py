@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
-from lfopt.planning import GroupCosts, Limit
+from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.alike import Prices
 from lfopt.planning.limit import Unwritten
 from lfopt.planning.modes import Way
@@ -18,6 +20,15 @@ from simulator.meter import Meter
 
 MOST_STEPS = 50_000  # of a way that is worth looking at, unless it is the only one
 HARDLY = 1.02  # cycles over the least there can be, from which a way in the same bytes or more is not looked for
+
+
+class Written(NamedTuple):
+    """A way in which a group may run, with its steps."""
+
+    number: int  # among all ways of the group
+    dram_bytes: int
+    computing: int  # cycles that it computes: it takes no fewer
+    figures: Callable[[], Figures]
 
 
 class GroupFigures:
@@ -92,27 +103,35 @@ class GroupFigures:
         return None if self.extra is None else self.costs.modes[self._price(group).mode].whole
 
     def _look(self, group: int) -> list[tuple[int, Figures]]:
-        found: list[tuple[int, Figures]] = []
-        least = sum(self.least[i].cycles for i in bits(group))
-        for number, way in self._ways(group):
-            fastest = min((f.cycles for _, f in found if f.dram_bytes <= way.cost.dram_bytes), default=None)
-            if fastest is not None and (self.late() or (not self.energy and fastest <= HARDLY * least)):
-                continue
-            figures = self._figures(group, way, fastest)
-            if figures is not None and not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in found):
-                found.append((number, figures))
-        return found
+        """(number among all its ways, figures) of those worth taking. What computes the least is timed first, which spares the timing of others."""
+        least, found = sum(self.least[i].cycles for i in bits(group)), dict[int, Figures]()
+        for way in sorted(self._written(group), key=lambda way: way.computing):
+            fastest = min((f.cycles for f in found.values() if f.dram_bytes <= way.dram_bytes), default=NEVER)
+            if self.energy or (way.computing < fastest and fastest > HARDLY * least):
+                found[way.number] = way.figures()
+        worth = list[tuple[int, Figures]]()
+        for number, figures in sorted(found.items()):
+            if not any(all(a <= b for a, b in zip(other, figures, strict=True)) for _, other in worth):
+                worth.append((number, figures))
+        return worth
 
-    def _figures(self, group: int, way: Way, fastest: int | None) -> Figures | None:
-        """Of one way; None where it has very many steps, or where another in as few bytes takes no more cycles than this one computes."""
-        make = way.scheduled.make
-        if isinstance(make, str):
-            return self.meter.without_steps(group, way.terms.dram)
-        try:
-            places, steps = make(Limit() if fastest is None else Limit(most=MOST_STEPS))
-        except Unwritten:
-            return None if fastest is not None else self.meter.without_steps(group, way.terms.dram)
-        steps = with_parameters(self.costs, self.layout, group, way.cost.mode, steps)
-        if fastest is not None and not self.energy and self.meter.computing(steps) >= fastest:
-            return None
-        return self.meter.figures(places, steps)
+    def _written(self, group: int) -> Iterator[Written]:
+        """The ways with their steps. Of those after the first, none of very many steps, and none once the time is over."""
+        limit = first = Limit()
+        for number, way in self._ways(group):
+            make, dram = way.scheduled.make, way.terms.dram
+            without = Written(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
+            if isinstance(make, str):
+                yield without
+            else:
+                try:
+                    places, steps = make(limit)
+                except Unwritten:
+                    if limit is first:
+                        yield without
+                else:
+                    steps = with_parameters(self.costs, self.layout, group, way.cost.mode, steps)
+                    yield Written(number, dram.total, self.meter.computing(steps), partial(self.meter.figures, places, steps))
+            if self.late():
+                return
+            limit = Limit(most=MOST_STEPS)

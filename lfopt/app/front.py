@@ -234,13 +234,13 @@ class _Chip:
     def _corners(self, question: Question, ways: GroupFigures, start: Sequence[int]) -> bool:
         """The best plan of each objective, and corners between; whether all were looked for."""
 
-        def run(model: CostModel) -> Result:
-            found = solve(model, SearchOptions(time_limit=self._left(), passes=1))
+        def run(model: CostModel, first: Sequence[int]) -> Result:
+            found = solve(model, SearchOptions(time_limit=self._left(), passes=1, start=(tuple(first),)))
             self.interrupted = self.interrupted or found.interrupted
             return found
 
         searched, proven = 0, True
-        for corner in supported(self.costs, ways, ways.least, run, question.figures, question.corners):
+        for corner in supported(self.costs, ways, ways.least, run, start, question.figures, question.corners):
             searched, proven = searched + 1, proven and corner.bound >= corner.value
             self._add(corner.choice, _gap(corner))
             name: ObjectiveName | None = next((name for name, figure in FIGURE.items() if corner.weights == _only(AXES[figure])), None)
@@ -249,7 +249,7 @@ class _Chip:
             if self.late():
                 return False
         if not self.interrupted and "edp" in question.objectives:
-            found = optimise(self.costs, ways, ways.least, Objective("edp"), run, start)
+            found = optimise(self.costs, ways, ways.least, Objective("edp"), run, start, self.late)
             if not self.interrupted:
                 self._add(found.choice, None)
                 every = proven and searched < question.corners  # a product is least at a corner of the hull, and no corner is missing

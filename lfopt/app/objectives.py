@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lfopt.app.config import Config, SearchConfig
@@ -15,6 +15,9 @@ from search.exact import solve
 from search.objectives import Caps, Choice, Found, Objective, optimise, spend, total
 from search.options import SearchOptions
 from search.result import Result
+
+NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
+LEAST_SECONDS = 0.1  # of a search, if the time is over
 
 Report = Callable[[str, float], None]
 
@@ -31,13 +34,17 @@ class Judged:
 def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
-    Groups that run whole do so still. Rows are made one at a time, or as the configuration says, unless it says nothing and the chip says how fast
-    it is. The costs learn of the ways that were taken.
+    Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
+    whole do so still. Rows are made one at a time, or as the configuration says, unless it says nothing and the chip says how fast it is. The costs
+    learn of the ways that were taken.
     """
-    how = config.search
+    how, deadline = config.search, _deadline(config.search)
     slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
-    ways = _figures(costs, _deadline(how), report, energy=False, extra=slack, rows=rows)
+    ways = _figures(costs, deadline, report, energy=False, extra=slack, rows=rows)
+    if how.slack:
+        wanted = Objective("cycles", Caps(dram_bytes=found.dram_bytes + slack))
+        return Judged(None, 0, _taken(costs, ways, found, _optimised(costs, ways, wanted, found.groups, deadline, NEAR)))
     groups = tuple(group for group in found.groups if ways.has_choice(group))
     least = [min(range(len(known)), key=known.__getitem__) for known in map(ways, groups)]  # fewest bytes, then fewest cycles
     choice = Choice(total(ways, groups, least), groups, tuple(least))
@@ -58,11 +65,7 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     if cap is not None and cap < found.lower_bound_bytes:
         raise InvalidConfig(f"search: no plan of these modes moves less than {found.lower_bound_bytes:,} bytes; found a cap of {cap:,}")
 
-    def run(model: CostModel) -> Result:
-        left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        return solve(model, SearchOptions(time_limit=left, passes=1))
-
-    done: Found = optimise(costs, ways, ways.least, wanted, run, found.groups)
+    done = _optimised(costs, ways, wanted, found.groups, deadline)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
         said = ", ".join(
@@ -71,10 +74,24 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
             if cap is not None and figure > cap
         )
         raise InvalidConfig(f"search: no plan was found below the caps: the nearest has {said}; accepted: larger caps, more buffer, or scheme all")
-    interrupted = found.interrupted or done.last.interrupted
+    return Judged(done.choice.figures, done.bound, _taken(costs, ways, found, done))
+
+
+def _taken(costs: GroupCosts, ways: GroupFigures, found: Result, done: Found) -> Result:
+    """The result with the plan that was found instead; the costs learn of its ways."""
     _take(ways, done.choice)
-    groups = done.choice.groups
-    return Judged(done.choice.figures, done.bound, replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted))
+    groups, interrupted = done.choice.groups, found.interrupted or done.last.interrupted
+    return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
+
+
+def _optimised(costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: float | None, near: float = 0.0) -> Found:
+    """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with."""
+
+    def run(model: CostModel, first: Sequence[int]) -> Result:
+        left = None if deadline is None else max(deadline - time.perf_counter(), LEAST_SECONDS)
+        return solve(model, SearchOptions(time_limit=left, passes=1, start=(tuple(first),)))
+
+    return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
 
 def _deadline(how: SearchConfig) -> float | None:
