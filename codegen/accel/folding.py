@@ -11,7 +11,6 @@ from lfopt.isa.tables import DESCRIPTORS, LOOP_DEPTH, LOOP_WORDS, NO_WAIT, RUN, 
 
 RUN_WORDS = RUN.bits // WORD_BITS
 LONGEST_BODY = (LOOP_WORDS - 2) // RUN_WORDS  # commands
-MOST_APART = 4
 STEP_LIMITS = {name: field for name, field in RUN.by_name.items() if "_step" in name}
 
 
@@ -39,17 +38,17 @@ Entry = Item | Turns
 
 
 def folded(runs: Sequence[Run], queue_depth: int) -> list[Entry]:
-    """The same commands in the same order, in loops where that is shorter. Of the distances of a command in all turns, the smallest holds.
+    """The same commands in the same order, in loops where that is shorter. In a loop nothing waits for more than it does outside.
 
-    `queue_depth`: commands of a queue that wait or run; those before them are done in any case.
+    `queue_depth`: commands of a queue that wait or run. Those before them are done in any case: distances that long are alike.
     """
     items = [Item(run.opcode, run.payload, run.count, run.numbers, tuple(run.waits.get(queue, NO_WAIT) for queue in QUEUES)) for run in runs]
     names: dict[object, int] = {}
-    keys = [names.setdefault((item.opcode, item.payload, item.count), len(names)) for item in items]
-    return list(_folded(items, keys, LONGEST_BODY, LOOP_DEPTH, queue_depth))
+    keys = [names.setdefault((item.opcode, item.payload, item.count, *(min(wait, queue_depth) for wait in item.waits)), len(names)) for item in items]
+    return list(_folded(items, keys, LONGEST_BODY, LOOP_DEPTH))
 
 
-def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int, queue_depth: int) -> Iterator[Entry]:
+def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int) -> Iterator[Entry]:
     at = 0
     while at < len(items):
         period, count, shift = _best(items, keys, at, longest) if depth else (0, 1, None)
@@ -58,26 +57,13 @@ def _folded(items: Sequence[Item], keys: Sequence[int], longest: int, depth: int
             at += 1
             continue
         turns = [items[at + k * period : at + (k + 1) * period] for k in range(count)]
-        if apart := _apart(turns, queue_depth):  # the first turns wait for more than the others: they stay out of the loop
-            yield from items[at : at + apart * period]
-            at += apart * period
-            continue
         body = [
             replace(item, waits=tuple(min(turn[k].waits[q] for turn in turns) for q in range(3)), steps=(*item.steps, shift[k]))
             for k, item in enumerate(turns[0])
         ]
-        inner = list(_folded(body, keys[at : at + period], min(longest, period // 2), depth - 1, queue_depth))
+        inner = list(_folded(body, keys[at : at + period], min(longest, period // 2), depth - 1))
         yield Turns(count, tuple(inner))
         at += period * count
-
-
-def _apart(turns: Sequence[Sequence[Item]], queue_depth: int) -> int:
-    """Turns at the start of a loop that wait for more than the last one does. What lies further back than a queue is long is done in any case."""
-    last = [min(wait, queue_depth) for item in turns[-1] for wait in item.waits]
-    for k, turn in enumerate(turns[: min(len(turns) - 1, MOST_APART)]):
-        if all(wait >= least for wait, least in zip((wait for item in turn for wait in item.waits), last, strict=True)):
-            return k
-    return 0
 
 
 def _best(items: Sequence[Item], keys: Sequence[int], at: int, longest: int) -> tuple[int, int, list[tuple[int, ...]] | None]:
