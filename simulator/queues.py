@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Hardware, Place, Span, Transfer, box_shape, row_axis
+from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, row_axis
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
+from simulator.parameters import Parameters
 
 BEGIN_CYCLES = 4  # from when a command is set up, and may start, until its first pixel is read
 
@@ -109,7 +110,7 @@ class Queues:
         self.homes: dict[str, tuple[int, int]] = {}  # per map: (place, number of its row 0)
         self.pieces: dict[str, list[Piece]] = {}
         self.blocks: dict[tuple[int, int], list[Piece]] = {}  # per place and slot
-        self.parameters: dict[int, int] = {}  # per operator: when its parameters are in the store of their own
+        self.parameters = Parameters(flow, index, hardware)
         self.sent: dict[str, int] = {}  # per map in DRAM: when the last store to it is done
         self.line = Timeline([], [], [])
         self.busy = [0, 0, 0]  # cycles of each queue
@@ -121,15 +122,16 @@ class Queues:
     def ahead(self) -> Queues:
         """The same moment, to see what would come of a group that begins now; these queues stay as they are."""
         found = Queues(self.flow, self.index, self.hardware)
-        found.users, found.traces, found.parameters, found.sent = self.users, self.traces, {**self.parameters}, {**self.sent}
+        found.users, found.traces, found.parameters, found.sent = self.users, self.traces, self.parameters.ahead(), {**self.sent}
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
         found.line = Timeline(*(queue[-recent:] for queue in self.line))
         found.entered, found.fetching = self.entered, self.fetching
         found.begun, found.ended, found.room = self.begun, self.ended, self.room
         return found
 
-    def begin(self, places: Sequence[Place]) -> None:
+    def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
         """The next group begins: it finds nothing on chip, but waits for those who still use the bytes of its places."""
+        self.parameters.begin(nodes)
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
         self.traces += [trace for users in self.users for trace in users.traces(self.entered)]
         self.users = []
@@ -164,7 +166,7 @@ class Queues:
         before.append((start, done))
         self.busy[queue] += cycles
         if transfer.kind == "parameter":
-            self.parameters[self.index[transfer.tensor]] = done
+            self.parameters.loaded(transfer, done)
             return
         if transfer.store:
             self.sent[self._in_dram(transfer)] = done
@@ -176,8 +178,8 @@ class Queues:
         """The next command of the program, part of a computation."""
         op, hardware = self.index[step.operator], self.hardware
         reads, writes = list(self._operands(op, step)), list(self._results(op, step))
-        entered = self._enter(2)
-        wait = max(entered, *(self.parameters.get(one, 0) for one in (op, *(self.index[name] for name in step.then))))
+        entered, flight = self._enter(2), (op, *[self.index[name] for name in step.then])
+        wait = max(entered, self.parameters.there(flight))
         for place, spans in reads:
             users = self.users[place]
             wait = max(wait, _last(users.loaded, spans), _last(users.made, spans))
@@ -200,6 +202,7 @@ class Queues:
         done = self.ended + command.late + hardware.drain_cycles
         self.line.computes.append((self.begun, done))
         self.busy[2] += command.cycles
+        self.parameters.read(flight, done)
         for place, spans in reads:
             _mark(self.users[place].used, spans, done)
             self.users[place].latest[0] = done
@@ -218,7 +221,7 @@ class Queues:
     def _load(self, load: Transfer) -> int:
         """When the slots of a load are free; note what comes there."""
         if load.kind == "parameter":
-            return 0
+            return self.parameters.load(load)
         users, spans = self.users[load.place], self._numbers(load)
         wait = max(_last(users.used, spans), _last(users.stored, spans), self.sent.get(self._in_dram(load), 0))
         for k in users.others:

@@ -25,9 +25,9 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
     the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
 
     groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or maps
-                   in DRAM that are not stored yet
+                   in DRAM that are not stored yet, or the same bytes of the stores of parameters (see `simulator.parameters`)
 
-Not modelled: conflicts in the banks of the buffer but for weights; the parameters of one group that must go before those of the next have room.
+Not modelled: conflicts in the banks of the buffer but for weights.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class Accelerator:
         """Of each group, every command and when it runs, in the order of the program; groups overlap as in `in_a_row`."""
         queues = Queues(self.flow, self._index, self.hardware)
         for nodes, places in groups:
-            queues.begin(places)
+            queues.begin(nodes, places)
             found: list[Ran] = []
             for number, step in enumerate(_fetched(queues, nodes)):
                 for command, cycles in self._run(queues, step):
@@ -398,7 +398,7 @@ class Accelerator:
 
     def _walk(self, queues: Queues, nodes: Sequence[Node], places: Sequence[Place], computations: int | None = None) -> int:
         """Let a group run, or so many of its computations; when all of that is done."""
-        queues.begin(places)
+        queues.begin(nodes, places)
         for step in _fetched(queues, nodes):
             deque(self._run(queues, step), maxlen=0)
             if computations is not None and isinstance(step, Compute) and (computations := computations - 1) <= 0:

@@ -479,7 +479,7 @@ def test_every_operand_is_found_where_the_schedule_put_it() -> None:
         names = {operator.name: i for i, operator in enumerate(flow.operators)}
         accelerator = Accelerator(flow, hardware)
         queues = Queues(flow, names, hardware)
-        queues.begin(places)
+        queues.begin(nodes, places)
         for step in unfold(nodes):
             if isinstance(step, Compute):
                 i = names[step.operator]

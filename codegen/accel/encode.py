@@ -27,8 +27,9 @@ from lfopt.ops.arithmetic import MOVE, SUMS, arithmetic
 from lfopt.ops.footprint import footprints
 from lfopt.ops.stages import calls_of, parameters
 from lfopt.planning.commands import blocks, is_depthwise, refusal
+from lfopt.planning.parameter_store import ParameterStore, parameter_space
 
-STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}
+STORES = {Space.FACTORS: FACTOR_ROWS, Space.TABLES: TABLES}  # rows, and tables
 LANES = (16, 32, 64)
 BUFFER_WORDS = 1 << 20  # of LANES bytes, that descriptors address
 
@@ -129,7 +130,7 @@ class _Encoder:
         self.waits = Waits(self.words + FACTOR_ROWS + TABLES)
         self.constants = _Constants()
         self.maps = memory_map(plan, graph, 0).maps
-        self.next_free = dict.fromkeys(STORES, 0)
+        self.stores = {space: ParameterStore(room) for space, room in STORES.items()}
         self.commands = 0
 
     def stream(self) -> CommandStream:
@@ -190,23 +191,21 @@ class _Encoder:
         return [self._load_constant(group, step)] if step.tensor in self.graph.constants else self._move_rows(step)
 
     def _make_room(self, group: PlannedGroup, operators: Sequence[str]) -> None:
-        """See to it that parameters that are needed together find room one after the other: behind those before, or from the start again."""
+        """See to it that parameters that are needed together find room one after the other."""
         needed = dict.fromkeys(STORES, 0)
         for name in operators:
-            needed[self._space(name)] += len(self.blocks.get(name, ()))
-        for space, room in STORES.items():
-            if needed[space] > room:
+            needed[parameter_space(self.calls[name])] += len(self.blocks.get(name, ()))
+        for space, store in self.stores.items():
+            if needed[space] > store.room:
                 accepted = f"{FACTOR_ROWS} rows of factors, {TABLES} tables"
                 raise Unsupported(f"group {group.id}: its operators need {needed[space]} {space.name.lower()}; the accelerator has {accepted}")
-            if self.next_free[space] + needed[space] > room:
-                self.next_free[space] = 0
+            store.make_room(needed[space])
 
     def _load_parameters(self, step: Transfer) -> Run:
         """Factors, or tables, of an operator; they go behind those of the operator before."""
-        space, found = self._space(step.tensor), self.blocks.get(step.tensor, ())
-        first = self.next_free[space]
-        self.next_free[space] = first + len(found)
-        self.parameters[step.tensor] = Parameters(first) if space is Space.FACTORS else Parameters(tables=tuple(range(first, first + len(found))))
+        space, found = parameter_space(self.calls[step.tensor]), self.blocks.get(step.tensor, ())
+        first, stop = self.stores[space].put(len(found))
+        self.parameters[step.tensor] = Parameters(first) if space is Space.FACTORS else Parameters(tables=tuple(range(first, stop)))
         data = b"".join(block.tobytes() for block in found)
         values = {
             "class_": Class.PARAMETER, "space": space, "columns": len(data) // self.lanes, "blocks": 1, "tail": self.lanes,
@@ -215,10 +214,6 @@ class _Encoder:
         run = self._from_image(values, (step.tensor, "parameters"), 0, data)
         run.writes = [(self.words + (0 if space is Space.FACTORS else FACTOR_ROWS) + first, len(found))]
         return run
-
-    def _space(self, operator: str) -> Space:
-        """Where the parameters of an operator go."""
-        return Space.FACTORS if arithmetic(self.calls[operator]) is SUMS else Space.TABLES
 
     def _from_image(self, values: dict[str, int], of: object, key: object, data: bytes, slot: int = 0) -> Run:
         """A load of a block of the image of constants."""

@@ -1,0 +1,45 @@
+"""Where factors and tables of quantised operators lie in their stores beside the buffer.
+
+The cycle model (`simulator.parameters`) and the encoder (`codegen.accel`) both go by this: loads wait for those who use what they overwrite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lfopt.ir import Span
+from lfopt.isa.tables import Space
+from lfopt.ops import Call
+from lfopt.ops.arithmetic import SUMS, arithmetic
+
+
+@dataclass(slots=True)
+class ParameterStore:
+    """A store that is filled from its start to its end, and then anew. Sizes are in units of the caller: bytes, rows of factors, tables.
+
+    >>> store = ParameterStore(room=8)
+    >>> store.make_room(7)
+    >>> store.put(5), store.put(2)
+    ((0, 5), (5, 7))
+    >>> store.make_room(3)
+    >>> store.put(3)
+    (0, 3)
+    """
+
+    room: int
+    free: int = 0  # where the next parameters go
+
+    def make_room(self, size: int) -> None:
+        """Parameters that are needed together come next, so large in all: where they do not fit behind those before, they begin at the start."""
+        if self.free + size > self.room:
+            self.free = 0
+
+    def put(self, size: int) -> Span:
+        """Where the parameters of the next operator lie."""
+        first, self.free = self.free, self.free + size
+        return first, self.free
+
+
+def parameter_space(call: Call) -> Space:
+    """Where the parameters of an operator go: factors of its channels, or tables."""
+    return Space.FACTORS if arithmetic(call) is SUMS else Space.TABLES

@@ -1,0 +1,72 @@
+"""Factors and tables of quantised operators in their stores beside the buffer: when they are there, and when others may overwrite them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from lfopt.ir import Hardware, Node, Transfer, parameter_runs
+from lfopt.isa.tables import Space
+from lfopt.ops import Dataflow
+from lfopt.ops.parameter_data import TABLE_BYTES
+from lfopt.planning.parameter_store import ParameterStore, parameter_space
+
+
+class Parameters:
+    """Of every operator that has parameters in a store: where they lie, and when they were loaded and last used. Groups overwrite those before."""
+
+    def __init__(self, flow: Dataflow, index: dict[str, int], hardware: Hardware) -> None:
+        self.flow, self.index, self.hardware = flow, index, hardware
+        self.stores = {  # in bytes; tables have one of their own where their number is limited
+            Space.FACTORS: ParameterStore(hardware.parameter_store_bytes),
+            Space.TABLES: ParameterStore(hardware.parameter_tables * TABLE_BYTES),
+        }
+        self._together: dict[int, list[Transfer]] = {}  # loads of the group whose parameters are needed together, by the id of the first
+        self._lying: dict[int, tuple[Space, int, int]] = {}  # store, first byte, byte behind the last
+        self._loaded: dict[int, int] = {}  # when all of them are there
+        self._used: dict[int, int] = {}  # when the last command that reads them is done
+
+    def ahead(self) -> Parameters:
+        """The same moment; these stay as they are."""
+        found = Parameters(self.flow, self.index, self.hardware)
+        for space, store in self.stores.items():
+            found.stores[space].free = store.free
+        found._lying, found._loaded, found._used = {**self._lying}, {**self._loaded}, {**self._used}
+        return found
+
+    def begin(self, nodes: Sequence[Node]) -> None:
+        """The next group has these steps."""
+        self._together = {id(run[0]): run for run in parameter_runs(nodes)}
+
+    def load(self, transfer: Transfer) -> int:
+        """When nobody uses the bytes any more that a load overwrites."""
+        needed = Counter[Space]()
+        for one in self._together.get(id(transfer), ()):
+            needed[self._space(one)] += one.bytes
+        for space, size in needed.items():
+            self.stores[space].make_room(size)
+        space = self._space(transfer)
+        first, stop = self.stores[space].put(transfer.bytes)
+        gone = [op for op, (other, start, end) in self._lying.items() if other is space and start < stop and first < end]
+        free = max((self._used.pop(op, 0) for op in gone), default=0)
+        for op in gone:
+            del self._lying[op]
+        self._lying[self.index[transfer.tensor]] = space, first, stop
+        return free
+
+    def loaded(self, transfer: Transfer, done: int) -> None:
+        """The load is done."""
+        self._loaded[self.index[transfer.tensor]] = done
+
+    def there(self, ops: Iterable[int]) -> int:
+        """When the parameters of all these operators are there."""
+        return max(self._loaded.get(op, 0) for op in ops)
+
+    def read(self, ops: Iterable[int], done: int) -> None:
+        """A command that uses those of these operators is done."""
+        for op in ops:
+            if op in self._lying:
+                self._used[op] = done
+
+    def _space(self, transfer: Transfer) -> Space:
+        return parameter_space(self.flow.calls[self.index[transfer.tensor]]) if self.hardware.parameter_tables else Space.FACTORS
