@@ -23,6 +23,7 @@ class Command(NamedTuple):
     fill: int = 0  # in which the weights of its first pass arrive
     final: int = 0  # of its last pass: before that, the weights of the next command find no room
     late: int = 0  # from its last pixel until the sums of its last block are all read
+    copies: tuple[int, ...] = ()  # cycles of each, where channels are moved by several commands
 
 
 class Trace(NamedTuple):

@@ -11,12 +11,15 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
                      every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
                      padding alone
       contraction    a pass takes a cycle for each pixel. Its weights arrive beside them, a word of the buffer each cycle, which a pass of few pixels
-                     waits for; or weight_port_bytes at a time, in which no pixel is read: whichever is faster. Where input channels are so few that
-                     window_columns kernel columns of them fit mac_rows, these are one pass
+                     waits for; or weight_port_bytes at a time, in which no pixel is read: whichever is faster. Biases come through the port of
+                     weights, and go first. Where input channels are so few that window_columns kernel columns of them fit mac_rows, these are
+                     one pass
       depthwise      a pass takes so many kernel columns of so many neighbouring pixels as `lfopt.planning.commands.reach` says, a cycle for so many
                      pixels of a row, one more for what their windows share at its beginning, and those in which the buffer gives weights
       pools          a pass takes window_columns kernel columns. The same holds for reductions over a map
       everything else  passes over vector_lanes channels, a cycle for each element read
+    a block          of channels goes to the drain when its sums grow. Of accumulator_banks places there, each is taken from when the factors of its
+                     block come until its last result is written: blocks of few pixels wait for that
     a command        is set up (start_cycles) while the one before computes, and while it waits for something. The weights of its first pass arrive
                      during the last pass of the one before or, if it waits, after that. Its results are there drain_cycles after its last pixel
     queues           a command enters its queue dispatch_cycles after the one before it in the program, once less than queue_depth of the same queue
@@ -24,10 +27,10 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
 
     the program    is fetched through the port of loads, instruction_bytes for each step as it is written: those of a loop once. It is fetched ahead
 
-    groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or maps
-                   in DRAM that are not stored yet, or the same bytes of the stores of parameters (see `simulator.parameters`)
+    groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or of
+                   the stores of parameters (see `simulator.parameters`), or maps in DRAM that are not stored yet
 
-Not modelled: conflicts in the banks of the buffer but for weights.
+Not modelled: conflicts in the banks of the buffer but for weights beside pixels.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from math import ceil, prod
+from math import ceil, gcd, prod
 from typing import NamedTuple
 
 from lfopt.ir import (
@@ -74,6 +77,8 @@ AHEAD = 48  # computations of a group that are looked at to see how it begins
 KEPT = 2  # ways of a group that are followed
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
 DRAIN_GAP = 2  # cycles between the results of one block of channels and those of the next, where results come in every cycle
+BLOCK_CYCLES = 11  # that a block of channels is with the drain, beside one for each of its pixels
+FACTOR_CYCLES = 7  # before that, in which its factors come
 
 
 Schedule = tuple[Sequence[Node], Sequence[Place]]  # of a group
@@ -168,6 +173,13 @@ class Accelerator:
         """The commands of a step, each of one operator and the table behind it, and of as many rows as the accumulators hold."""
         return [part for one in self.passes(step) for part in self._bands(one)]
 
+    def issued(self, step: Compute) -> Iterator[tuple[Compute, Command]]:
+        """The commands of a step as they enter their queue: what moves channels becomes one for each copy."""
+        for part in self.split(step):
+            command = self.command(part)
+            for one in [Command(cycles) for cycles in command.copies] or (command,):
+                yield part, one
+
     def passes(self, step: Compute) -> Sequence[Compute]:
         """What a step computes one after the other: of quantised maps its stages, with what a table does in flight; else its operators."""
         if not step.then:
@@ -216,15 +228,33 @@ class Accelerator:
         blocks = c.groups * ceil(c.outer / hardware.mac_columns)
         if not c.pixels or not blocks:
             return Command(COMMAND_CYCLES)
-        bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
-        row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)  # cycles in which a row of weights arrives
+        factors = step.last and call.constant[1]
+        biases = ceil(Fraction(hardware.constant_bits(bias=True), hardware.constant_bits(bias=False))) if factors and call.has(2) else 0
         if c.depthwise:
             busy, size, late = self._depthwise(call, step, c, kept)
-            return Command(blocks * self._block(busy, c.pixels, step) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
+            block = self._block(busy, c.pixels, step, factors=factors)
+            return Command(ceil(blocks * block) + COMMAND_CYCLES, size + hardware.weight_latency, c.pixels, late)
         passes, rows = c.passes(hardware.mac_rows, hardware.window_columns), c.rows if kept is None else kept.rows
-        timed = [(count, *_pass(c.pixels, size, ceil(size * row))) for count, size in passes]
-        busy = self._block(rows * sum(count * cycles for count, cycles, _ in timed), c.pixels, step)
-        return Command(blocks * busy + COMMAND_CYCLES, timed[0][2] + hardware.weight_latency, c.pixels)
+        bits = hardware.constant_bits(bias=False) if call.constant[1] else 8 * hardware.element_bytes
+        row = Fraction(min(c.outer, hardware.mac_columns) * bits, 8 * hardware.weight_port_bytes)  # cycles in which a row of weights arrives
+        fill = passes[0][1]
+        busy = rows * sum(count * max(_pixels(c.pixels), size) for count, size in passes)  # weights beside pixels, a row in a cycle
+        together = rows * sum(count * _pixels(c.pixels + ceil(size * row)) for count, size in passes)  # or before them
+        if together < busy:
+            busy, fill = together, ceil(fill * row)
+        else:
+            words = sum((count * (size + self._conflicts(size - c.pixels)) for count, size in passes), Fraction(0))
+            busy = max(busy, ceil(rows * words) + biases)
+        block = self._block(busy, c.pixels, step, factors=factors)
+        return Command(ceil(blocks * block) + COMMAND_CYCLES, fill + biases + hardware.weight_latency, c.pixels)
+
+    def _conflicts(self, idle: int) -> Fraction:
+        """In how many of the passes that read no pixel in so many cycles, as they wait for weights, both begin in the same bank of the buffer.
+
+        Pixels come first: weights wait a cycle. From pass to pass the one moves on by so many banks against the other.
+        """
+        banks = self.hardware.window_columns
+        return Fraction(gcd(idle, banks), banks) if idle > 0 and idle % banks else Fraction(0)
 
     def _depthwise(self, call: Call, step: Compute, c: Contraction, kept: Met | None) -> tuple[int, int, int]:
         """Of a depthwise convolution: (cycles of all passes over a block of channels, rows of weights of the first pass, cycles after the last pass).
@@ -242,8 +272,9 @@ class Accelerator:
             return sum(rows * max(_pixels(c.pixels), group) for group in groups), groups[0], 0
         width = max(box[3][1] - box[3][0], 1)
         lines, line = c.pixels // width, ceil(width / together)
-        busy = sum(max(rows * max(_pixels(lines * line), group), rows * lines * line + met * (group > stride)) for group in groups)
-        idle = (rows * lines - met) * line  # cycles in which no pixel is read
+        steps = [rows * lines * line + met * (group > stride) for group in groups]
+        busy = sum(max(rows * max(_pixels(lines * line), group), step) for step, group in zip(steps, groups, strict=True))
+        idle = busy - sum(steps) + (rows * lines - met) * line  # cycles in which no pixel is read
         busy += max(ceil(Fraction(rows * columns, hardware.window_columns)) - idle, 0)  # words of weights, which come before the operand
         late = c.pixels - lines * line * (hardware.depthwise_columns - together) // hardware.depthwise_columns
         return busy, groups[0], min(busy, late)
@@ -258,21 +289,21 @@ class Accelerator:
             rows = max(rows * inner // self.flow.calls[op].rows_in(0), 1)
         moved = self._moved(op, step)
         if moved is not None:
-            return Command(cycles + moved)
+            return Command(sum(moved), copies=tuple(moved))
         passes = rows * columns if sums else rows * ceil(columns / hardware.window_columns)
         for box in step.boxes:
             size, channel = box_elements(box), CHANNEL_AXIS_OF_RANK.get(len(box))
             if size and channel is not None and not sums:
                 channels = box[channel][1] - box[channel][0]
                 pixels = size // channels
-                cycles += ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, step)
+                cycles += ceil(ceil(channels / hardware.vector_lanes) * self._block(passes * _pixels(pixels), pixels, step))
             else:
                 cycles += ceil(size * passes / hardware.vector_lanes)
         return Command(cycles)
 
-    def _moved(self, op: int, step: Compute) -> int | None:
-        """Cycles of what moves channels alone: a pass for every block that a copy makes; None of anything else."""
-        call, found = self.flow.calls[op], 0
+    def _moved(self, op: int, step: Compute) -> list[int] | None:
+        """Cycles of what moves channels alone, copy by copy: of a pass for every block that it makes; None of anything else."""
+        call, found = self.flow.calls[op], list[int]()
         if call.operator.kind not in MOVES:
             return None
         for k, box in enumerate(step.boxes):
@@ -280,17 +311,18 @@ class Accelerator:
             if stretched is None:
                 return None
             pixels = prod(stop - start for start, stop in box[2:])
-            for copy in copies(stretched, box[1], self.hardware.vector_lanes):
-                found += copy.blocks * self._block(_pixels(pixels), pixels, step)
+            block = self._block(_pixels(pixels), pixels, step)
+            found += [ceil(copy.blocks * block) + COMMAND_CYCLES for copy in copies(stretched, box[1], self.hardware.vector_lanes)]
         return found
 
-    def _block(self, busy: int, pixels: int, step: Compute) -> int:
-        """Cycles of all passes of a block of output channels, with what comes in the way."""
+    def _block(self, busy: int, pixels: int, step: Compute, *, factors: bool = False) -> Fraction | int:
+        """Cycles of all passes of a block of output channels, with what comes in the way. `factors`: its channels have factors of their own."""
+        banks = self.hardware.accumulator_banks
         if not step.first:
             busy += pixels  # held sums take all banks of the buffer
-        if self.hardware.accumulator_banks == 1:
+        if banks == 1:
             return busy + pixels
-        return max(busy, pixels + DRAIN_GAP)
+        return max(busy, pixels + DRAIN_GAP, Fraction(pixels + BLOCK_CYCLES + FACTOR_CYCLES * factors, banks))
 
     def _contract(self, op: int, step: Compute) -> Work:
         hardware, call = self.hardware, self.flow.calls[op]
@@ -412,8 +444,7 @@ class Accelerator:
             queues.transfer(step, cycles)
             yield step, cycles
             return
-        for part in self.split(step):
-            command = self.command(part)
+        for part, command in self.issued(step):
             queues.compute(part, command)
             yield part, command.cycles
 
@@ -452,11 +483,6 @@ def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:
     """The schedule with loops of at most so many turns."""
     return tuple(Loop(min(node.count, turns), shortened(node.body, turns)) if isinstance(node, Loop) else node for node in nodes)
-
-
-def _pass(pixels: int, words: int, together: int) -> tuple[int, int]:
-    """Cycles of (a pass, its weights), which come beside the pixels, in so many words; or together, in so many cycles, instead of them."""
-    return min((max(_pixels(pixels), words), words), (_pixels(pixels + together), together))
 
 
 def _pixels(count: int) -> int:

@@ -456,7 +456,7 @@ def test_no_step_runs_before_what_it_needs_is_there_and_what_it_overwrites_is_do
             continue
         accelerator = Accelerator(flow, hardware)
         line = accelerator.timeline(nodes, places)
-        steps = [part for step in steps for part in (accelerator.split(step) if isinstance(step, Compute) else [step])]
+        steps = [part for step in steps for part in ([one for one, _ in accelerator.issued(step)] if isinstance(step, Compute) else [step])]
         queues = [iter(line.loads), iter(line.stores), iter(line.computes)]
         when = [next(queues[2] if isinstance(step, Compute) else queues[step.store]) for step in steps]
         assert all(before[1] <= after[1] for queue in line for before, after in pairwise(queue))
