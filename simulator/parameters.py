@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from lfopt.ir import Hardware, Node, Transfer, parameter_runs
 from lfopt.isa.tables import Space
@@ -58,15 +58,14 @@ class Parameters:
         """The load is done."""
         self._loaded[self.index[transfer.tensor]] = done
 
-    def there(self, ops: Iterable[int]) -> int:
+    def there(self, ops: Sequence[int]) -> int:
         """When the parameters of all these operators are there."""
-        return max(self._loaded.get(op, 0) for op in ops)
+        return self._loaded.get(ops[0], 0) if len(ops) == 1 else max([self._loaded.get(op, 0) for op in ops])
 
-    def read(self, ops: Iterable[int], done: int) -> None:
+    def read(self, ops: Sequence[int], done: int) -> None:
         """A command that uses those of these operators is done."""
         for op in ops:
-            if op in self._lying:
-                self._used[op] = done
+            self._used[op] = done
 
     def _space(self, transfer: Transfer) -> Space:
         return parameter_space(self.flow.calls[self.index[transfer.tensor]]) if self.hardware.parameter_tables else Space.FACTORS

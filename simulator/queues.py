@@ -77,7 +77,11 @@ class Users:
 
 
 def _last(of: list[int], spans: Sequence[Span]) -> int:
-    return max((max(of[low:high]) for low, high in spans if low < high), default=0)
+    found = 0
+    for low, high in spans:
+        if low < high:
+            found = max(found, max(of[low:high]) if high - low > 1 else of[low])
+    return found
 
 
 def _mark(of: list[int], spans: Sequence[Span], time: int) -> None:
@@ -123,6 +127,7 @@ class Queues:
     def ahead(self) -> Queues:
         """The same moment, to see what would come of a group that begins now; these queues stay as they are."""
         found = Queues(self.flow, self.index, self.hardware)
+        found._spans = self._spans
         found.users, found.traces, found.parameters, found.sent = self.users, self.traces, self.parameters.ahead(), {**self.sent}
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
         found.line = Timeline(*(queue[-recent:] for queue in self.line))

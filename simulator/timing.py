@@ -177,8 +177,10 @@ class Accelerator:
         """The commands of a step as they enter their queue: what moves channels becomes one for each copy."""
         for part in self.split(step):
             command = self.command(part)
-            for one in [Command(cycles) for cycles in command.copies] or (command,):
-                yield part, one
+            if not command.copies:
+                yield part, command
+            for cycles in command.copies:
+                yield part, Command(cycles)
 
     def passes(self, step: Compute) -> Sequence[Compute]:
         """What a step computes one after the other: of quantised maps its stages, with what a table does in flight; else its operators."""

@@ -1,7 +1,8 @@
 """The model of cycles against what the RTL took: single commands of MobileNet-V2 and EfficientNet-B0 in int8, recorded.
 
 Recorded from the RTL of 2026-11-23: lf_exec with its buffer (tests/rtl/exec) was given each command alone; counted from when it was accepted until
-its last result was written. Whole plans and groups: benchmarks/bench_rtl_cycles.py.
+its last result was written. Those of few columns are of 2026-11-24, a row of a convolution that the whole accelerator ran.
+Whole plans and groups: benchmarks/bench_rtl_cycles.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from simulator.timing import Accelerator
 from tests.test_simulate import conv, network
 
 Shape = tuple[int, ...]
+
+
+def biased(*, kernel: int = 1, group: int = 1) -> onnx.NodeProto:
+    pads = [kernel // 2] * 4
+    return helper.make_node("Conv", ["x", "w", "b"], ["y"], "y", kernel_shape=[kernel, kernel], pads=pads, group=group)
 
 
 def add(x: str, y: str) -> onnx.NodeProto:
@@ -36,6 +42,12 @@ RECORDED: tuple[tuple[str, onnx.NodeProto, Shape, Shape, tuple[int, int], tuple[
     ("24 to 144", conv("x", "w", "y"), (1, 24, 56, 56), (144, 24, 1, 1), (0, 144), (5, 6), 1054),
     ("960 to 64 of 320, whole map", conv("x", "w", "y"), (1, 960, 7, 7), (320, 960, 1, 1), (0, 64), (0, 7), 11802),
     ("logits, 64 of 1000", conv("x", "w", "y"), (1, 1280, 1, 1), (1000, 1280, 1, 1), (0, 64), (0, 1), 1626),
+    ("64 to 384, 11 columns", biased(), (1, 64, 14, 11), (384, 64, 1, 1), (0, 384), (5, 6), 1462),
+    ("64 to 384, 12 columns", biased(), (1, 64, 14, 12), (384, 64, 1, 1), (0, 384), (5, 6), 1664),
+    ("64 to 384, 14 columns", biased(), (1, 64, 14, 14), (384, 64, 1, 1), (0, 384), (5, 6), 1713),
+    ("64 to 384, 16 columns", biased(), (1, 64, 14, 16), (384, 64, 1, 1), (0, 384), (5, 6), 1668),
+    ("depthwise 1x1, 8 columns", biased(group=640), (1, 640, 8, 8), (640, 1, 1, 1), (0, 640), (4, 5), 535),
+    ("depthwise 5x5, 5 columns", biased(kernel=5, group=640), (1, 640, 8, 5), (640, 1, 5, 5), (0, 640), (4, 5), 1029),
     ("sum", add("x", "y"), (1, 24, 56, 56), (), (0, 24), (5, 6), 143),
     ("global pool", helper.make_node("GlobalAveragePool", ["x"], ["y"], "y"), (1, 1280, 7, 7), (), (0, 1280), (0, 1), 2265),
 )
@@ -44,7 +56,7 @@ RECORDED: tuple[tuple[str, onnx.NodeProto, Shape, Shape, tuple[int, int], tuple[
 @pytest.mark.parametrize("case", RECORDED, ids=lambda case: case[0])
 def test_a_command_takes_what_the_rtl_took(case: tuple[str, onnx.NodeProto, Shape, Shape, tuple[int, int], tuple[int, int], int]) -> None:
     _, node, x, w, channels, rows, cycles = case
-    flow = network(node, x=x, **({"w": w} if w else {}))
+    flow = network(node, x=x, **({"w": w} if w else {}), **({"b": w[:1]} if len(node.input) > 2 else {}))
     width = flow.maps[flow.results[0][0]].shape[3]
     step = Compute("y", (((0, 1), channels, rows, (0, width)),), (0,))
     hardware = chip("accelerator_256k.yaml", None, None)

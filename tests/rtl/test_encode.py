@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from codegen.accel import encode
+from codegen.accel.folding import Entry, Item, Turns, folded
+from codegen.accel.runs import Run, numbers
 from codegen.source import Unsupported
 from hw_rtl.emulator import Emulation, Order, emulate
 from lfopt.app.streams import memory, outputs
@@ -18,7 +20,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import CommandStream, Compute, Graph, Plan, PlannedGroup, computations
 from lfopt.isa.program import assemble, decode, listing
 from lfopt.isa.program import encode as to_words
-from lfopt.isa.tables import Class
+from lfopt.isa.tables import NO_WAIT, Class, Opcode
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, dram_at_port
@@ -106,6 +108,23 @@ def test_the_model_of_cycles_times_the_commands_that_are_encoded(scheme: str, sh
     line = Accelerator(Dataflow.of(graph), plan.hardware).timeline(group.steps, group.places)
     assert encode(plan, graph).commands == sum(map(len, line))
     assert len(line.computes) == 2 * parts * (shape[0] if scheme == "lbdf" else 1)
+
+
+def unrolled(entries: Sequence[Entry]) -> Iterator[Item]:
+    for entry in entries:
+        yield from [entry] if isinstance(entry, Item) else [item for _ in range(entry.count) for item in unrolled(entry.body)]
+
+
+@pytest.mark.parametrize(("distances", "turns"), [([0] * 12, [12]), ([0, 6] * 6, [6]), ([0, 0, 3, 3, 3, 3], [2, 4]), ([8, 9, 20, 31], [4])])
+def test_in_loops_nothing_waits_for_more_than_it_does_outside(distances: list[int], turns: list[int]) -> None:
+    """Loads, each of which waits for the computation so many before it; a queue holds 8, so what lies further back is done in any case."""
+    runs: list[Run] = []
+    for k, distance in enumerate(distances):
+        waits = {Opcode.LOAD: NO_WAIT, Opcode.STORE: NO_WAIT, Opcode.EXEC: distance}
+        runs += [Run(Opcode.LOAD, (("base", 1),), 1, numbers(row=k), waits=waits), Run(Opcode.EXEC, (("a_base", 1),), 1, numbers(row=k))]
+    entries = folded(runs, 8)
+    assert [min(item.waits[2], 8) for item in unrolled(entries) if item.opcode is Opcode.LOAD] == [min(distance, 8) for distance in distances]
+    assert [entry.count for entry in entries if isinstance(entry, Turns)] == turns
 
 
 def alone(kind: str, shapes: list[list[int]], weights: list[list[int] | np.ndarray], result: list[int], **attributes: object) -> Graph:
