@@ -8,8 +8,8 @@ output channels and
     a contraction    every block of input channels and every element of the kernel (`contraction`)
     a pool           every element of its window that meets the map (`sliding`)
     everything else  every element read (`vector_passes`).
-Three operators the encoder takes apart further, and the cycle model does not: Concat by operands, AveragePool by the elements that a window counts,
-Resize by rows and columns of the pattern that repeats.
+What moves channels becomes one for each copy of lanes (`lfopt.planning.lanes`). Two operators the encoder takes apart further, and the cycle model
+does not: AveragePool by the elements that a window counts, Resize by rows and columns of what repeats.
 """
 
 from __future__ import annotations
