@@ -19,6 +19,7 @@ from codegen.blob import Blob
 from codegen.layout import CTYPES, Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
+from codegen.model import LINE
 from codegen.source import Unsupported
 from codegen.writer import Writer
 from lfopt.ir import (
@@ -34,10 +35,12 @@ from lfopt.ir import (
     Tensor,
     Transfer,
     box_elements,
+    in_line,
     leaves,
     parameter_runs,
     round_up,
     row_axis,
+    store_ends,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
@@ -145,6 +148,10 @@ class Counted:
 
     def __init__(self, plan: Plan, graph: Graph, flow: Dataflow, blob: Blob, dram: Mapping[str, int], maps_bytes: int) -> None:
         """`dram`: where maps lie in memory, in bytes, by name; `maps_bytes`: of all of them."""
+        ends = [store_ends(group.places, plan.hardware) for group in plan.groups]
+        maps, weights = (max((end.get(store, 0) for end in ends), default=0) for store in ("buffer", "weight buffer"))
+        self.behind = round_up(maps, LINE)  # where a weight buffer begins in the arena
+        self.arena = self.behind + weights if weights else maps
         self.maps_bytes = maps_bytes
         self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
@@ -284,7 +291,8 @@ class Counted:
         for node in steps:
             if isinstance(node, Compute) and node.then:
                 self.boxes[node.operator] = max(self.boxes.get(node.operator, 0), box_elements(node.boxes[0]))
-        self.places += [f"{{{place.address}, {place.slot_bytes}, {place.slots}}}" for place in group.places]
+        places = in_line(group.places, self.plan.hardware, self.behind)
+        self.places += [f"{{{place.address}, {place.slot_bytes}, {place.slots}}}" for place in places]
         pieces: dict[tuple[str, int], int] = {}  # (tensor, place) -> first of its pieces
 
         def base(name: str, place: int) -> int:

@@ -214,7 +214,7 @@ class _Printer:
     @property
     def _arena_lines(self) -> int:
         """Of one thread."""
-        return -(-self.arena * (self.counted.scale if self.counted else 1) // LINE)
+        return -(-max(self.arena, self.counted.arena) * self.counted.scale // LINE) if self.counted else -(-self.arena // LINE)
 
     @property
     def _scratch_lines(self) -> int:

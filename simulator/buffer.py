@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, row_axis, slices, whole, within
+from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, in_line, row_axis, slices, store_ends, whole, within
 from lfopt.ops.part import hull
 
 
@@ -33,15 +33,22 @@ class Piece:
 
 
 class Buffer:
-    """Bytes 0 .. buffer_bytes - 1. Writing a byte ends whatever lay there."""
+    """The bytes of the places of a group. Writing a byte ends whatever lay there.
+
+    Those of a weight buffer are numbered from behind the last of the buffer on; what is no part of a constant cannot lie there, nor one elsewhere.
+    """
 
     def __init__(self, hardware: Hardware, places: tuple[Place, ...]) -> None:
-        self.hardware, self.places = hardware, places
-        self.peak_bytes = 0
+        self.hardware = hardware
         for place in places:
-            if place.slots < 1 or place.slot_bytes < 0 or place.address < 0 or place.end >= hardware.buffer_bytes:
-                raise Overrun(f"place {place.name!r} takes bytes {place.address} to {place.end}; the buffer has {hardware.buffer_bytes}")
-        self._touched = np.zeros(max((place.end for place in places), default=0), bool)
+            store = hardware.store_of(place.purpose)
+            if place.slots < 1 or place.slot_bytes < 0 or place.address < 0 or place.end >= hardware.stores[store]:
+                raise Overrun(f"place {place.name!r} takes bytes {place.address} to {place.end}; the {store} has {hardware.stores[store]}")
+        self.ends = store_ends(places, hardware)
+        self.peaks = dict.fromkeys(hardware.stores, 0)  # per buffer: end of the highest place that held something
+        self._apart = bool(hardware.weight_buffer_bytes)
+        self._given, self.places = places, in_line(places, hardware, self.ends["buffer"])
+        self._touched = np.zeros(sum(self.ends.values()), bool)
         self._starts: list[tuple[int, int]] = []  # (start, number) of the pieces alive, in order of address
         self._numbered: dict[int, Piece] = {}
         self._count = 0
@@ -52,8 +59,8 @@ class Buffer:
 
     @property
     def touched_bytes(self) -> int:
-        """Bytes that were ever written."""
-        return int(self._touched.sum())
+        """Bytes of the buffer that were ever written, those of a weight buffer left out."""
+        return int(self._touched[: self.ends["buffer"]].sum())
 
     def knows(self, name: str) -> bool:
         """Whether anything ever came here under this name."""
@@ -79,14 +86,17 @@ class Buffer:
             self._touched[piece.start : piece.stop] = True
         return piece
 
-    def _slot(self, place: int, number: int, size: int, offset: int = 0) -> tuple[int, int]:
+    def _slot(self, place: int, number: int, size: int, offset: int = 0, *, constant: bool = False) -> tuple[int, int]:
         """Address of so many bytes in a slot."""
         if not 0 <= place < len(self.places):
             raise Overrun(f"there is no place {place}")
         where = self.places[place]
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place {where.name!r}")
-        self.peak_bytes = max(self.peak_bytes, where.end)
+        store = self.hardware.store_of(where.purpose)
+        if self._apart and constant != (store == "weight buffer"):
+            raise Overrun(f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which lies in the {store}")
+        self.peaks[store] = max(self.peaks[store], self._given[place].end)
         start = where.address + number % where.slots * where.slot_bytes + offset
         return start, start + size
 
@@ -174,7 +184,7 @@ class Buffer:
 
     def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
         """Write a block of a constant into a slot."""
-        start, end = self._slot(place, number, size, offset)
+        start, end = self._slot(place, number, size, offset, constant=True)
         block = self._claim(Piece(name, start, end, box, values, None))
         self._blocks[name] = [*(piece for piece in self._blocks.get(name, ()) if piece.alive), block]
 

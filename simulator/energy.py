@@ -16,16 +16,16 @@ class Spending:
     hardware: Hardware
     spent: dict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))  # pJ, per field of EnergyUse
 
-    def transfer(self, size: int, access: DramAccess) -> None:
-        """So many bytes between DRAM and the buffer, in so many bursts and pages."""
+    def transfer(self, size: int, access: DramAccess, weights: int = 0) -> None:
+        """So many bytes between DRAM and the chip, in so many bursts and pages; `weights`: those of them that go where weights lie."""
         table = self.hardware.energy
         self.spent["dram_pj"] += access.burst_bytes * table.pj_per_dram_byte + access.pages * table.dram_page_pj
-        self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
+        self.spent["buffer_pj"] += self.hardware.on_chip_pj(size - weights, weights)
 
     def compute(self, work: Work, times: int) -> None:
         """What one Compute asks, so many times."""
         table = self.hardware.energy
-        self.spent["buffer_pj"] += times * work.buffer_bytes * self.hardware.buffer_byte_pj
+        self.spent["buffer_pj"] += self.hardware.on_chip_pj(times * work.buffer_bytes, times * work.weight_bytes)
         self.spent["accumulator_pj"] += times * work.accumulator_bytes * table.accumulator_byte_pj
         self.spent["mac_pj"] += float(times * work.macs) * float(work.width) * table.mac_pj
         self.spent["vector_pj"] += times * work.vector_bytes * table.vector_pj

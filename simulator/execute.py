@@ -57,10 +57,11 @@ class GroupExecution:
 
     id: int
     dram: DramBytes
-    peak_bytes: int  # end of the highest place that held something
-    touched_bytes: int  # bytes of the buffer that were ever written
+    peak_bytes: int  # end of the highest place of the buffer that held something
+    touched_bytes: int  # bytes of it that were ever written
     steps: int
     by_formula: bool  # the group has no steps: its operators ran outside the buffer, and nothing was counted
+    weight_peak_bytes: int = 0  # as `peak_bytes`, of the weight buffer, if the chip has one
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -159,7 +160,9 @@ class Machine:
                 self._step(step, inside)
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
-        return GroupExecution(group.id, DramBytes(**self.counted), self.buffer.peak_bytes, self.buffer.touched_bytes, count, by_formula=False)
+        peaks, moved = self.buffer.peaks, DramBytes(**self.counted)
+        weights = peaks.get("weight buffer", 0)
+        return GroupExecution(group.id, moved, peaks["buffer"], self.buffer.touched_bytes, count, by_formula=False, weight_peak_bytes=weights)
 
     def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
         """What the operators of a group need in the store beside the buffer, by operator."""

@@ -32,11 +32,14 @@ class Meter:
     def figures(self, places: Sequence[Place], steps: Sequence[Node]) -> Figures:
         """Of a schedule. Of more than a few thousand steps, cycles are extrapolated."""
         moved, spending = dram_bytes(steps), Spending(self.hardware)
-        spending.transfer(moved.total, self._access(steps, moved))
+        weights = 0
         for times, step in counted_leaves(steps):
             if isinstance(step, Compute):
                 for one in self.accelerator.passes(step):
                     spending.compute(self.accelerator.work(one), times)
+            elif step.kind == "weight" and not step.gather:
+                weights += times * step.bytes
+        spending.transfer(moved.total, self._access(steps, moved), weights)
         key = hash((tuple(places), tuple(steps))), moved  # not the steps themselves: they are many
         if key not in self._cycles:
             self._cycles[key] = self.accelerator.time(steps, places, WALKED).total
@@ -45,7 +48,7 @@ class Meter:
     def without_steps(self, mask: int, dram: DramBytes) -> Figures:
         """Of a group that has none: its bytes through the port, its operators on whole maps, both at once."""
         spending, compute = Spending(self.hardware), 0
-        spending.transfer(dram.total, in_runs(1, dram.total, self.hardware))
+        spending.transfer(dram.total, in_runs(1, dram.total, self.hardware), dram.weight)
         for i in bits(mask):
             results = self.flow.results[i]
             boxes = tuple(whole(self.flow.maps[m].shape) for m in results)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Loop, Node, PlannedGroup, Span, Step, Transfer, in_turn, row_axis, step_count
+from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Step, Transfer, in_turn, row_axis, step_count
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
@@ -31,16 +31,16 @@ class Occupancy:
     shown: tuple[int, ...]  # per span: number of its fullest step, the first of them if there are several
     slots: tuple[tuple[int, ...], ...]  # per place: slots taken at each step shown
     most: tuple[int, ...]  # per place: the most slots taken at any step
-    peak_bytes: int  # the most that all places together hold at any step
+    peak_bytes: int  # the most that all places of the buffer together hold at any step; those of a weight buffer are apart
     peak_step: int  # the first step at which they do
     beside: tuple[int, ...]  # per operator of the group: the most that all places hold at a step in which it computes
 
 
-def occupancy(group: PlannedGroup, flow: Dataflow, points: int = 120) -> Occupancy:
+def occupancy(group: PlannedGroup, flow: Dataflow, hardware: Hardware, points: int = 120) -> Occupancy:
     """Walk the steps of a group. At most `points` spans."""
     walk, steps = _done(group, flow), step_count(group.steps)
     taken = walk.taken(steps)
-    sizes = np.array([place.slot_bytes for place in group.places], dtype=np.int64)
+    sizes = np.array([place.slot_bytes * (hardware.store_of(place.purpose) == "buffer") for place in group.places], dtype=np.int64)
     total = sizes @ taken
     spans = np.array_split(np.arange(steps), min(points, steps)) if steps else []
     shown = [int(span[0] + np.argmax(total[span])) for span in spans]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, row_axis
+from lfopt.ir import Box, Compute, Hardware, Node, Place, Span, Transfer, box_shape, in_line, row_axis
 from lfopt.ops import Call, Dataflow, RowReads, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
 from simulator.parameters import Parameters
@@ -141,6 +141,7 @@ class Queues:
         self.traces = [trace for trace in self.traces if max(trace[2:]) > self.entered]
         self.traces += [trace for users in self.users for trace in users.traces(self.entered)]
         self.users = []
+        places = in_line(places, self.hardware, self.hardware.buffer_bytes)
         for place in places:
             others = tuple(k for k, other in enumerate(places) if other is not place and _overlap(place, other))
             self.users.append(Users(place, others, [t for t in self.traces if t.start < place.end and place.address < t.end]))

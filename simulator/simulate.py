@@ -161,18 +161,18 @@ class _Tally:
     def __post_init__(self) -> None:
         self.spending = Spending(self.hardware)
 
-    def transfer(self, tensor: str, size: int, *, store: bool, access: DramAccess | None = None) -> None:
-        """So many bytes between DRAM and the buffer; where nobody says how they lie, in one run."""
+    def transfer(self, tensor: str, size: int, *, store: bool = False, access: DramAccess | None = None, weights: bool = False) -> None:
+        """So many bytes between DRAM and the chip; where nobody says how they lie, in one run. `weights`: to where weights lie."""
         self.moved[tensor][store] += size
-        self._spend(size, access or in_runs(1, size, self.hardware))
+        self._spend(size, access or in_runs(1, size, self.hardware), size if weights else 0)
 
     def anywhere(self, size: int) -> None:
         """Bytes that belong to no one tensor."""
         self._spend(size, in_runs(1, size, self.hardware))
 
-    def _spend(self, size: int, access: DramAccess) -> None:
+    def _spend(self, size: int, access: DramAccess, weights: int = 0) -> None:
         self.access += access
-        self.spending.transfer(size, access)
+        self.spending.transfer(size, access, weights)
 
     def compute(self, accelerator: Accelerator, step: Compute, times: int) -> None:
         """A step, so many times."""
@@ -216,7 +216,8 @@ def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) 
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
-            tally.transfer(source, times * step.bytes, store=step.store, access=accelerator.access(step) * times)
+            weights, access = step.kind == "weight" and not step.gather, accelerator.access(step) * times
+            tally.transfer(source, times * step.bytes, store=step.store, access=access, weights=weights)
     return tally
 
 
@@ -237,8 +238,8 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
     if again > 0 and group.outputs:
         tally.transfer(group.outputs[0], again, store=True)
     weights = {key: size for i in members for key, size in network.constants[i].items()}
-    for (name, _), size in weights.items():
-        tally.transfer(name, size, store=False)
+    for (name, gathered), size in weights.items():
+        tally.transfer(name, size, weights=not gathered)
     for name in map(parameters_of, group.nodes):
         if size := network.parameters.get(name, 0):
             tally.transfer(name, size, store=False)
@@ -247,8 +248,8 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
         tally.transfer(flow.maps[flow.operands[first][0].map].name, again, store=False)
     again = group.dram.weight - sum(weights.values())
     if again > 0 and network.constants[first]:
-        (name, _), _ = max(network.constants[first].items(), key=lambda item: item[1])
-        tally.transfer(name, again, store=False)
+        (name, gathered), _ = max(network.constants[first].items(), key=lambda item: item[1])
+        tally.transfer(name, again, weights=not gathered)
     tally.anywhere(max(group.dram.total - sum(map(sum, tally.moved.values())), 0))
     compute = 0
     for i in members:

@@ -90,7 +90,8 @@ class Work(NamedTuple):
     macs: Fraction = Fraction(0)  # a whole number but for parts of a ConvTranspose
     width: Fraction = Fraction(1)  # bytes of one factor times bytes of the other
     vector_bytes: int = 0  # through the vector lanes
-    buffer_bytes: int = 0  # into and out of the buffer
+    buffer_bytes: int = 0  # into and out of the buffer, but for weights
+    weight_bytes: int = 0  # of weights, out of the buffer that they lie in
     accumulator_bytes: int = 0  # into and out of the partial sums beside the MAC array
 
 
@@ -335,12 +336,12 @@ class Accelerator:
         results = box_elements(step.boxes[0])
         reads = c.groups * c.outer * c.rows * c.pixels if c.depthwise else c.groups * tiles * taps * c.pixels * c.inner
         sums = hardware.accumulator_bytes * ((not step.first) + (not step.last))
+        met = ceil(c.groups * c.outer * c.inner * taps * second)  # bytes of operand 1
         return Work(
             macs=c.macs,
             width=hardware.element_bytes * second,
-            buffer_bytes=reads * hardware.element_bytes
-            + ceil(c.groups * c.outer * c.inner * taps * second)
-            + results * (sums + step.last * hardware.element_bytes),
+            buffer_bytes=reads * hardware.element_bytes + (0 if call.constant[1] else met) + results * (sums + step.last * hardware.element_bytes),
+            weight_bytes=met if call.constant[1] else 0,
             accumulator_bytes=2 * c.groups * c.outer * c.pixels * passes * hardware.accumulator_bytes,
         )
 

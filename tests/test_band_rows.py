@@ -200,7 +200,7 @@ def test_a_chain_of_convolutions() -> None:
     assert sum(isinstance(step, Compute) for step in unfold(group.steps)) == 2 * 16
     (loop,) = (node for node in group.steps if isinstance(node, Loop))
     assert loop.count == 14  # the first band is taller upstream, the last one shorter
-    assert occupancy(group, Dataflow.of(graph)).most == tuple(place.slots for place in group.places)
+    assert occupancy(group, Dataflow.of(graph), ROOM).most == tuple(place.slots for place in group.places)
 
 
 def test_bands_of_an_odd_height_end_with_a_shorter_one() -> None:

@@ -220,7 +220,7 @@ def test_parts_of_a_reduction_read_what_the_whole_reads_and_keep_partial_sums_be
                 held = 2 * (bands - 1) * int(np.prod(work.shape)) * chip.accumulator_bytes
                 assert sum(part.buffer_bytes for part in done) == whole.buffer_bytes + held
                 group = PlannedGroup(0, flow.names(mask), "tiled", 1, 1, 0, tile.buffer_bytes, tile.dram, (), (), places, nodes)
-                assert occupancy(group, flow).most == tuple(place.slots for place in places)
+                assert occupancy(group, flow, chip).most == tuple(place.slots for place in places)
                 parts += len(steps)
     assert parts > 300
 

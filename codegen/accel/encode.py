@@ -68,6 +68,8 @@ def check(plan: Plan, graph: Graph) -> None:
         found = hardware.element_bytes if found is None else found
         if found != value:
             raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
+    if hardware.weight_buffer_bytes:
+        raise Unsupported(f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: weights share its buffer")
     if (bits := hardware.constant_bits(bias=False)) != 8:
         raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
     if lanes not in LANES:

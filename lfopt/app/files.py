@@ -68,6 +68,8 @@ def write_plan(plan: Plan, path: Path) -> None:
     data: dict[str, Any] = {"schema": SCHEMA, **asdict(replace(plan, groups=()))}
     groups = ",\n  ".join(_group_text(group) for group in plan.groups)
     memory = ",\n  ".join(json.dumps(tensor) for tensor in data.pop("memory"))
+    if not plan.hardware.weight_buffer_bytes:
+        del data["hardware"]["weight_buffer_bytes"]  # as before there was one
     head = {key: data.pop(key) for key in ("schema", "model", "hardware", "scheme", "traffic", "epilogue")}
     del data["groups"]
     tail = json.dumps(data, indent=1)[2:]

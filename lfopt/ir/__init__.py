@@ -15,7 +15,7 @@ from lfopt.ir.errors import (
     UnsupportedModel,
 )
 from lfopt.ir.graph import Attribute, Graph, Operator, Origin
-from lfopt.ir.hardware import Energy, Hardware, round_up
+from lfopt.ir.hardware import NEVER, Energy, Hardware, Store, round_up
 from lfopt.ir.plan import (
     SCHEMA,
     UNWRITTEN,
@@ -41,17 +41,20 @@ from lfopt.ir.schedule import (
     Loop,
     Node,
     Place,
+    Purpose,
     Step,
     Transfer,
     computations,
     counted_leaves,
     dram_bytes,
     fold,
+    in_line,
     in_turn,
     leaves,
     line_count,
     parameter_runs,
     step_count,
+    store_ends,
     unfold,
 )
 from lfopt.ir.sizes import UNLIMITED
@@ -61,6 +64,7 @@ __all__ = [
     "FREE",
     "MOST_LINES",
     "MOST_STEPS",
+    "NEVER",
     "SCHEMA",
     "UNLIMITED",
     "UNWRITTEN",
@@ -98,6 +102,7 @@ __all__ = [
     "Place",
     "Plan",
     "PlannedGroup",
+    "Purpose",
     "Quantization",
     "Report",
     "Role",
@@ -105,6 +110,7 @@ __all__ = [
     "SearchRecord",
     "Span",
     "Step",
+    "Store",
     "StoredMap",
     "Tensor",
     "TensorMove",
@@ -123,6 +129,7 @@ __all__ = [
     "cut",
     "dram_bytes",
     "fold",
+    "in_line",
     "in_turn",
     "leaves",
     "line_count",
@@ -133,6 +140,7 @@ __all__ = [
     "row_count",
     "slices",
     "step_count",
+    "store_ends",
     "unfold",
     "whole",
     "within",

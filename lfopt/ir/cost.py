@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from lfopt.ir.hardware import Store
+
 Mode = str  # how a group runs: a row of `lfopt.planning.modes.MODES`
 
 
@@ -68,7 +70,7 @@ class DoesNotFit:
     """A group that is not valid, and what takes how much, in the mode that needs the least buffer."""
 
     group: int  # mask of operators
-    needed: int  # bytes: F_beta
-    available: int  # bytes: beta; valid means needed < available
+    needed: int  # bytes of `store`: F_beta, or what its weights take of a buffer of their own at the least
+    available: int  # bytes: beta, or the weight buffer; valid means needed < available
     uses: tuple[Use, ...]  # in the order in which the schedule meets them; empty where no buffer is large enough
-    store: Literal["buffer", "parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available
+    store: Store | Literal["parameter store"] = "buffer"  # what it does not fit; the latter may be full: valid means needed <= available

@@ -1,4 +1,4 @@
-"""The chip: one on-chip buffer in front of DRAM, how many bytes things take on either side, and what time and energy they cost.
+"""The chip: one or two on-chip buffers in front of DRAM, how many bytes things take on either side, and what time and energy they cost.
 
 What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as good as those are.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from math import prod, sqrt
-from typing import Any
+from typing import Any, Literal
 
 from lfopt.ir.errors import InvalidConfig
 from lfopt.ir.sizes import UNLIMITED, read_number
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK, Tensor, row_axis
 
+Store = Literal["buffer", "weight buffer"]  # what lies on chip at addresses of its own
+
+NEVER = 1 << 62  # bytes: more than any buffer
 MAX_PJ = 1e9
 DRAM_BYTE_PJ = 160.0
 MAX_TEXT = 1000  # characters of a text
@@ -20,7 +23,7 @@ MAX_SHOWN = 40  # of one that is not accepted
 SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
 LEAST_0 = frozenset(
     "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
-    "byte_slack dram_page_bytes dram_page_cycles".split()
+    "byte_slack dram_page_bytes dram_page_cycles weight_buffer_bytes".split()
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
 OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second".split())  # fields that follow from others where they are null
@@ -84,12 +87,13 @@ class Hardware:
     Raises InvalidConfig for a field that is not accepted.
     """
 
-    buffer_bytes: int  # beta: the on-chip buffer that feature maps and weights share
+    buffer_bytes: int  # beta: the on-chip buffer, of feature maps and weights, or of all but weights where these have a buffer of their own
     element_bytes: int = 2  # one element of a feature map
     weight_bytes: int | None = None  # one weight; None: as element_bytes
     weight_bits: int | None = None  # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to bytes
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
+    weight_buffer_bytes: int = 0  # an on-chip buffer of its own for weights and biases; 0: they share that of the feature maps
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
     channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
@@ -166,14 +170,54 @@ class Hardware:
         return all(getattr(self, entry.name) == _default(entry) for entry in fields(self) if entry.name in SPEED)
 
     @property
+    def stores(self) -> dict[Store, int]:
+        """Bytes of each on-chip buffer. What lies in one has addresses from 0 up to below these."""
+        if not self.weight_buffer_bytes:
+            return {"buffer": self.buffer_bytes}
+        return {"buffer": self.buffer_bytes, "weight buffer": self.weight_buffer_bytes}
+
+    def store_of(self, purpose: str) -> Store:
+        """Where a place lies that is for this purpose (`Place.purpose`): constants in the weight buffer, if there is one, all else in the buffer."""
+        return "weight buffer" if purpose == "weight" and self.weight_buffer_bytes else "buffer"
+
+    def buffer_need(self, maps: int, weights: int) -> int:
+        """F_beta of what takes so many bytes of maps and partial sums, and so many of weights: what the buffer must exceed to hold it.
+
+        With a weight buffer that is what the maps take; NEVER where that buffer does not exceed the weights.
+
+        >>> Hardware(1024).buffer_need(500, 200), Hardware(1024, weight_buffer_bytes=256).buffer_need(500, 200)
+        (700, 500)
+        >>> Hardware(1024, weight_buffer_bytes=200).buffer_need(500, 200) == NEVER
+        True
+        """
+        if not self.weight_buffer_bytes:
+            return maps + weights
+        return maps if weights < self.weight_buffer_bytes else NEVER
+
+    @property
     def buffer_byte_pj(self) -> float:
-        """Energy of one byte into or out of the buffer.
+        """Energy of one byte into or out of the buffer; see `_byte_pj`."""
+        return self._byte_pj(self.buffer_bytes)
+
+    @property
+    def weight_byte_pj(self) -> float:
+        """Energy of one byte of weights into or out of the buffer that they lie in."""
+        return self._byte_pj(self.weight_buffer_bytes or self.buffer_bytes)
+
+    def on_chip_pj(self, maps: int, weights: int) -> float:
+        """Energy of so many bytes of maps and of weights into or out of the buffers that they lie in."""
+        if not self.weight_buffer_bytes:
+            return (maps + weights) * self.buffer_byte_pj
+        return maps * self.buffer_byte_pj + weights * self.weight_byte_pj
+
+    def _byte_pj(self, size: int) -> float:
+        """Energy of one byte into or out of an on-chip buffer.
 
         Where the table does not say: 6 / 200 of a DRAM byte at 128 KiB, growing with the square root of the size. Against Optimus' 6, 9 and 12 at
         128K, 256K and 512K that is 6, 8.5 and 12.
         """
         given = self.energy.buffer_byte_pj
-        return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(self.buffer_bytes / (1 << 17)) if given is None else given
+        return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(size / (1 << 17)) if given is None else given
 
     @property
     def plain_dram(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from lfopt.ir.box import Box, Span
 from lfopt.ir.cost import DramBytes
+from lfopt.ir.hardware import Hardware, Store
 
 ByteClass = Literal["input", "output", "weight", "parameter", "spill"]
 Purpose = Literal["map", "weight", "sum"]
@@ -26,11 +27,11 @@ MOST_LINES = 1 << 18  # as they are written: one a step, two a loop
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Space in the buffer, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows, or of weight blocks."""
+    """Space on chip, cut into equal slots. What has number n lies in slot n modulo `slots`: a ring of rows, or of weight blocks."""
 
     name: str  # the map, or what the place is for; unique in its group
     purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
-    address: int  # bytes from the start of the buffer
+    address: int  # bytes from the start of the buffer that it lies in (`Hardware.store_of`)
     slots: int  # equal parts
     slot_bytes: int  # of each
 
@@ -43,6 +44,21 @@ class Place:
     def end(self) -> int:
         """First byte after the place."""
         return self.address + self.bytes
+
+
+def in_line(places: Sequence[Place], hardware: Hardware, behind: int) -> tuple[Place, ...]:
+    """The same places with the addresses of the weight buffer from `behind` on: then none overlap that lie in different buffers."""
+    apart = [hardware.store_of(place.purpose) != "buffer" for place in places]
+    return tuple(replace(place, address=behind + place.address) if far else place for place, far in zip(places, apart, strict=True))
+
+
+def store_ends(places: Sequence[Place], hardware: Hardware) -> dict[Store, int]:
+    """Where the places end in each on-chip buffer; 0 where it holds none."""
+    ends = dict.fromkeys(hardware.stores, 0)
+    for place in places:
+        store = hardware.store_of(place.purpose)
+        ends[store] = max(ends[store], place.end)
+    return ends
 
 
 @dataclass(frozen=True, slots=True)

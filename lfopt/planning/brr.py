@@ -20,19 +20,18 @@ Source: alternating channel buffers and streamed weights are those of Optimus (C
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Hardware, Node, Place
+from lfopt.ir import NEVER, Hardware, Node, Place, store_ends
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
 from lfopt.planning.brr_schedule import SLOTS, Run, Schedule
 from lfopt.planning.limit import Limit
 from lfopt.planning.slices import STARTS, Draft, Slices, Start
-
-NEVER = 1 << 62  # bytes: more than any buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ class Bands:
         slots = [{key: int(found[0]) for key, found in kind.items() if found[0]} for kind in self._needs(mask, draft, made, grid)]
         run = Run(mask, draft, banded.bands, banded.resident, rows, *slots)
         places, steps = Schedule(self.slices, run).build(limit or Limit())
-        end = max(place.end for place in places)
+        end = store_ends(places, self.slices.hardware)["buffer"]
         assert end == banded.buffer_bytes, f"the places end at {end}, planned were {banded.buffer_bytes} bytes"
         return places, steps
 
@@ -158,22 +157,38 @@ class Bands:
     def _sized(self, mask: int, grid: Grid) -> list[Banded]:
         """See `candidates`; for the numbers of bands of one grid."""
         slices, tall = self.slices, self._tallest(mask)
-        held, passing = slices.constants(mask)
-        held_bytes = sum(held.values())
-        all_bytes = held_bytes + sum(slices.constant_bytes[s.name] for streamed in passing.values() for s in streamed)
+        passing, held_bytes, all_bytes = self._constants(mask)
         found: list[Banded] = []
         for start, draft in zip(STARTS, slices.drafts(mask), strict=True):
             if draft is None or (found and not draft.forks) or not all(slices.stored_evenly(m) for m in draft.head if slices.leaves(m, mask)):
                 continue
             sizes = self._map_bytes(draft, self._needs(mask, draft, self._made(mask, draft, grid), grid))
-            block = max((slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing), default=0)
+            streaming = self._streaming(draft, passing) + held_bytes
             by_blocks = held_bytes + sum(slices.pass_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing)
+            ways = [(False, streaming, by_blocks)] if all_bytes else []
+            ways.append((True, all_bytes, all_bytes))
             for bands, size in zip(grid.counts.tolist(), sizes.tolist(), strict=True):
-                rows = -(-tall // bands)
-                if all_bytes:
-                    found.append(Banded(bands, rows, size + SLOTS * block + held_bytes, start, bands, resident=False, pass_bytes=by_blocks))
-                found.append(Banded(1, rows, size + all_bytes, start, bands, resident=True, pass_bytes=all_bytes))
+                for resident, weights, pass_bytes in ways:
+                    need = slices.hardware.buffer_need(size, weights)
+                    if need < NEVER:
+                        found.append(Banded(1 if resident else bands, -(-tall // bands), need, start, bands, resident, pass_bytes))
         return found
+
+    def _constants(self, mask: int) -> tuple[Collection[int], int, int]:
+        """(operators whose weights can pass, bytes of constants that cannot, bytes of all constants)."""
+        held, passing = self.slices.constants(mask)
+        held_bytes = sum(held.values())
+        return passing, held_bytes, held_bytes + sum(self.slices.constant_bytes[s.name] for streamed in passing.values() for s in streamed)
+
+    def _streaming(self, draft: Draft, passing: Collection[int]) -> int:
+        """Bytes of the place that weights pass through."""
+        return SLOTS * max((self.slices.block_bytes(i, sums=bool(draft.summing >> i & 1)) for i in passing), default=0)
+
+    def weights(self, mask: int) -> int:
+        """The least bytes of constants on chip; NEVER if the group cannot run so."""
+        passing, held_bytes, all_bytes = self._constants(mask)
+        drafts = (draft for draft in self.slices.drafts(mask) if draft is not None)
+        return min((min(self._streaming(draft, passing) + held_bytes, all_bytes) for draft in drafts), default=NEVER)
 
     def _made(self, mask: int, draft: Draft, grid: Grid) -> dict[int, Made]:
         """Rows that every operator computes in every band, by operator, consumers first."""

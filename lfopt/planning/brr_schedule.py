@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from lfopt.ir import Box, Compute, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import bits
 from lfopt.ops.footprint import footprint
@@ -56,6 +56,7 @@ class Schedule:
             streamed = (s.name for constants in self.passing.values() for s in constants)
             self.held, self.passing = self.held | {name: slices.constant_bytes[name] for name in streamed}, {}
         self.places: list[Place] = []
+        self.ends = dict.fromkeys(self.layout.hardware.stores, 0)  # of what was laid out last in each buffer
         self.at: dict[str, int] = {}  # places of maps and constants
         self.sums: dict[int, int] = {}  # places of partial sums, by operator
         self.blocks = -1  # the place that weights pass through
@@ -75,20 +76,19 @@ class Schedule:
         if self.passing:
             size = max(slices.block_bytes(i, sums=self._is_summing(i)) for i in self.passing)
             self.blocks = self._place(self.layout.place_name("weight blocks"), "weight", SLOTS, size)
-        base = self.places[-1].end
+        base = self.ends["buffer"]
         for head in sorted(set(draft.head.values())):
-            top = base
+            self.ends["buffer"] = base
             for m in (m for m in self.run.slices if draft.head[m] == head):
-                self.at[maps[m].name] = self._place(maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m), top)
-                top = self.places[-1].end
+                self.at[maps[m].name] = self._place(maps[m].name, "map", self.run.slices[m], slices.slice_bytes(m))
             for i in (i for i in self.run.sums if draft.segment[i] == head):
-                self.sums[i] = self._place(self.layout.sums_name(i), "sum", self.run.sums[i], slices.sum_bytes(i), top)
-                top = self.places[-1].end
+                self.sums[i] = self._place(self.layout.sums_name(i), "sum", self.run.sums[i], slices.sum_bytes(i))
 
-    def _place(self, name: str, purpose: str, slots: int, slot_bytes: int, address: int | None = None) -> int:
-        """Index of a new place, behind the last one if no address is given."""
-        behind = self.places[-1].end if self.places else 0
-        self.places.append(Place(name, purpose, behind if address is None else address, slots, slot_bytes))  # type: ignore[arg-type]
+    def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
+        """Index of a new place, behind the last one in the buffer that it lies in."""
+        store = self.layout.hardware.store_of(purpose)
+        self.places.append(Place(name, purpose, self.ends[store], slots, slot_bytes))
+        self.ends[store] = self.places[-1].end
         return len(self.places) - 1
 
     def _is_summing(self, op: int) -> bool:

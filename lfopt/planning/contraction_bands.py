@@ -15,7 +15,7 @@ from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import Contraction, distinct, extents_of
 from lfopt.planning.finish import row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Frames, Operand, row_span, stack, with_rows
+from lfopt.planning.streaming import Entry, Frames, Operand, row_span, with_rows
 from lfopt.planning.work import Work, channel_blocks, meet, spans
 
 
@@ -58,22 +58,22 @@ class Bands(Contraction):
             self._held[name, rows] = most
         return self._held[name, rows]
 
-    def entries(self, rows: int) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places."""
+    def entries(self, rows: int) -> list[Entry]:
+        """The places."""
         layout = self.layout
-        found = [(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
-        found += [(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source]
+        found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in self.beside)) for name in self.beside[0]]
+        found += [Entry(name, "map", self.held(name, rows), max(layout.row_on_chip(boxes[name]) for boxes in self.loads)) for name in self.by_source]
         widest = max(layout.row_on_chip(strip) for strip in self.strips)
-        found += [(name, "map", rows, widest) for name in self.made]
+        found += [Entry(name, "map", rows, widest) for name in self.made]
         if self.constants:
-            found.append((self.passing, "weight", 2, self._largest_block_bytes))
+            found.append(Entry(self.passing, "weight", 2, self._largest_block_bytes))
         if self.second is not None:
-            found.append((self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
+            found.append(Entry(self.second_place, "map", 2 * self._second_block[0], self._second_block[1]))
         return found
 
     def need(self, rows: int) -> int:
         """Buffer bytes."""
-        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(rows))
+        return self.layout.need(self.entries(rows))
 
     def passes(self, rows: int) -> int:
         """Times that the weights are loaded."""
@@ -106,7 +106,7 @@ class Bands(Contraction):
     def schedule(self, rows: int, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         limit.expect(self.passes(rows) * len(self.blocks))
-        places = stack(self.entries(rows))
+        places = self.layout.stack(self.entries(rows))
         at = {place.name: k for k, place in enumerate(places)}
         before: dict[str, Box] = {}
         number = 0  # of the weight block

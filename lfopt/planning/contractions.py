@@ -18,7 +18,7 @@ from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import stack, with_rows
+from lfopt.planning.streaming import Entry, with_rows
 from lfopt.planning.work import Work, channel_blocks, channel_groups, even_sizes, spans
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
@@ -165,8 +165,8 @@ class Slices(Contraction):
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 
-    def entries(self, grid: Grid) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places."""
+    def entries(self, grid: Grid) -> list[Entry]:
+        """The places."""
         layout = self.layout
         block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
         tile = self._tile(block, (0, grid.rows), (0, grid.columns))
@@ -174,20 +174,20 @@ class Slices(Contraction):
         wide = max(stop - start for start, stop in self._columns(grid.columns).values())
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
-        found = [(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
+        found = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
         if self.second is not None:
             box = footprint(self.call, 1, tile, inputs=span)
-            found.append((self.second_place, "map", row_count(box), layout.row_on_chip(box)))
+            found.append(Entry(self.second_place, "map", row_count(box), layout.row_on_chip(box)))
         if self.constants:
             size = self._once(("weights", grid.channels, grid.inputs), lambda: self._weight_bytes(block, span) + self._bias_bytes(block))
-            found.append((self.passing, "weight", 1, size))
+            found.append(Entry(self.passing, "weight", 1, size))
         if grid.inputs < self.depth:
-            found.append((self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
+            found.append(Entry(self.sums_place, "sum", grid.rows, layout.sums_row(tile)))
         return found + self.finish.entries(tile, grid.finish)
 
     def need(self, grid: Grid) -> int:
         """Buffer bytes."""
-        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(grid))
+        return self.layout.need(self.entries(grid))
 
     def passes(self, grid: Grid) -> int:
         """Times that the weights are loaded."""
@@ -301,7 +301,7 @@ class Slices(Contraction):
     def schedule(self, grid: Grid, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         limit.expect(self.turns(grid))
-        places = stack(self.entries(grid))
+        places = self.layout.stack(self.entries(grid))
         at = {place.name: k for k, place in enumerate(places)}
         self._on_chip = {}
         slices = spans(self.depth, grid.inputs)

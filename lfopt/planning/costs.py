@@ -69,6 +69,12 @@ class GroupCosts:
         chains = ("chained",) if SCHEMES[scheme].chains else ()
         self.modes = {name: self._mode(name) for name in (*names, *chains, *ANYWHERE)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
+        apart = [name for name, mode in self.modes.items() if not mode.separate]
+        if hardware.weight_buffer_bytes and apart:
+            accepted = ", ".join(other for other, row in SCHEMES.items() if all(MODES[name].separate for name in row.modes) and not row.chains)
+            raise InvalidConfig(
+                f"scheme {scheme!r} with hardware.weight_buffer_bytes: found modes that lay out one buffer ({', '.join(apart)}); accepted: {accepted}"
+            )
         selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:
@@ -276,7 +282,17 @@ class GroupCosts:
             loaded = tuple(Use(names[i].name, "parameters", 0, 0, parameters[i]) for i in bits(mask) if parameters[i])
             return DoesNotFit(mask, needed, store, loaded, "parameter store")
         name, needed = self.least_need(mask)
+        if needed == NEVER and (weights := self.least_weights(mask)) is not None:
+            name, needed = weights
+            return DoesNotFit(mask, needed, self.hardware.weight_buffer_bytes, tuple(self.modes[name].uses(mask, beta)), "weight buffer")
         return DoesNotFit(mask, needed, beta, () if needed == NEVER else tuple(self.modes[name].uses(mask, beta)))
+
+    def least_weights(self, mask: int) -> tuple[str, int] | None:
+        """(mode, bytes of weights) of the mode in which the weight buffer lacks the least for the group; None where that is not what it lacks."""
+        room = self.hardware.weight_buffer_bytes
+        takes = [(self.modes[name].weights(mask), name) for name in SCHEMES[self.scheme].modes if room]
+        needed, name = min((found for found in takes if room <= found[0] < NEVER), default=(NEVER, ""))
+        return None if needed == NEVER else (name, needed)
 
     def least_need(self, mask: int) -> tuple[str, int]:
         """(mode of the scheme that needs the least buffer, F_beta in it); `NEVER` bytes where no buffer is large enough."""

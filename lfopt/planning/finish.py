@@ -8,7 +8,7 @@ from itertools import groupby
 from lfopt.ir import Box, DramBytes, Step
 from lfopt.ops.footprint import footprint
 from lfopt.ops.part import hull
-from lfopt.planning.streaming import Operand, row_span, with_rows
+from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
 from lfopt.planning.work import Work
 
 
@@ -35,14 +35,14 @@ class Finish:
     def _constant(self, readers: Sequence[tuple[int, int]], out: Box) -> Box:
         return hull([footprint(self.flow.calls[op], index, out) for op, index in readers])
 
-    def entries(self, out: Box, rows: int | None = None) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
+    def entries(self, out: Box, rows: int | None = None) -> list[Entry]:
+        """The places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
         layout, part = self.layout, out if rows is None else parts(out, rows)[0]
-        found = [(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
+        found = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
         for name, readers in self.others.items():
             box = self._operand(readers, part)
-            found.append((self.places[name], "map", row_count(box), layout.row_on_chip(box)))
-        return found + [(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
+            found.append(Entry(self.places[name], "map", row_count(box), layout.row_on_chip(box)))
+        return found + [Entry(name, "weight", 1, layout.constant_bytes(name, self._constant(r, out))) for name, r in self.constants.items()]
 
     def dram(self, out: Box, rows: int | None = None) -> DramBytes:
         """Bytes that a block moves; `rows`: as in `entries`."""

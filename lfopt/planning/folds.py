@@ -9,7 +9,7 @@ from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import stack
+from lfopt.planning.streaming import Entry
 from lfopt.planning.work import Work, spans
 
 Blocks = Sequence[tuple[int, int]]  # (axis of the result, extent of a block)
@@ -37,25 +37,24 @@ class Folds:
             found = [(cut(box, axis, (0, n)), times * count) for box, times in found for n, count in ((extent, full), (rest, 1)) if n and count]
         return found
 
-    def entries(self, blocks: Blocks, rows: int) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places."""
+    def entries(self, blocks: Blocks, rows: int) -> list[Entry]:
+        """The places."""
         (out, _), *_ = self.extents(blocks)
-        found = [(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
+        found = [Entry(self.data, "map", rows, self.layout.row_on_chip(self._patch(out, (0, rows))))]
         if rows < self.height:
-            found.append((self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
+            found.append(Entry(self.sums_place, "sum", row_count(out), self.layout.sums_row(out)))
         return found + self.finish.entries(out)
 
     def need(self, blocks: Blocks, rows: int) -> int:
         """Buffer bytes."""
-        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(blocks, rows))
+        return self.layout.need(self.entries(blocks, rows))
 
     def highest(self, blocks: Blocks, beta: int) -> int:
         """Rows of the highest bands that fit, evened out; 0 if none do."""
         if self.need(blocks, self.height) < beta:
             return self.height
-        (_, _, _, row_bytes), *others = self.entries(blocks, 1)
-        left = beta - 1 - sum(slots * slot_bytes for _, _, slots, slot_bytes in others)
-        most = min(left // row_bytes, self.height - 1)
+        (_, _, _, row_bytes), *_ = self.entries(blocks, 1)
+        most = min((beta - 1 - self.need(blocks, 1)) // row_bytes + 1, self.height - 1)
         return ceil(self.height / ceil(self.height / most)) if most > 0 else 0
 
     def rows(self, blocks: Blocks) -> int:
@@ -80,7 +79,7 @@ class Folds:
     def schedule(self, blocks: Blocks, rows: int, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
         limit.expect(self.turns(blocks, rows))
-        places = stack(self.entries(blocks, rows))
+        places = self.layout.stack(self.entries(blocks, rows))
         at = {place.name: k for k, place in enumerate(places)}
         bands = spans(self.height, rows)
         made: list[tuple[Node, ...]] = []

@@ -2,6 +2,8 @@
 
 F_D    = external inputs once each  +  maps needed outside once each  +  weights and biases once  +  parameters once
 F_beta = rows of line buffers  +  weights and biases          (of mode lbdf; other modes have needs of their own)
+
+Where weights have a buffer of their own, F_beta is without them, and they must fit that buffer (`Hardware.buffer_need`).
 """
 
 from __future__ import annotations
@@ -161,13 +163,19 @@ class Groups:
         """F_beta: what the group takes on chip when it runs in line-buffer depth-first order, in bands of so many rows."""
         need = self._needs.get(mask) if band_rows == 1 else None
         if need is None:
-            row_bytes = self.row_bytes
-            rings = self.line_buffers.ring_rows(mask, band_rows)
-            need = sum([rows * row_bytes[m] for m, rows in rings.items()]) + self.weight_bytes(mask)[1]
-            need += sum([self.sums[i] for i in bits(mask & self.lines.running)])
+            need = self.hardware.buffer_need(self._ring_bytes(mask, band_rows), self.weight_bytes(mask)[1])
             if band_rows == 1:
                 self._needs[mask] = need
         return need
+
+    def line_bytes(self, mask: int) -> int:
+        """Bytes of buffer that it takes so, rows made one by one, whether or not a weight buffer holds its weights."""
+        return self._ring_bytes(mask, 1) + (0 if self.hardware.weight_buffer_bytes else self.weight_bytes(mask)[1])
+
+    def _ring_bytes(self, mask: int, band_rows: int) -> int:
+        """Maps and sums."""
+        rings, row_bytes = self.line_buffers.ring_rows(mask, band_rows), self.row_bytes
+        return sum([rows * row_bytes[m] for m, rows in rings.items()]) + sum([self.sums[i] for i in bits(mask & self.lines.running)])
 
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""

@@ -68,7 +68,7 @@ def band_bytes(slices: Slices, op: int) -> int:
     made_thin = sum(slices.slice_bytes(m) if len(flow.maps[m].shape) in CHANNEL_AXIS_OF_RANK else slices.row_bytes[m] for m in made)
     maps = min(full + made_thin, thin + made_full) if facts.contracts else thin + made_thin
     block = min(slices.block_bytes(op, sums=sums) for sums in ((False, True) if facts.sums else (False,)))
-    return maps + block + sum(slices.constant_bytes[name] for name in facts.held)
+    return slices.hardware.buffer_need(maps, block + sum(slices.constant_bytes[name] for name in facts.held))
 
 
 def convex(flow: Dataflow, found: list[int]) -> list[int]:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
-from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Transfer, Use, cut, fold, whole
+from lfopt.ir import Box, Hardware, Loop, Node, Place, Span, Store, Transfer, Use, cut, fold, whole
 from lfopt.ops import Dataflow, Family, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.planning.addresses import Life, allocate, peak_bytes
@@ -61,7 +61,9 @@ class Resident:
         shareable = {name for name, readers in self._readers.items() if readers & (readers - 1)}
         self._shareable = [tuple(name for name in names if name in shareable) for names in self._constants]  # what others read too
         self._with_shareable = sum(1 << i for i, names in enumerate(self._shareable) if names)
-        self._slice = [self._least_slice(i) for i in range(len(dataflow))]
+        self._passing = [self._least_slice(i) for i in range(len(dataflow))]
+        self._slice = [hardware.buffer_need(0, size) for size in self._passing]  # bytes of buffer
+        self._whole = {name: hardware.buffer_need(0, size) for name, size in self._sizes.items()}  # bytes of buffer
         self._touched = [self._bytes_touched(i) for i in range(len(dataflow))]
         self._operands = [tuple(dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
         self._users = [readers | (1 << p if p >= 0 else 0) for readers, p in zip(dataflow.readers, dataflow.producer, strict=True)]
@@ -75,8 +77,23 @@ class Resident:
         """F_beta: the top of the address map, and the place that weights pass through."""
         found = self._needs.get(mask)
         if found is None:
-            found = self._needs[mask] = allocate(list(self.lives(mask).values()))[1] + self.slice_bytes(mask)
+            ends = self._addresses(self.lives(mask))[1]
+            weights = ends.get("weight buffer", 0) + self.slice_bytes(mask)
+            found = self._needs[mask] = self.layout.hardware.buffer_need(ends["buffer"], weights)
         return found
+
+    def weights(self, mask: int) -> int:
+        """Bytes of constants, where they have a buffer of their own: the top of its address map, and the place that weights pass through."""
+        return self._addresses(self.lives(mask))[1].get("weight buffer", 0) + self.slice_bytes(mask)
+
+    def _addresses(self, lives: dict[int | str, Life]) -> tuple[dict[int | str, int], dict[Store, int]]:
+        """Where everything lies that is on chip whole, and where that ends in each buffer."""
+        hardware, addresses, ends = self.layout.hardware, dict[int | str, int](), dict[Store, int]()
+        for store in hardware.stores:
+            keys = [key for key in lives if hardware.store_of("map" if isinstance(key, int) else "weight") == store]
+            found, ends[store] = allocate([lives[key] for key in keys])
+            addresses |= dict(zip(keys, found, strict=True))
+        return addresses, ends
 
     def live_bytes(self, mask: int) -> int:
         """The most bytes alive at once, without the weights that pass through: no address map ends lower."""
@@ -98,7 +115,7 @@ class Resident:
 
     def slice_bytes(self, mask: int) -> int:
         """The place that weights pass through: two of the largest block."""
-        largest = max((self._slice[i] for i in bits(mask & ~self._with_shareable)), default=0)
+        largest = max((self._passing[i] for i in bits(mask & ~self._with_shareable)), default=0)
         for i in bits(mask & self._with_shareable):
             kept = frozenset(name for name in self._shareable[i] if (self._readers[name] & mask) != 1 << i)
             if (i, kept) not in self._slices:
@@ -125,7 +142,9 @@ class Resident:
     def uses(self, mask: int) -> Iterator[Use]:
         """The breakdown of F_beta: what is on chip at the operator where most is, and the blocks that pass through."""
         flow, lives = self.dataflow, self.lives(mask)
-        fullest = max(bits(mask), key=lambda i: sum(life.bytes for life in lives.values() if life.first <= i <= life.last))
+        apart = bool(self.layout.hardware.weight_buffer_bytes)
+        counted = [life for key, life in lives.items() if isinstance(key, int) or not apart]  # what takes the buffer
+        fullest = max(bits(mask), key=lambda i: sum(life.bytes for life in counted if life.first <= i <= life.last))
         held = {key: life for key, life in lives.items() if life.first <= fullest <= life.last}
         for m, life in held.items():
             if isinstance(m, int):
@@ -159,8 +178,8 @@ class Resident:
                 if users := self._readers[name] & mask:
                     end = users.bit_length() - 1
                     alone = users == 1 << end and name not in self._pinned[end]
-                    longer.append((end - alone, self._sizes[name]))
-                    here += 0 if name in self._pinned[op] else self._sizes[name]
+                    longer.append((end - alone, self._whole[name]))
+                    here += 0 if name in self._pinned[op] else self._whole[name]
         steps: list[tuple[int, int]] = [(op, here)]
         for i, live in reversed(peak.steps):
             for end, size in longer:
@@ -191,10 +210,10 @@ class Resident:
         return found
 
     def _bytes_touched(self, op: int) -> int:
-        """Bytes that are whole on chip while the operator runs, in whatever group."""
+        """Bytes of buffer that are whole on chip while the operator runs, in whatever group."""
         flow = self.dataflow
         maps = {*(o.map for o in flow.operands[op]), *flow.results[op]}
-        return sum(self._map_bytes[m] for m in maps) + sum(self._sizes[name] for name in self._pinned[op])
+        return sum(self._map_bytes[m] for m in maps) + sum(self._whole[name] for name in self._pinned[op])
 
     def _least_slice(self, op: int) -> int:
         """Bytes of the place that its weights pass through in whatever group: those that others read too may be kept whole instead, or not."""
@@ -217,12 +236,12 @@ class Resident:
         outside. Weight blocks are numbered through the group, so that one is always loaded beside the one in use. Raises Unwritten beyond the limit.
         """
         limit = limit or Limit()
-        flow, lives = self.dataflow, self.lives(mask)
-        addresses, top = allocate(list(lives.values()))
+        flow, hardware, lives = self.dataflow, self.layout.hardware, self.lives(mask)
+        addresses, ends = self._addresses(lives)
         places: list[Place] = []
         index: dict[int | str, int] = {}
-        for (key, life), address in zip(lives.items(), addresses, strict=True):
-            index[key] = len(places)
+        for key, life in lives.items():
+            index[key], address = len(places), addresses[key]
             if isinstance(key, int):
                 made = flow.maps[key]
                 places.append(Place(made.name, "map", address, made.rows, self.layout.hardware.row_bytes(made)))
@@ -230,7 +249,7 @@ class Resident:
                 places.append(Place(key, "weight", address, 1, life.bytes))
         passing = len(places)
         if slice_bytes := self.slice_bytes(mask):
-            places.append(Place(self.layout.place_name("weight blocks"), "weight", top, SLOTS, slice_bytes // SLOTS))
+            places.append(Place(self.layout.place_name("weight blocks"), "weight", ends[hardware.store_of("weight")], SLOTS, slice_bytes // SLOTS))
         steps: list[Node] = []
         number = 0  # of the next weight block
         for i in bits(mask):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import Box, Hardware, Span, cut, whole
+from lfopt.ir import NEVER, Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, MapRead, bits
 from lfopt.ops.footprint import footprint
@@ -21,7 +21,6 @@ from lfopt.planning.lines import Lines
 from lfopt.planning.sliced_rows import Access, Reading
 from lfopt.planning.slices import Slices, Streamed
 
-NEVER = 1 << 62  # bytes: more than any buffer
 SLOTS = 2  # of the place that weight blocks pass through
 
 Held = dict[tuple[int, Access], int]  # per map on chip: rows

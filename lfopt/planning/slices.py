@@ -58,9 +58,9 @@ class Draft:
     rows: dict[int, int] = field(default_factory=dict[int, int])  # per map: rows held at the least
     full_bytes: int = 0  # of full maps, at the least
     scratch: dict[int, int] = field(default_factory=dict[int, int])  # per segment: bytes of slices and sums, at the least
-    block_bytes: int = 0  # largest weight block
+    block_bytes: int = 0  # of buffer, of the largest weight block
     held: frozenset[str] = frozenset()  # constants that are held whole in any case
-    held_bytes: int = 0
+    held_bytes: int = 0  # of buffer
 
     @property
     def floor(self) -> int:
@@ -162,9 +162,9 @@ class Slices:
             rows,
             full_bytes,
             scratch | {source: scratch[source] + more} if more else scratch,
-            max(draft.block_bytes, self.block_bytes(op, sums=bool(summing >> op & 1))),
+            max(draft.block_bytes, self.hardware.buffer_need(0, self.block_bytes(op, sums=bool(summing >> op & 1)))),
             held,
-            draft.held_bytes + sum(self.constant_bytes[name] for name in held - draft.held),
+            draft.held_bytes + sum(self.hardware.buffer_need(0, self.constant_bytes[name]) for name in held - draft.held),
         )
 
     def needed(self, m: int) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lfopt.ir import (
     Box,
@@ -16,6 +17,7 @@ from lfopt.ir import (
     Hardware,
     Node,
     Place,
+    Purpose,
     Span,
     Step,
     Tensor,
@@ -38,6 +40,15 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
+
+
+class Entry(NamedTuple):
+    """A place whose address does not stand yet."""
+
+    name: str
+    purpose: Purpose
+    slots: int
+    slot_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +88,20 @@ class Layout:
     def sums_name(self, op: int) -> str:
         """What the place of an operator's partial results is called, where several operators have such places."""
         return self.place_name(f"sums of {self.flow.operators[op].name}")
+
+    def stack(self, entries: Sequence[Entry]) -> tuple[Place, ...]:
+        """Places one after the other, from address 0 of the buffer that each lies in."""
+        places, ends = list[Place](), dict.fromkeys(self.hardware.stores, 0)
+        for name, purpose, slots, slot_bytes in entries:
+            store = self.hardware.store_of(purpose)
+            places.append(Place(name, purpose, ends[store], slots, slot_bytes))
+            ends[store] = places[-1].end
+        return tuple(places)
+
+    def need(self, entries: Sequence[Entry]) -> int:
+        """F_beta of such places."""
+        weights = sum(slots * slot_bytes for _, purpose, slots, slot_bytes in entries if purpose == "weight")
+        return self.hardware.buffer_need(sum(slots * slot_bytes for _, _, slots, slot_bytes in entries) - weights, weights)
 
     def constant_bytes(self, name: str, box: Box) -> int:
         """Bytes of a part of a constant."""
@@ -349,16 +374,6 @@ class Walk:
             self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
 
 
-def stack(entries: Sequence[tuple[str, str, int, int]]) -> tuple[Place, ...]:
-    """Places one after the other from address 0; entries are (name, purpose, slots, slot bytes)."""
-    places: list[Place] = []
-    address = 0
-    for name, purpose, slots, slot_bytes in entries:
-        places.append(Place(name, purpose, address, slots, slot_bytes))  # type: ignore[arg-type]
-        address = places[-1].end
-    return tuple(places)
-
-
 def line_buffer_schedule(
     layout: Layout, mask: int, rings: dict[int, int], lines: Lines | None = None, band_rows: int = 1, limit: Limit | None = None
 ) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
@@ -370,13 +385,13 @@ def line_buffer_schedule(
     flow = group.flow
     constants = {name: whole(flow.graph.tensors[name].shape) for name in group.constants()}
     operands = group.operands(as_seen=False)
-    entries = [(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
+    entries = [Entry(name, "weight", 1, layout.constant_bytes(name, box)) for name, box in constants.items()]
     touched = dict.fromkeys([*(o.source.map for o in operands), *(m for m in group.made if rings[m])])
-    entries += [(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
+    entries += [Entry(flow.maps[m].name, "map", rings[m], layout.hardware.row_bytes(flow.maps[m])) for m in touched]
     lines = lines or Lines.plain(flow)
     for i in bits(mask & lines.running):
-        entries.append((layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
-    places = stack(entries)
+        entries.append(Entry(layout.sums_name(i), "sum", 1, layout.sums_row(whole(flow.maps[flow.results[i][0]].shape))))
+    places = layout.stack(entries)
     at = {place.name: k for k, place in enumerate(places)}
     boxes = {o.source.name: whole(o.source.tensor.shape) for o in operands}
     head = [layout.load_constant(name, box, at[name]) for name, box in constants.items()]
@@ -401,7 +416,7 @@ class Frames:
         """What the places take at the least: gaps between what the frames read are not closed."""
         loads = [{name: self._hull(name, frame) for name in self.sources} for frame in self.frames]
         weights = [self.constant_boxes(frame) for frame in self.frames]
-        return sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(loads, weights))
+        return self.layout.need(self.entries(loads, weights))
 
     def source_boxes(self) -> list[dict[str, Box]]:
         """Per frame: the part of every source that is loaded. Together the parts leave no gap, even where nothing reads."""
@@ -426,13 +441,13 @@ class Frames:
         """The part of every constant that a frame needs."""
         return {name: hull([self._part(i, index, frame) for i, index in readers]) for name, readers in self.constants.items()}
 
-    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of the places that serve every frame."""
+    def entries(self, loads: Sequence[dict[str, Box]], weights: Sequence[dict[str, Box]]) -> list[Entry]:
+        """The places that serve every frame."""
         layout, group, flow = self.layout, self.group, self.layout.flow
-        found = [(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants]
-        found += [(name, "map", group.ring(s), max(layout.row_on_chip(boxes[name]) for boxes in loads)) for name, s in self.sources.items()]
+        found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants]
+        found += [Entry(name, "map", group.ring(s), max(layout.row_on_chip(boxes[name]) for boxes in loads)) for name, s in self.sources.items()]
         widest = max(layout.row_on_chip(frame) for frame in self.frames)
-        return found + [(flow.maps[m].name, "map", group.rings[m], widest) for m in group.made if group.rings[m]]
+        return found + [Entry(flow.maps[m].name, "map", group.rings[m], widest) for m in group.made if group.rings[m]]
 
     def cost(self) -> tuple[DramBytes, int]:
         """(DRAM bytes, buffer bytes) of the schedule."""
@@ -446,8 +461,7 @@ class Frames:
             constant += sum(layout.gathered_bytes(i, frame) for i in group.members if group.gathers(i))
             written += layout.map_bytes(frame) * len(group.outside)
             before = {**constants, **sources}
-        buffer_bytes = sum(slots * slot_bytes for _, _, slots, slot_bytes in self.entries(loads, weights))
-        return DramBytes(input=read, output=written, weight=constant), buffer_bytes
+        return DramBytes(input=read, output=written, weight=constant), layout.need(self.entries(loads, weights))
 
     def _staying(self, sources: dict[str, Box], before: dict[str, Box]) -> frozenset[str]:
         """Sources that are on chip whole since the frame before."""
@@ -459,7 +473,7 @@ class Frames:
         layout, group = self.layout, self.group
         limit.expect(sum(stop - first for first, stop in map(row_span, self.frames)) * len(group.members))
         sources, constants = self.source_boxes(), [self.constant_boxes(frame) for frame in self.frames]
-        places = stack(self.entries(sources, constants))
+        places = layout.stack(self.entries(sources, constants))
         at = {place.name: k for k, place in enumerate(places)}
         blocks: list[tuple[Node, ...]] = []
         before: dict[str, Box] = {}  # what is on chip, where it stays between frames

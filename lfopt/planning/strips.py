@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lfopt.ir import Box, Loop, Node, Place, Span, cut, fold, round_up, whole
+from lfopt.ir import NEVER, Box, Loop, Node, Place, Span, cut, fold, round_up, whole
 from lfopt.ops import OPAQUE, RowReads, bits
 from lfopt.ops.columns import column_count, column_reads
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import LONGEST_PERIOD, Group, Layout, Walk, stack
+from lfopt.planning.streaming import LONGEST_PERIOD, Entry, Group, Layout, Walk
 
 MOST_STRIPS = 64
 KEPT = 1 << 14  # groups whose strips are remembered
@@ -176,7 +176,10 @@ class Strips:
         at = [strip_cuts(cuts.count, n) for n in widths]
         starts, stops = (np.concatenate([found[k : len(found) - 1 + k] for found in at]) for k in (0, 1))
         begins = np.cumsum([0, *(len(found) - 1 for found in at[:-1])])  # of each choice, among all strips
-        held = np.full(len(at), groups.weight_bytes(mask)[1])
+        weights = hardware.buffer_need(0, groups.weight_bytes(mask)[1])
+        if weights == NEVER:
+            return []
+        held = np.full(len(at), weights)
         valid, read, written, macs = np.ones(len(at), bool), np.zeros(len(at), np.int64), np.zeros(len(at), np.int64), np.zeros(len(at))
         made = {m for i in bits(mask) for m in flow.results[i]}
         operators, inputs = self.again(mask, rings)
@@ -206,19 +209,19 @@ class Strips:
 
     # -- steps -------------------------------------------------------------------------------------------------------------------------------
 
-    def places(self, mask: int, choice: Choice) -> list[tuple[str, str, int, int]]:
-        """(name, purpose, slots, slot bytes) of what the group takes on chip."""
+    def places(self, mask: int, choice: Choice) -> list[Entry]:
+        """What the group takes on chip."""
         flow, groups = self.groups.dataflow, self.groups
         cuts = self._required(mask)
         at = strip_cuts(cuts.count, choice.columns)
         layout = Layout(flow, groups.hardware)
         rings = groups.line_buffers.ring_rows(mask)
         group = Group(layout, mask, rings)
-        found = [(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
+        found = [Entry(name, "weight", 1, layout.constant_bytes(name, whole(flow.graph.tensors[name].shape))) for name in group.constants()]
         touched = dict.fromkeys([*(o.source.map for o in group.operands(as_seen=False)), *(m for m in group.made if rings[m])])
         for m in touched:
             widest = max(stop - first for first, stop in cuts.spans(m, at))
-            found.append((flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
+            found.append(Entry(flow.maps[m].name, "map", rings[m], widest * (groups.row_bytes[m] // column_count(flow.maps[m].shape))))
         return found
 
     def _required(self, mask: int) -> Cuts:
@@ -232,7 +235,7 @@ class Strips:
         layout, rings = Layout(flow, groups.hardware), groups.line_buffers.ring_rows(mask)
         group, cuts = Group(layout, mask, rings), self._required(mask)
         operands = group.operands(as_seen=False)
-        places = stack(self.places(mask, choice))
+        places = layout.stack(self.places(mask, choice))
         at = {place.name: k for k, place in enumerate(places)}
         parts = _parts(group, cuts, strip_cuts(cuts.count, choice.columns))
         operators, inputs = self.again(mask, rings)

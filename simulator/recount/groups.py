@@ -62,7 +62,9 @@ def count(net: Network, group: Sequence[str], hardware: Hardware) -> Counted:
     """Buffer bytes of a group in line-buffer depth-first order, and its DRAM bytes with every tensor once."""
     members = in_order(net, group)
     moved, held = moved_once(net, members, hardware), rings(net, members)
-    needed = sum(rows * hardware.row_bytes(net.tensor(name)) for name, rows in held.items()) + weight_bytes(net, members, hardware)[1]
+    needed = sum(rows * hardware.row_bytes(net.tensor(name)) for name, rows in held.items())
+    if not hardware.weight_buffer_bytes:
+        needed += weight_bytes(net, members, hardware)[1]
     return Counted(needed, moved.dram, moved.inputs, moved.outputs, held)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from math import gcd
 from typing import NamedTuple
 
-from lfopt.ir import Hardware, Tensor, row_axis
+from lfopt.ir import Hardware, Tensor, row_axis, store_ends
 from simulator.recount.modes import MODES
 from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
@@ -38,7 +38,9 @@ def place_problems(schedule: Schedule) -> Iterator[str]:
         yield from bad
         return
     tenants = _put(schedule, rings)
-    close(rings, by_slot=MODES[schedule.group.mode].chains)
+    for store in schedule.hardware.stores:
+        here = [ring for ring in rings if schedule.hardware.store_of(ring.place.purpose) == store]
+        close(here, by_slot=MODES[schedule.group.mode].chains)
     wrong = [*_crowded(schedule)]
     wrong += [text for ring, found in zip(rings, tenants, strict=True) for text in _unfit(schedule, ring, found)]
     if not MODES[schedule.group.mode].turns:  # in turns: what lies in one place is done with when another is written
@@ -57,11 +59,12 @@ def _where(schedule: Schedule) -> Iterator[str]:
     for name, times in Counter(place.name for place in places).items():
         if times > 1:
             yield f"{times} places are named {name!r}"
-    end, beta = max((place.end for place in places), default=0), schedule.hardware.buffer_bytes
-    if end != schedule.group.allocated_bytes:
+    ends = store_ends(places, schedule.hardware)
+    if (end := ends["buffer"]) != schedule.group.allocated_bytes:
         yield f"allocated bytes: the plan says {schedule.group.allocated_bytes}, its places end at {end}"
-    if end >= beta:
-        yield f"its places end at {end}, must be below {beta}"
+    for store, end in ends.items():
+        if end >= (size := schedule.hardware.stores[store]):
+            yield f"its places in the {store} end at {end}, must be below {size}"
 
 
 def _least_unit(hardware: Hardware) -> int:

@@ -105,10 +105,11 @@ class _Recounting:
         self.tables: dict[str, int] = {}  # of operators in flight: see `shared_tables`
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
+        room = plan.hardware.weight_buffer_bytes or plan.hardware.buffer_bytes
         self.left_out = {  # operators that traffic paper leaves out
             op
             for op in net.operators
-            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
+            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= room
         }
 
     def run(self) -> Recount:
@@ -276,7 +277,7 @@ class _Recounting:
             return
         self.halo_macs += recomputed_macs(schedule, strips)
         wanted = strip_places(schedule, strips)
-        needed, counted = sum(slots * size for _, slots, size in wanted), strip_bytes(schedule, strips)
+        needed, counted = self._buffer_bytes(wanted), strip_bytes(schedule, strips)
         for what, claimed, found in (
             ("allocated bytes", group.allocated_bytes, needed),
             ("required bytes", group.required_bytes, needed),
@@ -337,11 +338,11 @@ class _Recounting:
             return {}
         ran = run_line_buffered(net, members, group.band_rows, running)
         wanted = self._lines_and_weights(net, members, ran.rings, running)
-        self._expect(group, "allocated bytes", group.allocated_bytes, needed := sum(slots * size for _, slots, size in wanted))
+        self._expect(group, "allocated bytes", group.allocated_bytes, needed := self._buffer_bytes(wanted))
         if group.required_bytes is not None:
             if claimed != 1:
                 ran_by_row = run_line_buffered(net, members, 1, running)
-                needed = sum(slots * size for _, slots, size in self._lines_and_weights(net, members, ran_by_row.rings, running))
+                needed = self._buffer_bytes(self._lines_and_weights(net, members, ran_by_row.rings, running))
             self._expect(group, "required bytes", group.required_bytes, needed)
         if group.unwritten:
             return ran.made
@@ -359,6 +360,11 @@ class _Recounting:
         for constant in (c for op in members for c in net.constants[op] if not c.gathered):
             wanted.add((constant.name, 1, self.hardware.constant_bytes(constant.elements, bias=constant.name in net.biases)))
         return wanted | {(f"sums of {op}", 1, sums_bytes(net, op, self.hardware)) for op in running}
+
+    def _buffer_bytes(self, places: set[tuple[str, int, int]]) -> int:
+        """Bytes of buffer of such places: without constants, if these have a buffer of their own."""
+        apart = self.net.graph.constants if self.hardware.weight_buffer_bytes else ()
+        return sum(slots * size for name, slots, size in places if name not in apart)
 
     def _requirement(self, group: PlannedGroup, mode: Mode) -> None:
         """What runs on any buffer requires nothing of it; whole maps and bands of rows, more than nothing, and less than it has."""

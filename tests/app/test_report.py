@@ -405,14 +405,15 @@ def test_a_slot_is_taken_from_its_writing_to_its_last_reading():
     )
     places = (Place("x", "map", 0, 2, 4), Place("u", "map", 8, 1, 4), Place("y", "map", 12, 1, 4))
     group = PlannedGroup(0, ("pool", "relu"), "lbdf", 1, 1, 16, 16, DramBytes(16, 16), ("x",), ("y",), places, (Loop(4, turn),))
-    found = occupancy(group, Dataflow.of(graph))
+    chip = Hardware(64, element_bytes=4)
+    found = occupancy(group, Dataflow.of(graph), chip)
     # Row r of x is read by rows r and r + 1 of the pool: it stays until the next turn's pool, the last one until its own.
     assert found.slots[0] == (1, 1, 1, 1, 2, 2, 1, 1, 2, 2, 1, 1, 2, 2, 0, 0)
     assert found.slots[1] == (0, 1, 1, 0) * 4
     assert found.slots[2] == (0, 0, 1, 1) * 4
     assert found.most == (2, 1, 1)
     assert (found.peak_bytes, found.peak_step, found.steps) == (12, 2, 16)  # one row of each
-    few = occupancy(group, Dataflow.of(graph), points=3)
+    few = occupancy(group, Dataflow.of(graph), chip, points=3)
     assert len(few.shown) == 3
     assert few.peak_bytes == max(sum(4 * few.slots[p][k] for p in range(3)) for k in range(3)) == 12
 
@@ -423,7 +424,7 @@ def test_the_buffer_never_holds_more_than_is_set_aside_and_no_peak_is_lost(squee
     for group in squeezenet.plan.groups:
         if not group.steps:
             continue
-        found = occupancy(group, flow, points=40)
+        found = occupancy(group, flow, squeezenet.plan.hardware, points=40)
         assert found.steps == step_count(group.steps)
         assert all(most <= place.slots for most, place in zip(found.most, group.places, strict=True))
         assert found.peak_bytes <= group.allocated_bytes

@@ -238,7 +238,7 @@ def _fills(plan: Plan, costs: GroupCosts, masks: tuple[int, ...], flow: Dataflow
         places = [[p.name, p.purpose, p.address, p.slots, p.slot_bytes] for p in group.places]
         key = likeness(group, flow)
         if key not in known:
-            known[key] = occupancy(group, flow)
+            known[key] = occupancy(group, flow, plan.hardware)
         filling = known[key]
         found.append(
             {

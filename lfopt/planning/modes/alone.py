@@ -23,7 +23,7 @@ class Opaque(ExecutionMode):
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """Of a single such operator."""
         unknown = is_single(mask) and self.groups.dataflow.specs[mask.bit_length() - 1] is OPAQUE
-        return Cost(once, self.groups.line_need(mask), "opaque") if unknown else None
+        return Cost(once, self.groups.line_bytes(mask), "opaque") if unknown else None
 
     def terms(self, mask: int, beta: int) -> Terms:
         """Every tensor once."""
@@ -32,7 +32,7 @@ class Opaque(ExecutionMode):
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """There are no steps."""
         kind = self.groups.dataflow.operators[mask.bit_length() - 1].kind
-        return Scheduled(self.groups.line_need(mask), f"lfopt has no rules for operator {kind}")
+        return Scheduled(self.groups.line_bytes(mask), f"lfopt has no rules for operator {kind}")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """It is always alone."""
@@ -40,7 +40,7 @@ class Opaque(ExecutionMode):
 
 
 class Excluded(ExecutionMode):
-    """Operators whose weights reach the buffer, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
+    """Operators whose weights reach the buffer that they lie in, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
     whole, alone, counted = False, True, False
@@ -59,11 +59,12 @@ class Excluded(ExecutionMode):
         """The mask of those left out."""
         if self.space.traffic is not Traffic.PAPER:
             return 0
-        return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
+        room = self.groups.hardware.weight_buffer_bytes or beta
+        return sum(1 << i for i, size in enumerate(self._weights) if size >= room)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """It moves nothing that is counted."""
-        return Cost(0, self.groups.line_need(mask), "excluded") if is_single(mask) and mask & self.operators(beta) else None
+        return Cost(0, self.groups.line_bytes(mask), "excluded") if is_single(mask) and mask & self.operators(beta) else None
 
     def terms(self, mask: int, beta: int) -> Terms:
         """What it would move, every tensor once."""
@@ -71,7 +72,7 @@ class Excluded(ExecutionMode):
 
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """There are no steps."""
-        return Scheduled(self.groups.line_need(mask), "traffic 'paper' leaves the operator out")
+        return Scheduled(self.groups.line_bytes(mask), "traffic 'paper' leaves the operator out")
 
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """It is always alone."""

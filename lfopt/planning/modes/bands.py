@@ -69,8 +69,8 @@ class InBands(ExecutionMode):
                 kept.setdefault((banded.bands, banded.start), banded)
         for banded in kept.values():
             yield self._way(mask, beta, once, self.bands, banded)
-        wide = self._bands(self.groups.hardware.channel_align, wide=True)
-        for banded in wide.summing(mask, first.bands) if first.pass_bytes >= beta else ():
+        wide, room = self._bands(self.groups.hardware.channel_align, wide=True), self.groups.hardware.weight_buffer_bytes or beta
+        for banded in wide.summing(mask, first.bands) if first.pass_bytes >= room else ():
             if banded.buffer_bytes < beta and banded.weight_bytes == first.weight_bytes:
                 yield self._way(mask, beta, once, wide, banded)
 
@@ -104,16 +104,25 @@ class InBands(ExecutionMode):
         """F_beta with the most bands."""
         return self.bands.least(mask)
 
+    def weights(self, mask: int) -> int:
+        """See `Bands.weights`."""
+        return self.bands.weights(mask)
+
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Places of the fullest segment; segments run one after the other in the same space."""
+        hardware = self.groups.hardware
+        if not self.bands.choices(mask):  # the weights fit their buffer in no way
+            yield Use("weights", "weights", 0, 0, self.bands.weights(mask))
+            return
         places, _ = self.bands.schedule(mask, self.cheapest(mask, beta) or self.bands.choices(mask)[-1])
+        apart = [place for place in places if hardware.store_of(place.purpose) != "buffer"]
         names = {self.groups.dataflow.maps[m].name for i in bits(mask) for m in self.groups.dataflow.results[i]}
         names |= {self.groups.dataflow.maps[o.map].name for i in bits(mask) for o in self.groups.dataflow.operands[i]}
         below: dict[int, tuple[Place, ...]] = {0: ()}
-        for place in sorted(places, key=lambda place: (place.address, place.end)):
+        for place in sorted((place for place in places if place not in apart), key=lambda place: (place.address, place.end)):
             if place.address in below:
                 below.setdefault(place.end, (*below[place.address], place))
-        for place in below[max(below)]:
+        for place in (*below[max(below)], *apart):
             if place.purpose == "weight":
                 yield Use(place.name, "weights", 0, 0, place.bytes)
             else:

@@ -24,7 +24,7 @@ class Gated(ExecutionMode):
     summary = (
         "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded or made again"
     )
-    in_paper = False
+    in_paper = separate = False
 
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space.max_recompute` caps what a group makes again."""

@@ -76,6 +76,10 @@ class LineBuffered(ExecutionMode):
         """F_beta, rows made one by one."""
         return self.groups.line_need(mask)
 
+    def weights(self, mask: int) -> int:
+        """All of them."""
+        return self.groups.weight_bytes(mask)[1]
+
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """Rings in the order in which the schedule meets them, and weights by operator."""
         groups = self.groups
@@ -94,9 +98,9 @@ class LineBuffered(ExecutionMode):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes on chip beside its maps, at the least: its own weights, and the sums of a reduction that runs."""
+        """Per operator: bytes of buffer beside its maps, at the least: its own weights, and the sums of a reduction that runs."""
         groups = self.groups
-        return [own[1] + sums for own, sums in zip(groups.own, groups.sums, strict=True)]
+        return [groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True)]
 
     @cached_property
     def _rows(self) -> list[dict[int, int]]:
@@ -134,7 +138,8 @@ class LineBuffered(ExecutionMode):
         """Per operator: bytes that it brings to whatever group, operands and shared weights apart."""
         groups, flow = self.groups, self.groups.dataflow
         made = (sum(self.least_row_bytes[m] for m in flow.results[i]) if groups.lines.least[i] else 0 for i in range(len(flow)))
-        return [size + own[1] + sums for size, own, sums in zip(made, groups.own, groups.sums, strict=True)]
+        beside = (groups.hardware.buffer_need(sums, own[1]) for own, sums in zip(groups.own, groups.sums, strict=True))
+        return [size + more for size, more in zip(made, beside, strict=True)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """A map's ring is at least as wide as the widest window among its readers in the group."""
@@ -148,6 +153,8 @@ class LineBuffered(ExecutionMode):
             if rows > held:
                 found += (rows - held) * row_bytes
         found += self._added[op]
+        if self.groups.hardware.weight_buffer_bytes:
+            return self.groups.hardware.buffer_need(found, self.groups.weight_bytes(mask | 1 << op)[1])
         return found + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else found
 
     def may_fit(self, mask: int, bound: int, beta: int) -> bool:

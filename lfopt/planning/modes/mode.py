@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from lfopt.ir import Cost, DramBytes, Node, Place, Use
+from lfopt.ir import NEVER, Cost, DramBytes, Node, Place, Use
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.groups import Groups
 from lfopt.planning.limit import Limit
-
-NEVER = 1 << 62  # bytes: more than any buffer
 
 Made = tuple[tuple[Place, ...], tuple[Node, ...]]  # places and steps
 Bound = Any  # what a mode knows of the buffer that a group, and whatever it is grown into, takes at the least; only its mode looks into it
@@ -61,7 +59,8 @@ class Way(NamedTuple):
 class ExecutionMode(Protocol):
     """One way in which groups run: bound, price, breakdown, company, schedule. `beta` is the size of the buffer in bytes; nothing else depends on it.
 
-    A group is valid in a mode iff what it needs is less than beta. A group moves no fewer bytes in any mode than with every tensor once.
+    A group is valid in a mode iff what it needs is less than beta. On a chip with a weight buffer that is what all but its weights need, in ways
+    whose weights fit that buffer (`Hardware.buffer_need`). A group moves no fewer bytes in any mode than with every tensor once.
     """
 
     summary: ClassVar[str]  # one clause for the user
@@ -71,6 +70,7 @@ class ExecutionMode(Protocol):
     steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
     parameters: ClassVar[bool] = False  # whether the schedule loads parameters itself; else they come before it
     counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
+    separate: ClassVar[bool] = True  # whether it runs on chips whose weights have a buffer of their own
     in_paper: ClassVar[bool] = True  # whether arXiv 2501.00636 has it, so that traffic `paper` may
 
     groups: Groups
@@ -121,6 +121,10 @@ class ExecutionMode(Protocol):
 
     def need(self, mask: int) -> int:
         """The least that beta must exceed for the group to run so; NEVER where no buffer is large enough."""
+        return NEVER
+
+    def weights(self, mask: int) -> int:
+        """The least that a weight buffer must exceed for the group to run so; NEVER where no buffer is large enough."""
         return NEVER
 
     def uses(self, mask: int, beta: int) -> Iterator[Use]:

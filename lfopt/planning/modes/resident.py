@@ -54,6 +54,10 @@ class WholeMaps(ExecutionMode):
         """F_beta."""
         return self.resident.need(mask)
 
+    def weights(self, mask: int) -> int:
+        """See `Resident.weights`."""
+        return self.resident.weights(mask)
+
     def uses(self, mask: int, beta: int) -> Iterator[Use]:
         """See `Resident.uses`."""
         yield from self.resident.uses(mask)

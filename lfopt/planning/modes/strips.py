@@ -92,8 +92,9 @@ class InStrips(LineBuffered):
 
     @cached_property
     def kept_bytes(self) -> list[int]:
-        """Per operator: bytes of its own weights; more than there are, if it cannot run in strips."""
-        return [size if self.strips.able >> i & 1 else NEVER for i, (_, size) in enumerate(self.groups.own)]
+        """Per operator: bytes of buffer of its own weights; more than there are, if it cannot run in strips."""
+        need = self.groups.hardware.buffer_need
+        return [need(0, size) if self.strips.able >> i & 1 else NEVER for i, (_, size) in enumerate(self.groups.own)]
 
     def grow(self, mask: int, bound: int | None, op: int) -> int:
         """As that of line buffers; none, once there is an operator that cannot run in strips."""
