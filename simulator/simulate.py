@@ -38,6 +38,7 @@ from lfopt.ir import (
     dram_bytes,
     parameters_of,
     step_count,
+    store_ends,
     whole,
 )
 from lfopt.ops import Dataflow, Weight, spec
@@ -193,6 +194,7 @@ class _Tally:
             mode=group.mode,
             by_formula=self.why,
             allocated_bytes=group.allocated_bytes,
+            weight_bytes=store_ends(group.places, self.hardware).get("weight buffer", 0),
             dram=self.dram,
             tensors=tuple(sorted(tensors, key=lambda t: (-t.loaded_bytes - t.stored_bytes, t.name))),
             one_by_one_bytes=once,

@@ -63,13 +63,13 @@ def check(plan: Plan, graph: Graph) -> None:
         "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4, "dram_row_align": BEAT_BYTES, "channel_align": lanes,
         "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
+    if hardware.weight_buffer_bytes:
+        raise Unsupported(f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: weights share its buffer")
     for name, value in wanted.items():
         found = getattr(hardware, name)
         found = hardware.element_bytes if found is None else found
         if found != value:
             raise Unsupported(f"hardware.{name}: found {found}; the accelerator has {value}")
-    if hardware.weight_buffer_bytes:
-        raise Unsupported(f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: weights share its buffer")
     if (bits := hardware.constant_bits(bias=False)) != 8:
         raise Unsupported(f"hardware.weight_bits: found {bits}; the accelerator has 8")
     if lanes not in LANES:

@@ -93,6 +93,7 @@ class ExecuteAnswer:
     groups: int
     steps: int
     peak_bytes: int  # of the buffer
+    weight_peak_bytes: int  # of the weight buffer, where the chip has one
     compared: bool  # outputs, with the reference
     wrong: tuple[str, ...]
 
@@ -329,6 +330,7 @@ class ExplainAnswer:
     smallest_sufficient_buffer_bytes: int
     dram_bytes_in_that_buffer: int
     never: str  # why no buffer is large enough
+    weight_bytes: int  # of weights, where they have a buffer of their own
     takes: tuple[Taken, ...]
     runs_as: str | None  # mode
     dram_bytes: int | None

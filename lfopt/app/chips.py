@@ -52,6 +52,7 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
     "weight_bytes": "as `element_bytes`",
     "weight_bits": "as `weight_bytes`",
     "bias_bytes": "as `element_bytes`",
+    "weight_buffer_bytes": "weights share the buffer",
     "accumulator_bytes": "int32 sums",
     **dict.fromkeys(("dram_row_align", "channel_align", "constant_align"), "no padding, as in the papers' formulas"),
     "parameter_store_bytes": "chips of the papers have none",
@@ -115,6 +116,8 @@ def figures(hardware: Hardware) -> Iterator[FigureAnswer]:
     yield FigureAnswer("ridge of the roofline", peak / memory, "MAC/B")
     yield FigureAnswer("cycles to fill the buffer", hardware.buffer_bytes / hardware.port_bytes, "cycles")
     yield FigureAnswer("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
+    if hardware.weight_buffer_bytes:
+        yield FigureAnswer("one byte of the weight buffer", hardware.weight_byte_pj, "pJ")
     yield FigureAnswer("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
 
 

@@ -53,6 +53,7 @@ class Need:
     uses: tuple[Taken, ...]  # the largest first; they add up to `bytes`
     enough: int  # the smallest sufficient buffer, in whatever mode of the scheme; 0 if there is none
     never: str = ""  # why no buffer is large enough
+    weights: int = 0  # bytes of weights, where they have a buffer of their own
 
     @property
     def fits(self) -> bool:
@@ -76,14 +77,20 @@ def need_of(costs: GroupCosts, mask: int) -> Need:
             return Need(name, 0, beta, (), 0, f"its operators have {tables:,} tables, and their store holds {most:,}")
         return Need(name, 0, beta, (), 0, f"its parameters take {taken:,} B, and their store has {store:,}")
     if least == NEVER:
+        if (weights := costs.least_weights(mask)) is not None:
+            lacking = f"its weights take {weights[1]:,} B on chip at the least, and their buffer has {costs.hardware.weight_buffer_bytes:,}"
+            return Need(weights[0], 0, beta, (), 0, lacking, weights[1])
         return Need(name, 0, beta, (), 0, costs.modes[name].never(mask))
     mode, needed = (price.mode, price.buffer_bytes) if price is not None and costs.modes[price.mode].whole else (name, least)
     uses = sorted(costs.modes[mode].uses(mask, beta), key=lambda use: -use.bytes)
-    flow = costs.dataflow
+    flow, weights = costs.dataflow, 0
+    if costs.hardware.weight_buffer_bytes:
+        weights = sum(use.bytes for use in uses if use.kind == "weights")
+        uses = [use for use in uses if use.kind != "weights"]
     found = [Taken(use.what, _role(flow, mask, flow.map_index[use.what]) if use.kind == "map" else use.kind, *use[2:]) for use in uses if use.bytes]
     if gaps := needed - sum(use.bytes for use in found):
         found.append(Taken("between maps", "gaps", 0, 0, gaps))
-    return Need(mode, needed, beta, tuple(found), least + 1)
+    return Need(mode, needed, beta, tuple(found), least + 1, weights=weights)
 
 
 def _role(flow: Dataflow, mask: int, m: int) -> Role:
@@ -299,6 +306,7 @@ def as_data(explanation: Explanation, flow: Dataflow) -> dict[str, Any]:
         "smallest_sufficient_buffer_bytes": need.enough,
         "dram_bytes_in_that_buffer": explanation.enough_bytes,
         "never": need.never,
+        "weight_bytes": need.weights,
         "takes": [asdict(use) for use in need.uses],
         "runs_as": cost.mode if cost else None,
         "dram_bytes": cost.dram_bytes if cost else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lfopt.ir import UNLIMITED, InvalidConfig
+from lfopt.ir import UNLIMITED, Hardware, InvalidConfig, Store
 from lfopt.ir.sizes import parse_size
 
 NEVER = 1 << 60  # bytes from which on a size stands for: no buffer is large enough
@@ -77,13 +77,23 @@ def plain_size(size: int) -> str:
     return "unlimited" if size == UNLIMITED else str(size)
 
 
-def of_buffer(used: int, size: int) -> str:
+def of_buffer(used: int, size: int, store: Store = "buffer") -> str:
     """How much of a buffer is used.
 
-    >>> of_buffer(1000, 262144), of_buffer(1000, UNLIMITED)
-    ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited buffer')
+    >>> of_buffer(1000, 262144), of_buffer(1000, UNLIMITED, "weight buffer")
+    ('1,000 of 262,144 B of buffer', '1,000 B of an unlimited weight buffer')
     """
-    return f"{used:,} B of an unlimited buffer" if size == UNLIMITED else f"{used:,} of {size:,} B of buffer"
+    return f"{used:,} B of an unlimited {store}" if size == UNLIMITED else f"{used:,} of {size:,} B of {store}"
+
+
+def buffers(hardware: Hardware) -> str:
+    """The sizes of a chip's buffers.
+
+    >>> buffers(Hardware(262144)), buffers(Hardware("192KiB", weight_buffer_bytes="64KiB"))
+    ('256 KiB', '192 KiB, 64 KiB for weights')
+    """
+    found = format_size(hardware.buffer_bytes)
+    return f"{found}, {format_size(hardware.weight_buffer_bytes)} for weights" if hardware.weight_buffer_bytes else found
 
 
 def share_of(used: int, size: int) -> str:

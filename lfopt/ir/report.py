@@ -71,7 +71,8 @@ class GroupReport:
     nodes: tuple[str, ...]
     mode: Mode
     by_formula: str  # why there are no steps to sum: bytes are then those of the plan; "" if they are sums over steps
-    allocated_bytes: int  # on chip
+    allocated_bytes: int  # of the buffer
+    weight_bytes: int  # of a weight buffer, where the chip has one
     dram: DramBytes
     tensors: tuple[TensorMove, ...]  # what moves most comes first
     one_by_one_bytes: int  # its operators run alone, every tensor once for each

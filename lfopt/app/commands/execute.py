@@ -16,7 +16,7 @@ from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
 from lfopt.app.verify import load_planned
-from lfopt.ir import DramBytes, Plan
+from lfopt.ir import DramBytes, Plan, store_ends
 from lfopt.ops.reference import reference
 from simulator.execute import Execution
 from simulator.execute import execute as run
@@ -87,9 +87,13 @@ def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None)
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
         if group.allocated_bytes != counted.peak_bytes:
             wrong.append(f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
+        weights = store_ends(group.places, plan.hardware).get("weight buffer", 0)
+        if weights != counted.weight_peak_bytes:
+            wrong.append(f"group {group.id}: planned {weights:,} B of weight buffer, found {counted.weight_peak_bytes:,} B")
     wrong += differences(done.outputs, wanted) if wanted is not None else []
-    steps, peak = sum(group.steps for group in done.groups), max((group.peak_bytes for group in done.groups), default=0)
-    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, wanted is not None, tuple(wrong))
+    steps = sum(group.steps for group in done.groups)
+    peak, weights = (max((getattr(group, name) for group in done.groups), default=0) for name in ("peak_bytes", "weight_peak_bytes"))
+    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, weights, wanted is not None, tuple(wrong))
 
 
 def _print(said: ExecuteAnswer, plan: Plan) -> None:
@@ -101,7 +105,10 @@ def _print(said: ExecuteAnswer, plan: Plan) -> None:
     if said.not_executed.total:
         rows.add_row("by formula, not executed", f"{said.not_executed.total:,}", "", style="yellow")
     out.print(rows)
-    out.print(f"{said.groups} groups, {said.steps:,} steps; at most {of_buffer(said.peak_bytes, plan.hardware.buffer_bytes)} in use")
+    peaks = [of_buffer(said.peak_bytes, plan.hardware.buffer_bytes)]
+    if size := plan.hardware.weight_buffer_bytes:
+        peaks.append(of_buffer(said.weight_peak_bytes, size, "weight buffer"))
+    out.print(f"{said.groups} groups, {said.steps:,} steps; at most {' and '.join(peaks)} in use")
     for line in said.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if said.compared else "; outputs not compared")

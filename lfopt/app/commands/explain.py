@@ -21,7 +21,7 @@ from lfopt.app.origins import named_table, scope_of
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
-from lfopt.app.sizes import UNLIMITED, format_size, of_buffer, parse_shapes, size_option
+from lfopt.app.sizes import UNLIMITED, buffers, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
 from lfopt.ir.names import span
@@ -183,8 +183,8 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
     title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
     out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span(names))}")
-    out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
-    _print_need(found)
+    out.print(f"buffer {buffers(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
+    _print_need(found, hardware.weight_buffer_bytes)
     if found.need.uses:
         out.print()
         _print_uses(found, top)
@@ -196,7 +196,7 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
         _print_blames(found, flow, top)
 
 
-def _print_need(found: Explanation) -> None:
+def _print_need(found: Explanation, weight_buffer: int) -> None:
     need, cost = found.need, found.cost
     if need.never:
         out.print(f"[bold red]does not fit[/], whatever the buffer: {escape(need.never)}")
@@ -208,6 +208,8 @@ def _print_need(found: Explanation) -> None:
         out.print(f"[bold green]fits[/]: {there}")
     else:
         out.print(f"[bold red]does not fit[/]: needs {need.bytes:,} of {need.available:,} B in mode {need.mode}, {need.over:,} B too many")
+    if weight_buffer and not need.never:
+        out.print(f"its weights take {of_buffer(need.weights, weight_buffer, 'weight buffer')}")
     if cost is not None:
         saved = found.alone_bytes - cost.dram_bytes
         than = f"{abs(saved):,} B {'less' if saved >= 0 else 'more'} than its operators alone" if found.group & (found.group - 1) else ""

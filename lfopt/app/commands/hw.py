@@ -18,7 +18,7 @@ from lfopt.app.detect import description
 from lfopt.app.documents import read_yaml
 from lfopt.app.files import write_text
 from lfopt.app.screen import out, shown, spread, table
-from lfopt.app.sizes import format_size
+from lfopt.app.sizes import buffers, format_size
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ir.names import plural
 
@@ -37,7 +37,7 @@ def list_() -> None:
     rows: list[tuple[str, ...]] = []
     for name, chip in installed():
         speed = ("*", "*", "*") if chip.assumed else (f"{chip.mac_rows}x{chip.mac_columns}", str(chip.port_bytes), _scaled(chip.clock_hz, "Hz"))
-        rows.append((name, format_size(chip.buffer_bytes), *speed, chip.source))
+        rows.append((name, buffers(chip), *speed, chip.source))
     out.print(spread(("chip", "buffer", "MACs", "port B", "clock", "source"), rows, stretch=(5,)))
     out.print("[dim]port B: bytes per cycle and direction; *: the chip does not say: cycles are a guess. One in full: lfopt hw show CHIP[/]")
     answer(ChipsAnswer(tuple(ChipAnswer(name, chip, chip.assumed) for name, chip in installed())))

@@ -18,7 +18,7 @@ from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, R
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
-from lfopt.app.sizes import format_size, parse_shapes, share_of, size_option
+from lfopt.app.sizes import buffers, parse_shapes, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
@@ -280,7 +280,7 @@ def _print(outcome: Outcome) -> None:
     plan, flow = outcome.plan, outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
-    out.print(f"buffer {format_size(plan.hardware.buffer_bytes)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
+    out.print(f"buffer {buffers(plan.hardware)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
     for ran in outcome.runs:
         if ran.guidance != "none":

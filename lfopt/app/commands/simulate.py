@@ -13,7 +13,7 @@ from lfopt.app.answers import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table
-from lfopt.app.sizes import format_size, of_buffer, share_of
+from lfopt.app.sizes import buffers, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, Operator, PlannedGroup, Report, TensorTraffic, step_count
@@ -77,7 +77,7 @@ def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     hardware = report.hardware
     operators = sum(len(g.nodes) for g in report.groups)
     out.print(f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, {report.macs / 1e9:.3f} GMACs{_again(report)}")
-    out.print(f"buffer {format_size(hardware.buffer_bytes)}, {hardware.element_bytes} B per element\n")
+    out.print(f"buffer {buffers(hardware)}, {hardware.element_bytes} B per element\n")
     out.print(_baselines(report))
     out.print()
     out.print(_roles(report))
@@ -162,11 +162,13 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     out.print(rows)
 
 
+WEIGHTS = "weights B"  # the column of chips whose weights have a buffer of their own
 GroupColumn = tuple[str, Callable[[GroupReport], str], int]  # (header, cell, terminal width from which it is shown)
 GROUP_COLUMNS: tuple[GroupColumn, ...] = (
     ("ops", lambda g: str(len(g.nodes)), 0),
     ("mode", lambda g: g.mode + (" (f)" if g.by_formula else ""), 0),
     ("buffer B", lambda g: f"{g.allocated_bytes:,}", WIDE),
+    (WEIGHTS, lambda g: f"{g.weight_bytes:,}", WIDE),
     ("DRAM bytes", lambda g: f"{g.dram.total:,}", 0),
     ("saves", lambda g: f"{g.saved_bytes:,}", 0),
     ("MACs/B", lambda g: f"{g.macs_per_dram_byte:,.1f}", 0),
@@ -183,7 +185,7 @@ def _busiest(cycles: Cycles) -> str:
 
 def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Table:
     """The groups that move the most, and all others together."""
-    columns = [column for column in GROUP_COLUMNS if out.width >= column[2]]
+    columns = [column for column in GROUP_COLUMNS if out.width >= column[2] and (column[0] != WEIGHTS or report.hardware.weight_buffer_bytes)]
     ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
     cells = [[cell(g) for _, cell, _ in columns] for g in ordered[:top]]
     rest = ordered[top:]
@@ -231,6 +233,8 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     beta = hardware.buffer_bytes
     share = share_of(group.allocated_bytes, beta)
     full = of_buffer(group.allocated_bytes, beta) + (f" ({share})" if share else "")
+    if hardware.weight_buffer_bytes:
+        full += f", {of_buffer(report.weight_bytes, hardware.weight_buffer_bytes, 'weight buffer')}"
     out.print(f"[bold]group {group.id}[/]: {len(group.nodes)} operators, mode {group.mode}, {full}")
     out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)

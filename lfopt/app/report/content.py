@@ -267,7 +267,7 @@ def _fullness(plan: Plan, masks: tuple[int, ...], fills: Sequence[Data], count: 
 def _parts(need: DoesNotFit) -> Data:
     """What F_beta is made of."""
     rings = [[use.what, use.rows, use.bytes] for use in need.uses if use.kind == "map"]
-    return {"rings": rings, "weights": need.needed - sum(size for _, _, size in rings)}
+    return {"rings": rings, "weights": sum(use.bytes for use in need.uses if use.kind != "map")}
 
 
 def _doing(group: PlannedGroup, number: int) -> tuple[int, int]:

@@ -56,6 +56,7 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
         facts=(
             *chip,
             f"{format_size(hardware.buffer_bytes)} buffer",
+            *([f"{format_size(hardware.weight_buffer_bytes)} weight buffer"] if hardware.weight_buffer_bytes else []),
             f"{hardware.element_bytes} B per element",
             f"scheme {plan.scheme}",
             f"traffic {plan.traffic}",
