@@ -113,7 +113,8 @@ def prices(graph: Graph, hardware: Hardware, traffic: Traffic, *, epilogue: bool
         if len(names) > 1 and not hardware.holds_parameters(counted.dram.parameter, tables):
             return None
         found: list[int] = []
-        if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta:
+        held = weight_bytes(net, names, hardware)[1] < (hardware.weight_buffer_bytes or beta)
+        if scheme in ("lbdf", "auto", "all") and counted.buffer_bytes < beta and held:
             found.append(once)
         if scheme in ("resident", "auto", "all") and resident.need(mask) < beta:
             found.append(once + resident.padding(mask))

@@ -18,6 +18,7 @@ from onnx import TensorProto, helper
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, row_axis
+from lfopt.ops import Dataflow
 from lfopt.planning import Propose
 
 OPSET = onnx.defs.onnx_opset_version()
@@ -350,6 +351,13 @@ def random_hardware(rng: np.random.Generator, graph: Graph, *, element_bytes: in
     if found.weight_bytes is None and bits.random() < 0.25:
         found = replace(found, weight_bits=int(bits.choice([4, 4, 4, 2, 3, 12])))
     return found
+
+
+def with_weight_buffer(rng: np.random.Generator, graph: Graph, hardware: Hardware) -> Hardware:
+    """The chip with a buffer for weights, somewhere between a few bytes and more than the network has."""
+    weights = {w.name: w for weights in Dataflow.of(graph).weights for w in weights}
+    size = sum(hardware.constant_bytes(w.elements, bias=w.bias) for w in weights.values())
+    return replace(hardware, weight_buffer_bytes=int(2 ** rng.uniform(2, np.log2(2 * size + 8))))
 
 
 def graphs(least: int = 1, most: int = 7) -> st.SearchStrategy[Graph]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import reduce
+from itertools import product
 from operator import or_
 
 import numpy as np
@@ -17,7 +18,7 @@ from lfopt.planning import GroupCosts, Traffic
 from search.exact import solve
 from search.result import Result
 from tests.brute import Oracle, brute_force, prices
-from tests.strategies import random_graph, random_hardware
+from tests.strategies import random_graph, random_hardware, with_weight_buffer
 
 KIB = 1024
 SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
@@ -39,21 +40,23 @@ def optimum(costs: GroupCosts) -> Result:
     return found
 
 
-def some_case(seed: int, least: int, most: int) -> tuple[np.random.Generator, Graph, Hardware]:
+def some_case(seed: int, least: int, most: int, *, split: bool = False) -> tuple[np.random.Generator, Graph, Hardware]:
+    """`split`: a chip whose weights have a buffer of their own."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(least, most + 1)))
-    return rng, graph, random_hardware(rng, graph)
+    hardware = random_hardware(rng, graph)
+    return rng, graph, with_weight_buffer(rng, graph, hardware) if split else hardware
 
 
 # -- against brute force -------------------------------------------------------------------------------------------------------------------
 
 
-def compare(scheme: str, first: int, graphs: int, least: int, most: int) -> int:
+def compare(scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False) -> int:
     """Compare exact search and brute force on seeded random graphs; returns how many schemes brute force tried."""
     tried = 0
     for seed in range(first, first + graphs):
-        rng, graph, hardware = some_case(seed, least, most)
-        traffic, epilogue = list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") else 2))], bool(rng.random() < 0.5)
+        rng, graph, hardware = some_case(seed, least, most, split=split)
+        traffic, epilogue = list(Traffic)[int(rng.integers(3 if scheme in ("lbdf", "brr") and not split else 2))], bool(rng.random() < 0.5)
         wanted, schemes = brute_force(graph, hardware, traffic, epilogue=epilogue, scheme=scheme)
         found = optimum(GroupCosts(Dataflow.of(graph), hardware, traffic, scheme=scheme, epilogue=epilogue))
         assert found.dram_bytes == wanted, f"seed {seed}, scheme {scheme}: {hardware}, {traffic}, epilogue {epilogue}"
@@ -66,6 +69,17 @@ def test_exact_search_finds_what_trying_every_scheme_finds(scheme: str) -> None:
     assert compare(scheme, 100_000, 120, 4, 7) > 800
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_exact_search_finds_it_with_a_weight_buffer_too(scheme: str) -> None:
+    assert compare(scheme, 110_000, 25, 4, 7, split=True) > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_exact_search_finds_it_with_a_weight_buffer_on_many_more(scheme: str) -> None:
+    assert compare(scheme, 120_000, 1000, 3, 9, split=True) > 15_000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["resident", "brr", "auto"])
 @pytest.mark.parametrize("first", range(200_000, 204_000, 1000))
@@ -73,11 +87,11 @@ def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(scheme: 
     assert compare(scheme, first, 1000, 3, 9) > 15_000
 
 
-def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int) -> int:
+def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int, *, split: bool = False) -> int:
     """Check what the exact search grows groups with; returns how many legal groups were looked at."""
     groups = 0
     for seed in range(first, first + graphs):
-        rng, graph, hardware = some_case(seed, least, most)
+        rng, graph, hardware = some_case(seed, least, most, split=split)
         flow, epilogue = Dataflow.of(graph), bool(rng.random() < 0.5)
         costs = GroupCosts(flow, hardware, scheme=scheme, epilogue=epilogue)
         price = prices(graph, hardware, costs.traffic, epilogue=epilogue, scheme=scheme)
@@ -87,7 +101,7 @@ def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int) 
             assert (found.dram_bytes if isinstance(found, Cost) else None) == wanted, what
             if wanted is None:
                 assert isinstance(found, DoesNotFit), what
-                assert found.needed >= hardware.buffer_bytes, what
+                assert found.needed >= found.available, what
                 continue
             groups += 1
             floor, dram, part = None, 0, 0
@@ -105,6 +119,25 @@ def compare_bounds(scheme: str, first: int, graphs: int, least: int, most: int) 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off_the_bound(scheme: str) -> None:
     assert compare_bounds(scheme, 300_000, 60, 3, 7) > 600
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_so_can_every_legal_group_of_a_chip_with_a_weight_buffer(scheme: str) -> None:
+    assert compare_bounds(scheme, 310_000, 20, 3, 6, split=True) > 100
+
+
+def test_more_of_either_buffer_never_costs_more_bytes() -> None:
+    better = 0
+    for seed in range(320_000, 320_012):
+        _, graph, hardware = some_case(seed, 3, 6, split=True)
+        flow, moved = Dataflow.of(graph), dict[tuple[int, int], int]()
+        for m, w in product(range(3), range(3)):
+            sizes = {"buffer_bytes": hardware.buffer_bytes << m, "weight_buffer_bytes": hardware.weight_buffer_bytes << w}
+            moved[m, w] = solve(GroupCosts(flow, replace(hardware, **sizes), scheme="auto")).dram_bytes
+        for (m, w), size in moved.items():
+            assert size <= min(moved.get((m - 1, w), size), moved.get((m, w - 1), size)), f"seed {seed}"
+        better += moved[0, 2] < moved[0, 0]
+    assert better > 1
 
 
 # -- schemes against each other, and more buffer -------------------------------------------------------------------------------------------

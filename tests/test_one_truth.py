@@ -39,6 +39,7 @@ from lfopt.ir import (
     parameters_of,
     row_axis,
     row_count,
+    store_ends,
     unfold,
 )
 from lfopt.ir.listing import listing, parse
@@ -52,7 +53,7 @@ from search.options import SearchOptions
 from search.partition import Dice, Partitions
 from simulator.execute import Execution, execute
 from simulator.recount import recount
-from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction
+from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction, with_weight_buffer
 
 SCHEMES = tuple(SCHEME_ROWS)
 Values = Mapping[str, np.ndarray]
@@ -356,6 +357,32 @@ def run_many(seeds: range, *, integers: bool = False) -> None:
     assert tally.modes["opaque"] < 0.06 * tally.modes.total()
     assert tally.share_too_small(roomy=True) < 0.1
     assert tally.share_too_small(roomy=False) < 0.4
+
+
+SPLIT = ("lbdf", "brr", "resident", "auto")  # schemes of chips whose weights have a buffer of their own
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
+    """Weights in a buffer of their own: bytes, what either buffer holds, and outputs. Cycles do not depend on where things lie apart."""
+    apart = 0
+    with threadpool_limits(1):
+        for seed in range(40_000, 40_008):
+            rng = np.random.default_rng(seed)
+            graph, hardware, inputs = drawn(rng, integers=integers)
+            chip, wanted = with_weight_buffer(rng, graph, hardware), reference(graph, inputs)
+            for scheme in SPLIT:
+                costs = GroupCosts.of(graph, chip, scheme=scheme, epilogue=bool(rng.random() < 0.7))
+                groups = random_scheme(costs, seed)
+                plan = planned(costs, groups, random_bands(rng))
+                done = execute(plan, graph, inputs)
+                assert not disagreements(costs, groups, plan, done, wanted), f"seed {seed}, {scheme}"
+                assert [d for d in recount(graph, plan).discrepancies if "totals" not in d] == [], f"seed {seed}, {scheme}"
+                for group, counted in zip(plan.groups, done.groups, strict=True):
+                    held = store_ends(group.places, chip)["weight buffer"]
+                    assert held == counted.weight_peak_bytes < chip.weight_buffer_bytes
+                    apart += held > 0
+    assert apart > 12
 
 
 SMALL, QUANTISED = range(0, 440, 55), range(10_000, 10_120, 30)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 
 import numpy as np
 import onnx
@@ -36,20 +37,32 @@ from lfopt.ir import (
     box_shape,
     cut,
     row_axis,
+    store_ends,
     unfold,
 )
 from lfopt.ir.listing import listing, parse
+from lfopt.ops import OPAQUE, Dataflow
 from lfopt.ops.reference import reference
 from lfopt.ops.table import spec
 from lfopt.planning import SCHEMES as SCHEME_ROWS
 from lfopt.planning import GroupCosts, Propose, Traffic, memory_map, plan_groups, totals_of
 from search.exact import solve
-from simulator.execute import execute
+from simulator.execute import Violation, execute
 from simulator.recount import progressions, recount
+from simulator.recount.modes import MODES
 from simulator.recount.needs import RULES
 from simulator.recount.progressions import Boxes, leaves, times_covered
 from tests.following import follow, with_places, with_steps
-from tests.strategies import OPSET, one_contraction, random_bands, random_contraction, random_graph, random_hardware, random_reduction
+from tests.strategies import (
+    OPSET,
+    one_contraction,
+    random_bands,
+    random_contraction,
+    random_graph,
+    random_hardware,
+    random_reduction,
+    with_weight_buffer,
+)
 from tests.test_exact import network
 
 SCHEMES = tuple(SCHEME_ROWS)
@@ -837,6 +850,78 @@ def test_a_tampered_plan_is_found_out(tamper: Tamper) -> None:
             if tried == 10:
                 return
     assert tried > 2
+
+
+# -- weights in a buffer of their own ----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def split_plan(seed: int) -> tuple[Graph, Plan]:
+    """A plan of a random graph for a random chip with a weight buffer."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(1, 9)))
+    hardware = with_weight_buffer(rng, graph, random_hardware(rng, graph))
+    return graph, planned(graph, hardware, ("lbdf", "brr", "resident", "auto")[seed % 4], epilogue=bool(rng.random() < 0.5), bands=random_bands(rng))
+
+
+def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> None:
+    walked: Counter[str] = Counter()
+    for seed in range(60):
+        graph, plan = split_plan(seed)
+        found = recount(graph, plan)
+        assert found.agrees, f"seed {seed}: {found.discrepancies}"
+        walked.update(group.mode for group in plan.groups if any(place.purpose == "weight" for place in group.places))
+    assert all(walked[mode] > 2 for mode in ("lbdf", "brr", "resident", "tiled")), walked
+
+
+def weights_over_others(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
+    held = [place for place in group.places if place.purpose == "weight" and place.bytes]
+    if len(held) > 1 and not MODES[group.mode].turns:
+        yield replace(held[1], address=held[0].address)
+
+
+def weights_beyond_the_end(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
+    for place in group.places:
+        if place.purpose == "weight":
+            yield replace(place, address=place.address + hardware.weight_buffer_bytes)
+
+
+def weights_among_maps(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
+    end = store_ends(group.places, hardware)["buffer"]
+    for place in group.places:
+        if place.purpose == "weight" and end + place.bytes < hardware.buffer_bytes:
+            yield replace(place, purpose="map", address=end)
+
+
+def maps_among_weights(group: PlannedGroup, hardware: Hardware) -> Iterator[Place]:
+    end = store_ends(group.places, hardware)["weight buffer"]
+    for place in group.places:
+        if place.purpose == "map" and end + place.bytes < hardware.weight_buffer_bytes:
+            yield replace(place, purpose="weight", address=end)
+
+
+@pytest.mark.parametrize(
+    ("misplace", "runs"), [(weights_over_others, None), (weights_beyond_the_end, False), (weights_among_maps, False), (maps_among_weights, False)]
+)
+def test_what_lies_in_the_wrong_buffer_or_over_weights_is_found_out(
+    misplace: Callable[[PlannedGroup, Hardware], Iterator[Place]], runs: bool | None
+) -> None:
+    """By the recount always; by the executor too, but where what lies over others is loaded again before it is read."""
+    tried = 0
+    for seed in range(60):
+        graph, plan = split_plan(seed)
+        for k, group in enumerate(plan.groups):
+            for new in islice(misplace(group, plan.hardware), 1 if tried < 12 else 0):
+                ends = [replace(p, purpose=new.purpose, address=new.address) if p.name == new.name else p for p in group.places]
+                end = store_ends(ends, plan.hardware)["buffer"]
+                changed = replace(group, places=tuple(ends), allocated_bytes=end, required_bytes=group.required_bytes and end)
+                wrong = replace(plan, groups=(*plan.groups[:k], changed, *plan.groups[k + 1 :]))
+                assert not recount(graph, wrong).agrees, f"seed {seed}: {new}"
+                if runs is False and not any(spec is OPAQUE for spec in Dataflow.of(graph).specs):
+                    with pytest.raises(Violation):
+                        execute(wrong, graph, {name: np.zeros(graph.shape(name), graph.tensors[name].dtype) for name in graph.inputs})
+                tried += 1
+    assert tried > 3
 
 
 def in_bands(seeds: range) -> Iterator[tuple[int, Graph, Plan]]:

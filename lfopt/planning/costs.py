@@ -69,6 +69,10 @@ class GroupCosts:
         chains = ("chained",) if SCHEMES[scheme].chains else ()
         self.modes = {name: self._mode(name) for name in (*names, *chains, *ANYWHERE)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
+        if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:
+            raise InvalidConfig(
+                f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: accepted: 0, the paper has one buffer"
+            )
         apart = [name for name, mode in self.modes.items() if not mode.separate]
         if hardware.weight_buffer_bytes and apart:
             accepted = ", ".join(other for other, row in SCHEMES.items() if all(MODES[name].separate for name in row.modes) and not row.chains)

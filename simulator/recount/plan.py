@@ -105,11 +105,12 @@ class _Recounting:
         self.tables: dict[str, int] = {}  # of operators in flight: see `shared_tables`
         self.by_formula: list[int] = []  # DRAM bytes of groups
         self.not_recounted: list[int] = []
-        room = plan.hardware.weight_buffer_bytes or plan.hardware.buffer_bytes
+        if plan.traffic == "paper" and plan.hardware.weight_buffer_bytes:
+            self.found.append(f"traffic paper, with a weight buffer of {plan.hardware.weight_buffer_bytes} B: the paper has one buffer")
         self.left_out = {  # operators that traffic paper leaves out
             op
             for op in net.operators
-            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= room
+            if plan.traffic == "paper" and net.specs[op] is not OPAQUE and weight_bytes(net, [op], plan.hardware)[1] >= plan.hardware.buffer_bytes
         }
 
     def run(self) -> Recount:

@@ -91,6 +91,21 @@ def test_a_weight_has_bytes_or_bits() -> None:
         check_plan(*plan)
 
 
+@pytest.mark.parametrize("written", [-1, 1.5, True, None, "64KB", "many", 1 << 41, [1]])
+def test_a_weight_buffer_of_no_size_is_refused_in_a_line(written: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"weight_buffer_bytes: found .*; accepted: ") as caught:
+        validate(Hardware, {"buffer_bytes": 1024, "weight_buffer_bytes": written}, "here")
+    assert "\n" not in str(caught.value)
+
+
+def test_who_knows_one_buffer_alone_says_so() -> None:
+    chip = Hardware("64KiB", element_bytes=1, weight_buffer_bytes="16KiB", bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16)
+    with pytest.raises(Unsupported, match="weight_buffer_bytes: found 16384; the accelerator has 0"):
+        check_plan(*plan_of(chip))
+    with pytest.raises(InvalidConfig, match=r"scheme 'all' with hardware.weight_buffer_bytes: .*; accepted: lbdf, brr, resident, auto"):
+        GroupCosts.of(random_graph(np.random.default_rng(1), 3), chip, scheme="all")
+
+
 def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:
     """Of a small network, operator by operator."""
     graph = random_graph(np.random.default_rng(1), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,8 +23,8 @@ from lfopt.planning import GroupCosts, Traffic, total_dram
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
-from tests.strategies import one_contraction
-from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
+from tests.strategies import one_contraction, with_weight_buffer
+from tests.test_one_truth import SCHEMES, SPLIT, Values, differing, drawn, planned, random_inputs, random_scheme
 
 QUICK = ("-O0", "-Wall", "-Wextra", "-Wno-unused-function", "-Werror")
 
@@ -51,14 +52,18 @@ def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list
     return found + differing(outputs, reference(graph, inputs))
 
 
-def run_random(seeds: range, folder: Path, *, integers: bool = False) -> Counter[str]:
-    """Random graphs, chips and schemes. How many plans there were of each kind; those that cannot be executed are left out."""
+def run_random(seeds: range, folder: Path, *, integers: bool = False, schemes: Sequence[str] = SCHEMES, split: bool = False) -> Counter[str]:
+    """Random graphs, chips and schemes. How many plans there were of each kind; those that cannot be executed are left out.
+
+    `split`: on chips whose weights have a buffer of their own.
+    """
     modes: Counter[str] = Counter()
     wrong: list[str] = []
     for seed in seeds:
         rng = np.random.default_rng(seed)
         graph, hardware, inputs = drawn(rng, integers=integers)
-        scheme: str = SCHEMES[seed % len(SCHEMES)]
+        hardware = with_weight_buffer(rng, graph, hardware) if split else hardware
+        scheme = schemes[seed % len(schemes)]
         costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme)
         plan = planned(costs, random_scheme(costs, seed))
         if any(group.unexecutable for group in plan.groups):
@@ -76,6 +81,11 @@ def run_random(seeds: range, folder: Path, *, integers: bool = False) -> Counter
 @pytest.mark.parametrize("first", range(20_000, 20_040, 20))
 def test_random_plans_move_in_c_what_was_planned(first: int, tmp_path: Path) -> None:
     modes = run_random(range(first, first + 20), tmp_path)
+    assert all(modes[mode] for mode in ("lbdf", "tiled")), modes
+
+
+def test_two_buffers_move_in_c_what_was_planned(tmp_path: Path) -> None:
+    modes = run_random(range(23_000, 23_006), tmp_path, schemes=SPLIT, split=True)
     assert all(modes[mode] for mode in ("lbdf", "tiled")), modes
 
 

@@ -40,7 +40,7 @@ class Opaque(ExecutionMode):
 
 
 class Excluded(ExecutionMode):
-    """Operators whose weights reach the buffer that they lie in, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
+    """Operators whose weights reach the buffer, under traffic `paper`: reported apart (arXiv 2501.00636, section III)."""
 
     summary = "under traffic paper, an operator whose weights reach the buffer: reported apart"
     whole, alone, counted = False, True, False
@@ -59,8 +59,7 @@ class Excluded(ExecutionMode):
         """The mask of those left out."""
         if self.space.traffic is not Traffic.PAPER:
             return 0
-        room = self.groups.hardware.weight_buffer_bytes or beta
-        return sum(1 << i for i, size in enumerate(self._weights) if size >= room)
+        return sum(1 << i for i, size in enumerate(self._weights) if size >= beta)
 
     def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
         """It moves nothing that is counted."""
