@@ -64,7 +64,7 @@ class PlannedGroup:
     band_rows: int  # output rows made at a time
     weight_passes: int  # times that the weights are loaded
     required_bytes: int | None  # the buffer must exceed it for these DRAM bytes, rows made one by one; 0: any will do; None: lfopt.plan/1 did not say
-    allocated_bytes: int  # on chip: where its places end; without places, what they would take
+    allocated_bytes: int  # of the buffer: where its places end; without places, what they would take
     dram: DramBytes  # moved, by class
     inputs: tuple[str, ...]  # maps loaded
     outputs: tuple[str, ...]  # maps stored

@@ -31,7 +31,7 @@ class Place:
 
     name: str  # the map, or what the place is for; unique in its group
     purpose: Purpose  # map: rows of one; weight: blocks of constants; sum: partial results
-    address: int  # bytes from the start of the buffer that it lies in (`Hardware.store_of`)
+    address: int  # bytes from the start of the buffer; of weights, where these have a buffer of their own, from the start of that
     slots: int  # equal parts
     slot_bytes: int  # of each
 
