@@ -359,19 +359,16 @@ def run_many(seeds: range, *, integers: bool = False) -> None:
     assert tally.share_too_small(roomy=False) < 0.4
 
 
-SPLIT = ("lbdf", "brr", "resident", "auto")  # schemes of chips whose weights have a buffer of their own
-
-
 @pytest.mark.parametrize("integers", [False, True])
 def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
     """Weights in a buffer of their own: bytes, what either buffer holds, and outputs. Cycles do not depend on where things lie apart."""
     apart = 0
     with threadpool_limits(1):
-        for seed in range(40_000, 40_008):
+        for seed in range(40_000, 40_006):
             rng = np.random.default_rng(seed)
             graph, hardware, inputs = drawn(rng, integers=integers)
             chip, wanted = with_weight_buffer(rng, graph, hardware), reference(graph, inputs)
-            for scheme in SPLIT:
+            for scheme in SCHEMES:
                 costs = GroupCosts.of(graph, chip, scheme=scheme, epilogue=bool(rng.random() < 0.7))
                 groups = random_scheme(costs, seed)
                 plan = planned(costs, groups, random_bands(rng))
@@ -382,7 +379,7 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
                     held = store_ends(group.places, chip)["weight buffer"]
                     assert held == counted.weight_peak_bytes < chip.weight_buffer_bytes
                     apart += held > 0
-    assert apart > 12
+    assert apart > 8
 
 
 SMALL, QUANTISED = range(0, 440, 55), range(10_000, 10_120, 30)

@@ -861,7 +861,7 @@ def split_plan(seed: int) -> tuple[Graph, Plan]:
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 9)))
     hardware = with_weight_buffer(rng, graph, random_hardware(rng, graph))
-    return graph, planned(graph, hardware, ("lbdf", "brr", "resident", "auto")[seed % 4], epilogue=bool(rng.random() < 0.5), bands=random_bands(rng))
+    return graph, planned(graph, hardware, SCHEMES[seed % len(SCHEMES)], epilogue=bool(rng.random() < 0.5), bands=random_bands(rng))
 
 
 def test_a_recount_agrees_with_every_plan_on_a_chip_with_a_weight_buffer() -> None:

@@ -21,7 +21,7 @@ from itertools import accumulate, groupby
 from typing import NamedTuple
 
 from lfopt.fusion import connected
-from lfopt.ir import DramBytes, Loop, Node, Place, Transfer, dram_bytes, leaves
+from lfopt.ir import DramBytes, Loop, Node, Place, Store, Transfer, dram_bytes, leaves, store_ends
 from lfopt.ops import Dataflow, bits
 from lfopt.planning.addresses import Life, allocate, from_both_ends
 from lfopt.planning.costs import GroupCosts
@@ -274,14 +274,16 @@ class _Linking:
 
     def _fits(self, stage: Stage, enter: frozenset[int], leave: frozenset[int], left: int) -> bool:
         """Whether a stage fits by itself, with the maps that are on chip around it."""
-        lives: list[Life] = [lot.life for lot in stage.lots]
+        hardware, lives = self.layout.hardware, dict[Store, list[Life]]()
+        for lot in stage.lots:
+            lives.setdefault(hardware.store_of(stage.places[lot.places[0][0]].purpose), []).append(lot.life)
         for m, k in stage.held.items():
             first, last = stage.used[m]
             if m in stage.over.values():
                 continue
             start = 0 if m in enter or m in stage.over else first
-            lives.append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
-        return allocate(lives)[1] < left
+            lives.setdefault("buffer", []).append(Life(stage.places[k].bytes, start, len(stage.nodes) - 1 if m in leave else last))
+        return all(allocate(found)[1] < (left if store == "buffer" else hardware.stores[store]) for store, found in lives.items())
 
     def _join(self, edges: Sequence[Edge]) -> Linked | None:
         """The chain of stages; None where it does not hang together, or does not fit: then the stage that reaches highest must do with less."""
@@ -315,6 +317,7 @@ class _Joining:
         self.places: list[Place] = []
         self.nodes: list[Node] = []
         self.lives: list[Life] = []
+        self.stores: list[Store] = []  # per life: the buffer that it is in
         self.at: list[tuple[int, int]] = []  # per place: life, and bytes from its start
         self.here: dict[int, int] = {}  # maps on chip: place
         self.names: set[str] = set()
@@ -335,6 +338,7 @@ class _Joining:
                 else:
                     self.at.append((len(self.lives), 0))
                     self.lives.append(Life(stage.places[k].bytes, first, last))
+                    self.stores.append("buffer")
             number[k] = self.here[m]
             self._prolong(m, last)
         for lot in stage.lots:
@@ -342,6 +346,7 @@ class _Joining:
                 number[k] = self._new(stage.places[k])
                 self.at.append((len(self.lives), offset))
             self.lives.append(Life(lot.life.bytes, base + lot.life.first, base + lot.life.last))
+            self.stores.append(self.layout.hardware.store_of(stage.places[lot.places[0][0]].purpose))
         self.nodes += [self._renumbered(node, number) for node in stage.nodes]
         self.here = {m: k for m, k in self.here.items() if m in leave}
         self.ends.append(len(self.nodes))
@@ -369,18 +374,26 @@ class _Joining:
 
     def build(self, beta: int) -> Linked | tuple[int, int]:
         """The chain; where it does not fit: the stage that reaches highest, and by how much."""
-        addresses, top = allocate(self.lives)
-        if top >= beta:
-            other = from_both_ends(self.lives, {self.at[k][0] for k in self.held}, (beta - 1) // ALIGN * ALIGN)
-            addresses, top = other if other[1] < top else (addresses, top)
-        if top >= beta:
-            ends = [address + life.bytes for address, life in zip(addresses, self.lives, strict=True)]
-            highest = self.lives[max(range(len(ends)), key=lambda k: (ends[k], -self.lives[k].bytes))]
-            return bisect_right(self.ends, highest.first), top - beta + 1
+        addresses = [0] * len(self.lives)
+        for store, size in (self.layout.hardware.stores | {"buffer": beta}).items():
+            own = [k for k, found in enumerate(self.stores) if found == store]
+            lives = [self.lives[k] for k in own]
+            found, top = allocate(lives)
+            if top >= size:
+                held = {self.at[k][0] for k in self.held}
+                other = from_both_ends(lives, {j for j, k in enumerate(own) if k in held}, (size - 1) // ALIGN * ALIGN)
+                found, top = other if other[1] < top else (found, top)
+            if top >= size:
+                ends = [address + life.bytes for address, life in zip(found, lives, strict=True)]
+                highest = lives[max(range(len(ends)), key=lambda k: (ends[k], -lives[k].bytes))]
+                return bisect_right(self.ends, highest.first), top - size + 1
+            for k, address in zip(own, found, strict=True):
+                addresses[k] = address
         places = tuple(replace(place, address=addresses[life] + offset) for place, (life, offset) in zip(self.places, self.at, strict=True))
         nodes = tuple(self.nodes)
         spilled = sorted({node.tensor for node in leaves(nodes) if isinstance(node, Transfer) and node.kind == "spill"})
-        return Linked(self.mask, places, nodes, max(place.end for place in places), dram_bytes(nodes), tuple(spilled))
+        end = store_ends(places, self.layout.hardware)["buffer"]
+        return Linked(self.mask, places, nodes, end, dram_bytes(nodes), tuple(spilled))
 
 
 def _chains(path: Sequence[Edge]) -> Iterator[list[Edge]]:

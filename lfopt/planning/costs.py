@@ -73,12 +73,6 @@ class GroupCosts:
             raise InvalidConfig(
                 f"traffic 'paper' with hardware.weight_buffer_bytes {hardware.weight_buffer_bytes}: accepted: 0, the paper has one buffer"
             )
-        apart = [name for name, mode in self.modes.items() if not mode.separate]
-        if hardware.weight_buffer_bytes and apart:
-            accepted = ", ".join(other for other, row in SCHEMES.items() if all(MODES[name].separate for name in row.modes) and not row.chains)
-            raise InvalidConfig(
-                f"scheme {scheme!r} with hardware.weight_buffer_bytes: found modes that lay out one buffer ({', '.join(apart)}); accepted: {accepted}"
-            )
         selectable = [name for name, mode in self.modes.items() if not mode.alone and name not in chains]
         for operator, mode in constraints.mode.items():
             if mode not in selectable:

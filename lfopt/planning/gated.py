@@ -216,11 +216,11 @@ class Sizes:
             per_channel += self._fold_bytes
         blocks = sum([self.block_bytes(i, width) for i in self.block.ahead])
         found = self._ahead_fixed - (self.input_bytes if stays else 0) + min(rows, self.height) * self.row_bytes(self.map) * self.padded(gone)
-        return found + per_channel * self.padded(width) + slots * blocks
+        return self.hardware.buffer_need(found + per_channel * self.padded(width), self._held_ahead + slots * blocks)
 
     def vector_bytes(self, width: int) -> int:
         """The operators between the folds and the gate."""
-        return self._vector_fixed + SLOTS * self.vector_block(width)
+        return self.hardware.buffer_need(self._vector_fixed, self._held_vectors + SLOTS * self.vector_block(width))
 
     def vector_block(self, width: int) -> int:
         """The largest of their blocks of weights, for so many output channels."""
@@ -238,8 +238,8 @@ class Sizes:
             row = part * self.row_bytes(self.result)
             found += rows * row + (way.band * self.hardware.sums_bytes(row) if self._longest(width, kept)[0] else 0)
             found += sum(rows * part * self.row_bytes(m) for m in self.beside if not (way.stays and m == self.input))
-            found += self.all_blocks(tail) if way.held else 0
-        return found + per_channel * self.padded(width) + slots * self.block_behind(width, way, kept)
+        weights = self._held_behind + (self.all_blocks(tail) if way.held and tail >= 0 else 0) + slots * self.block_behind(width, way, kept)
+        return self.hardware.buffer_need(found + per_channel * self.padded(width), weights)
 
     def remade_bytes(self, width: int) -> int:
         """What phase 2 takes to make slices of so many channels again, a row at a time: rings but for that of the map, and a block of weights."""
@@ -291,16 +291,28 @@ class Sizes:
 
     @cached_property
     def _ahead_fixed(self) -> int:
-        return self.input_bytes + sum(map(self.whole_bytes, self.folded)) + self.held_bytes(self.block.ahead)
+        return self.input_bytes + sum(map(self.whole_bytes, self.folded))
+
+    @cached_property
+    def _held_ahead(self) -> int:
+        return self.held_bytes(self.block.ahead)
 
     @cached_property
     def _vector_fixed(self) -> int:
         maps = dict.fromkeys((*self.folded, *self.vectors, *self.gates, *self.vector_reads))
-        return sum(map(self.whole_bytes, maps)) + self.held_bytes(self.block.vectors)
+        return sum(map(self.whole_bytes, maps))
+
+    @cached_property
+    def _held_vectors(self) -> int:
+        return self.held_bytes(self.block.vectors)
 
     @cached_property
     def _behind_fixed(self) -> int:
-        return sum(map(self.whole_bytes, self.gates)) + self.held_bytes(self.after)
+        return sum(map(self.whole_bytes, self.gates))
+
+    @cached_property
+    def _held_behind(self) -> int:
+        return self.held_bytes(self.after)
 
     @cached_property
     def _fold_bytes(self) -> int:

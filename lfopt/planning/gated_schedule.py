@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from lfopt.ir import Box, Compute, Node, Place, Span, Step, cut, fold, whole
+from lfopt.ir import Box, Compute, Node, Place, Purpose, Span, Step, cut, fold, whole
 from lfopt.ops.footprint import footprint
 from lfopt.planning.gated import SLOTS, Choice, Sizes, spans
 from lfopt.planning.limit import Limit
@@ -83,7 +83,8 @@ class Schedule:
 
     def fullest(self) -> list[tuple[str, Place]]:
         """Places of the phase that takes the most, each with the name of the map in it, or else its own."""
-        fullest = max(self.taken.values(), key=lambda taken: sum(self.places[k].bytes for k in taken))
+        store_of = self.layout.hardware.store_of
+        fullest = max(self.taken.values(), key=lambda taken: sum(p.bytes for k in taken if store_of((p := self.places[k]).purpose) == "buffer"))
         maps = {place: self._name(m) for (_, m), place in self.at.items()} | {self.kept: self._name(self.sizes.map)}
         return [(maps.get(k, self.places[k].name), self.places[k]) for k in fullest]
 
@@ -122,10 +123,13 @@ class Schedule:
                     self.held[s.name] = self._place(s.name, "weight", 1, sizes.slices.constant_bytes[s.name])
         self._pass(Phase.BEHIND, choice.slots[1], sizes.block_behind(choice.width, way, choice.kept))
 
-    def _place(self, name: str, purpose: str, slots: int, slot_bytes: int) -> int:
-        """Index of a new place."""
-        self.places.append(Place(name, purpose, self.top, slots, slot_bytes))  # type: ignore[arg-type]
-        self.top = self.places[-1].end
+    def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
+        """Index of a new place. In a buffer of their own, weights lie one after the other in every phase."""
+        apart = self.layout.hardware.store_of(purpose) != "buffer"
+        here = (self.places[k] for phase in self.now for k in self.taken[phase])
+        address = max((place.end for place in here if place.purpose == purpose), default=0) if apart else self.top
+        self.places.append(Place(name, purpose, address, slots, slot_bytes))
+        self.top = self.top if apart else self.places[-1].end
         for phase in self.now:
             self.taken[phase].append(len(self.places) - 1)
         return len(self.places) - 1

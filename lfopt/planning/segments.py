@@ -223,14 +223,14 @@ class Segments:
         return more * self.row(m, access, part)
 
     def _least_weights(self, held: frozenset[str], op: int, *, tail: bool) -> tuple[frozenset[str], int]:
-        """(constants held in any case, bytes that an operator's constants take at the least beside those); what others read too is left out."""
+        """(constants held in any case, bytes of buffer that its constants take at the least beside those); what others read too is left out."""
         facts, out = self.slices.facts[op], (0, self.hardware.channel_align if tail else self.width)
         alone = [s for s in facts.streamed if self._readers[s.name] == 1]
         late = [s.name for s in alone if tail and s.late]
         passing = tuple(s for s in alone if s.name not in late)
         names = held | {*facts.held, *late}
         passes = min(SLOTS * self.block(op, passing, out, (0, self.width) if tail else None), sum(self.constant(s.name) for s in passing))
-        return names, passes + sum(self.constant(name) for name in names - held)
+        return names, self.hardware.buffer_need(0, passes + sum(self.constant(name) for name in names - held))
 
     # -- sizes -------------------------------------------------------------------------------------------------------------------------------
 

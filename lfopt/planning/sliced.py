@@ -71,28 +71,31 @@ class Profile:
     segment: Segment
     bands: Ints
     parts: Sequence[int]  # channels of a part
-    needs: Ints  # F_beta while no weights stay; NEVER where it computes more than is allowed
+    maps: Ints  # bytes on chip but for weights; NEVER where it computes more than is allowed
+    weights: Ints  # bytes of weights on chip, while none stay
     inputs: Ints  # DRAM bytes
     macs: Ints
     before: Passing
     tail: Passing
     held: int  # bytes of constants that stay in any case
+    apart: int  # bytes of the buffer that weights have of their own; 0: they share that of the maps
     least: int  # F_beta
 
     def ways(self, beta: int, step: int) -> Iterator[tuple[Ints, Ints, Ints, Ints]]:
         """(F_beta, DRAM bytes of weights, channels whose weights stay before the tail, and of the tail): all that there are, or as many as fit."""
-        every = self.segment.channels
+        every, room = self.segment.channels, self.apart or beta
         for all_before, all_tail in product((False, True), repeat=2):
-            needs = self.needs
+            taken = self.weights + (0 if self.apart else self.maps)  # of the buffer that weights lie in
             for of in (self.before,) * all_before + (self.tail,) * all_tail:
-                needs = needs - of.place + of.whole
-            kept = [np.full_like(needs, every)] * 2
-            moved = [np.full_like(needs, self.before.whole), np.full_like(needs, self.tail.whole)]
+                taken = taken - of.place + of.whole
+            kept = [np.full_like(taken, every)] * 2
+            moved = [np.full_like(taken, self.before.whole), np.full_like(taken, self.tail.whole)]
             for k, (of, stays) in enumerate(((self.before, all_before), (self.tail, all_tail))):
                 if not stays:
-                    count = np.clip((beta - 1 - needs) // max(of.unit, 1), 0, of.units) * (of.passes > 1)
-                    needs, kept[k] = needs + count * of.unit, count * step
+                    count = np.clip((room - 1 - taken) // max(of.unit, 1), 0, of.units) * (of.passes > 1)
+                    taken, kept[k] = taken + count * of.unit, count * step
                     moved[k] = of.passes * of.once - (of.passes - 1) * count * of.unit
+            needs = np.where(taken < self.apart, self.maps, NEVER) if self.apart else taken
             yield needs, moved[0] + moved[1] + self.held, kept[0], kept[1]
 
 
@@ -195,7 +198,6 @@ class SlicedGroups:
             fixed += rows * self.slice_row(sizes, reads, m, slices)
         weights = sizes.weights(mask, segment)
         held = sum(weights.held.values())
-        fixed += held
         if segment.mean >= 0:
             (result,) = flow.results[segment.mean]
             fixed += np.where(grid.counts > 1, sizes.sum_row(result, segment.channels), sizes.sum_row(result, sizes.width))
@@ -213,11 +215,15 @@ class SlicedGroups:
             needs = needs + high[:, None] * sums + finished
             tail = self._passing_tail(mask, segment, parts, bands)
         before = self._passing(mask, segment, slices, bands * counts)
-        needs = needs + before.place + tail.place
         needs = np.where(total <= self.groups.most_macs(mask, self.allowed), needs, NEVER)
+        stored = held + before.place + tail.place + np.zeros(shape, np.int64)
         spared = np.minimum(before.whole - before.place, 0) + np.minimum(tail.whole - tail.place, 0)
-        least = min(int((needs + spared).min()), NEVER) if (needs < NEVER).any() else NEVER
-        return Profile(segment, bands, parts, needs, once[:, None] + repeated[:, None] * counts, total, before, tail, held, least)
+        apart = self.hardware.weight_buffer_bytes
+        least = np.where(stored + spared < apart, needs, NEVER) if apart else needs + stored + spared
+        inputs = once[:, None] + repeated[:, None] * counts
+        return Profile(
+            segment, bands, parts, needs, stored, inputs, total, before, tail, held, apart, min(int(least.min()), NEVER)
+        )  # fmt: skip
 
     def _passing(self, mask: int, segment: Segment, slices: Sequence[Span], passes: Ints) -> Passing:
         """Weights before the tail."""

@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from lfopt.ir import Box, Node, Place, Span, Step, box_elements, box_shape, fold, whole
+from lfopt.ir import Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import Grid
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
@@ -65,7 +65,8 @@ class Schedule:
     @property
     def end(self) -> int:
         """F_beta."""
-        return max(place.end for place in self.places)
+        ends = store_ends(self.places, self.layout.hardware)
+        return self.layout.hardware.buffer_need(ends["buffer"], ends.get("weight buffer", 0))
 
     @property
     def weight_bytes(self) -> int:
@@ -124,9 +125,10 @@ class Schedule:
             self.sums = self._place(self.layout.sums_name(segment.mean), "sum", 1, sizes.sum_row(result, channels))
             self.results[result] = self._place(flow.maps[result].name, "map", 1, row_bytes[result])
 
-    def _place(self, name: str, purpose: str, slots: int, slot_bytes: int) -> int:
-        """Index of a new place, behind the last one."""
-        self.places.append(Place(name, purpose, self.places[-1].end if self.places else 0, slots, slot_bytes))  # type: ignore[arg-type]
+    def _place(self, name: str, purpose: Purpose, slots: int, slot_bytes: int) -> int:
+        """Index of a new place, behind the last one in the buffer that it lies in."""
+        hardware = self.layout.hardware
+        self.places.append(Place(name, purpose, store_ends(self.places, hardware)[hardware.store_of(purpose)], slots, slot_bytes))
         return len(self.places) - 1
 
     def _staying(self) -> Iterator[tuple[str, Box]]:

@@ -96,9 +96,12 @@ class Rewriting:
         """The stage."""
         spans = self._spans()
         every = sorted(set(range(len(self.places))) - set(self.held.values()))
-        apart = [Lot(Life(self.places[k].bytes, *spans[k]), ((k, 0),)) for k in every]
-        together = self._together(every, len(self.nodes))
-        lots = apart if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes else together
+        store_of, lots = self.layout.hardware.store_of, list[Lot]()
+        for store in self.layout.hardware.stores:
+            here = [k for k in every if store_of(self.places[k].purpose) == store]
+            apart = [Lot(Life(self.places[k].bytes, *spans[k]), ((k, 0),)) for k in here]
+            together = self._together(here, len(self.nodes))
+            lots += apart if not together or allocate([lot.life for lot in apart])[1] <= together[0].life.bytes else together
         used = {m: spans[k] for m, k in self.held.items() if k in spans}
         return Stage(
             self.mask,

@@ -17,7 +17,7 @@ from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.ir import Energy, FusionScheme, Graph, Hardware, InvalidConfig, Plan
 from lfopt.ops import Dataflow
-from lfopt.planning import GroupCosts
+from lfopt.planning import GroupCosts, Traffic
 from lfopt.planning import plan as plan_scheme
 from search.exact import solve
 from simulator.simulate import simulate
@@ -102,8 +102,8 @@ def test_who_knows_one_buffer_alone_says_so() -> None:
     chip = Hardware("64KiB", element_bytes=1, weight_buffer_bytes="16KiB", bias_bytes=4, dram_row_align=16, channel_align=16, constant_align=16)
     with pytest.raises(Unsupported, match="weight_buffer_bytes: found 16384; the accelerator has 0"):
         check_plan(*plan_of(chip))
-    with pytest.raises(InvalidConfig, match=r"scheme 'all' with hardware.weight_buffer_bytes: .*; accepted: lbdf, brr, resident, auto"):
-        GroupCosts.of(random_graph(np.random.default_rng(1), 3), chip, scheme="all")
+    with pytest.raises(InvalidConfig, match=r"weight_buffer_bytes 16384: accepted: 0, the paper has one buffer"):
+        GroupCosts.of(random_graph(np.random.default_rng(1), 3), chip, Traffic.PAPER)
 
 
 def plan_of(hardware: Hardware) -> tuple[Plan, Graph]:

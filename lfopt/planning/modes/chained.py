@@ -27,7 +27,7 @@ class Chained(ExecutionMode):
 
     parameters = True
     summary = "stages in other modes, one after the other, with maps that stay on chip between them"
-    in_paper = separate = False
+    in_paper = False
 
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space` changes nothing here."""

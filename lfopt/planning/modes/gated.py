@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
-from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ir import Cost, DramBytes, Use, store_ends
 from lfopt.ops import bits
 from lfopt.planning.gated import Choice, Sizes
 from lfopt.planning.gated_choices import Choices
@@ -24,7 +24,7 @@ class Gated(ExecutionMode):
     summary = (
         "a gate and what it waits for: slices of channels in two phases, kept between them as far as they fit, else stored and loaded or made again"
     )
-    in_paper = separate = False
+    in_paper = False
 
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space.max_recompute` caps what a group makes again."""
@@ -94,7 +94,7 @@ class Gated(ExecutionMode):
 
         def make(limit: Limit) -> Made:
             places, steps = Schedule(sizes, layout, wide).build(limit)
-            end = max(place.end for place in places)
+            end = store_ends(places, self.groups.hardware)["buffer"]
             assert end == wide.buffer_bytes, f"the places end at {end}, planned were {wide.buffer_bytes} bytes"
             return places, steps
 

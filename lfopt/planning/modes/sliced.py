@@ -19,7 +19,7 @@ class BySlices(ExecutionMode):
     """Groups slice by slice. The bound is a `Segment`; None for a group that is none."""
 
     summary = "slice by slice: between two contractions a few channels are on chip at a time; weights stream past, or stay in part"
-    in_paper = separate = False
+    in_paper = False
 
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space.max_recompute` caps what a group repeats."""
