@@ -45,7 +45,7 @@ class Buffer:
             if place.slots < 1 or place.slot_bytes < 0 or place.address < 0 or place.end >= hardware.stores[store]:
                 raise Overrun(f"place {place.name!r} takes bytes {place.address} to {place.end}; the {store} has {hardware.stores[store]}")
         self.ends = store_ends(places, hardware)
-        self.peaks = dict.fromkeys(hardware.stores, 0)  # per buffer: end of the highest place that held something
+        self._peaks = dict.fromkeys(hardware.stores, 0)  # per buffer: end of the highest place that held something
         self._apart = bool(hardware.weight_buffer_bytes)
         self._given, self.places = places, in_line(places, hardware, self.ends["buffer"])
         self._touched = np.zeros(sum(self.ends.values()), bool)
@@ -56,6 +56,16 @@ class Buffer:
         self._blocks: dict[str, list[Piece]] = {}
         self._changes: dict[str, int] = {}  # per name: how often its pieces came or went
         self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per name: what was read last, and when
+
+    @property
+    def peak_bytes(self) -> int:
+        """End of the highest place of the buffer that held something."""
+        return self._peaks["buffer"]
+
+    @property
+    def weight_peak_bytes(self) -> int:
+        """The same of a weight buffer; 0: there is none."""
+        return self._peaks.get("weight buffer", 0)
 
     @property
     def touched_bytes(self) -> int:
@@ -96,7 +106,7 @@ class Buffer:
         store = self.hardware.store_of(where.purpose)
         if self._apart and constant != (store == "weight buffer"):
             raise Overrun(f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which lies in the {store}")
-        self.peaks[store] = max(self.peaks[store], self._given[place].end)
+        self._peaks[store] = max(self._peaks[store], self._given[place].end)
         start = where.address + number % where.slots * where.slot_bytes + offset
         return start, start + size
 

@@ -160,9 +160,8 @@ class Machine:
                 self._step(step, inside)
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
-        peaks, moved = self.buffer.peaks, DramBytes(**self.counted)
-        weights = peaks.get("weight buffer", 0)
-        return GroupExecution(group.id, moved, peaks["buffer"], self.buffer.touched_bytes, count, by_formula=False, weight_peak_bytes=weights)
+        here, moved = self.buffer, DramBytes(**self.counted)
+        return GroupExecution(group.id, moved, here.peak_bytes, here.touched_bytes, count, by_formula=False, weight_peak_bytes=here.weight_peak_bytes)
 
     def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
         """What the operators of a group need in the store beside the buffer, by operator."""
