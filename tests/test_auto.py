@@ -19,6 +19,7 @@ from search.exact import solve
 from search.result import Result
 from tests.brute import Oracle, brute_force, prices
 from tests.strategies import random_graph, random_hardware, with_weight_buffer
+from tests.test_band_rows import SAME, network
 
 KIB = 1024
 SCHEMES: tuple[str, ...] = ("lbdf", "brr", "resident", "auto")
@@ -124,6 +125,24 @@ def test_every_legal_group_can_be_reached_by_growing_and_moves_what_it_takes_off
 @pytest.mark.parametrize("scheme", [*SCHEMES, "all"])
 def test_so_can_every_legal_group_of_a_chip_with_a_weight_buffer(scheme: str) -> None:
     assert compare_bounds(scheme, 310_000, 12, 3, 6, split=True) > 60
+
+
+def test_what_does_not_fit_names_the_buffer_that_is_too_small() -> None:
+    """Two convolutions of 4 channels on maps of 8 x 8, 3 x 3: of 1 byte each, 288 of weights, and rings of 3, 3 and 1 rows of 32 bytes."""
+    graph = network([("Conv", "x v", "t", SAME), ("Conv", "t w", "y", SAME)], 8, {"v": (4, 4, 3, 3), "w": (4, 4, 3, 3)})
+
+    def evaluated(buffer: int, weights: int) -> Cost | DoesNotFit:
+        return GroupCosts.of(graph, Hardware(buffer, element_bytes=1, weight_buffer_bytes=weights)).evaluate(0b11)
+
+    fits = evaluated(225, 289)
+    assert isinstance(fits, Cost)
+    assert (fits.mode, fits.buffer_bytes, fits.required_bytes) == ("lbdf", 224, 224)
+    for buffer, weights, store, needed, available in ((224, 289, "buffer", 224, 224), (225, 288, "weight buffer", 288, 288)):
+        found = evaluated(buffer, weights)
+        assert isinstance(found, DoesNotFit)
+        assert (found.store, found.needed, found.available) == (store, needed, available)
+        assert sum(use.bytes for use in found.uses if use.kind == "weights") == 288
+        assert sum(use.bytes for use in found.uses if use.kind == "map") == 224
 
 
 def test_more_of_either_buffer_never_costs_more_bytes() -> None:

@@ -47,6 +47,7 @@ def content(
     original = costs.unfused(plan.copies) if plan.copies else drawn
     return {
         "buffer": _limit(plan.hardware.buffer_bytes),
+        "weight_buffer": plan.hardware.weight_buffer_bytes,  # 0: weights lie in the buffer of the maps
         "scheme": plan.scheme,
         "totals": asdict(plan.totals),
         "classes": list(asdict(DramBytes())),

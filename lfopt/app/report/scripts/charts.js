@@ -93,7 +93,7 @@ function layersOf(filling) {
   const add = (name, members, colour) => {
     if (members.length) layers.push({ name, colour, at: (s) => sum(members.map(([p, k]) => slots(k, s) * p[4])), places: members.map(([, k]) => k) });
   };
-  add(`weights of ${count(ofPurpose("weight").length)} places`, ofPurpose("weight"), "var(--class-2)");
+  if (!D.weight_buffer) add(`weights of ${count(ofPurpose("weight").length)} places`, ofPurpose("weight"), "var(--class-2)");
   add("partial sums", ofPurpose("sum"), "var(--class-4)");
   const maps = ofPurpose("map").sort(([a, i], [b, j]) => filling.most[j] * b[4] - filling.most[i] * a[4]);
   const named = maps.slice(0, maps.length > MAPS_SHOWN + 1 ? MAPS_SHOWN : maps.length).sort(([, i], [, j]) => i - j);
@@ -161,14 +161,16 @@ function fillChart(g) {
   hover(hit, show, () => cursor.setAttribute("visibility", "hidden"));
   picture.append(axis, cursor, hit);
   const legend = el("div", { class: "chart-legend" }, layers.map((layer) => el("span", {}, el("i", { class: "swatch", style: { background: layer.colour } }), shorten(layer.name, 40))));
-  put(holder, picture, legend);
+  const weights = Math.max(0, ...filling.places.filter((p) => p[1] === "weight").map((p) => p[2] + p[3] * p[4]));
+  const apart = D.weight_buffer > 0 && el("p", { class: "note" }, `Weights lie in a buffer of their own: ${bytes(weights)} of ${bytes(D.weight_buffer)}.`);
+  put(holder, picture, legend, apart);
 }
 
 // No steps: what the formula adds up, side by side.
 function formulaChart(g) {
   const filling = D.fills[g], group = D.groups[g];
   const parts = (filling.rings || []).map(([name, n, size]) => [`${count(n)} rows of ${name}`, size, "var(--class-0)"]);
-  if (filling.weights) parts.push(["weights", filling.weights, "var(--class-2)"]);
+  if (filling.weights && !D.weight_buffer) parts.push(["weights", filling.weights, "var(--class-2)"]);
   parts.sort((a, b) => b[1] - a[1]);
   const shown = parts.slice(0, 9);
   const rest = sum(parts.slice(9).map((part) => part[1]));
