@@ -17,7 +17,7 @@ from codegen.accel import origins
 from hw_rtl.run import CommandTime, RunResult
 from lfopt.app.files import path_of, write_text
 from lfopt.app.screen import err, shown
-from lfopt.ir import Compute, Graph, GroupReport, InvalidPlan, Origin, Plan, PlannedGroup, Report, Step, step_count
+from lfopt.ir import Compute, Graph, GroupReport, Hardware, InvalidPlan, Origin, Plan, PlannedGroup, Report, Step, Store, step_count
 from lfopt.ir.names import span
 from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
@@ -34,6 +34,7 @@ VERBS = ("load", "store")
 QUEUES = {Opcode.LOAD: Queue.LOAD, Opcode.STORE: Queue.STORE, Opcode.EXEC: Queue.EXEC}  # as Ran.queue counts them
 MODEL, RTL = 1, 2  # processes
 BUFFER = "buffer, bytes in use"
+COUNTERS: dict[Store, str] = {"buffer": BUFFER, "weight buffer": "weight buffer, bytes in use"}
 FULL = "the limit of events"
 
 
@@ -121,7 +122,7 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     trace.said["time"] = "ts and dur are microseconds: cycles / clock_hz"
     trace.process(MODEL, f"{report.model}, model", TRACKS)
     flow = Dataflow.of(graph)
-    accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, most)
+    accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
     shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
     together = None
     if not any(_untimed(*pair) for pair in shown):
@@ -152,7 +153,7 @@ def rtl_trace(plan: Plan, graph: Graph, report: Report, done: RunResult, *, most
     trace, left = model_trace(plan, graph, report, most=most)
     trace.said["from"] = "cycle model of lfopt, and the accelerator in RTL"
     trace.process(RTL, f"{report.model}, RTL", TRACKS)
-    drawing = _Drawing(trace, RTL, Dataflow.of(graph), most)
+    drawing = _Drawing(trace, RTL, Dataflow.of(graph), plan.hardware, most)
     planned = [*origins(plan, graph)]
     counts = Counter(opcode for _, commands in planned for _, _, opcode in commands)
     ran = {opcode: [one for one in done.commands if one.queue is queue] for opcode, queue in QUEUES.items()}
@@ -201,10 +202,10 @@ def _untimed(group: PlannedGroup, found: GroupReport) -> str:
 class _Drawing:
     """A plan's groups as they go into one process of a trace."""
 
-    def __init__(self, trace: Trace, pid: int, flow: Dataflow, most: int) -> None:
-        self.trace, self.pid, self.flow, self.room = trace, pid, flow, most
+    def __init__(self, trace: Trace, pid: int, flow: Dataflow, hardware: Hardware, most: int) -> None:
+        self.trace, self.pid, self.flow, self.hardware, self.room = trace, pid, flow, hardware, most
         self.origins: Mapping[str, Origin] = {operator.name: operator.origin for operator in flow.operators}
-        self.changes = Counter[int]()  # of the bytes in use, by cycle
+        self.changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}  # of the bytes in use, by cycle
         self.left: dict[str, list[int]] = {}  # groups, by why they are left out
 
     def missing(self, why: str, group: PlannedGroup) -> None:
@@ -216,12 +217,14 @@ class _Drawing:
 
     def inside(self, group: PlannedGroup, ran: Sequence[Ran]) -> None:
         """Commands of a group, if there is room for them."""
-        changes = _held(group, self.flow, ran)
-        if len(ran) + len(changes) > self.room:
+        changes = _held(group, self.flow, self.hardware, ran)
+        events = len(ran) + sum(map(len, changes.values()))
+        if events > self.room:
             self.missing(FULL, group)
             return
-        self.room -= len(ran) + len(changes)
-        self.changes.update(changes)
+        self.room -= events
+        for store, found in changes.items():
+            self.changes[store].update(found)
         for one in ran:
             self._command(group, one)
 
@@ -236,18 +239,19 @@ class _Drawing:
         self.trace.run(self.pid, TRACK_OF_QUEUE[one.queue], name, category, one.begin, one.end, **args)
 
     def finish(self) -> list[LeftOut]:
-        """Write the counter, and say what is not there."""
-        held = 0
-        for at in sorted(at for at, change in self.changes.items() if change):
-            held += self.changes[at]
-            self.trace.count(self.pid, BUFFER, at, bytes=held)
+        """Write a counter for each buffer, and say what is not there."""
+        for store, changes in self.changes.items():
+            held = 0
+            for at in sorted(at for at, change in changes.items() if change):
+                held += changes[at]
+                self.trace.count(self.pid, COUNTERS[store], at, bytes=held)
         left = [LeftOut(tuple(groups), why) for why, groups in self.left.items()]
         self.trace.said.setdefault("left_out", []).extend(map(str, left))
         return left
 
 
-def _held(group: PlannedGroup, flow: Dataflow, ran: Sequence[Ran]) -> Counter[int]:
-    """Changes of the bytes in use, by cycle: a slot is taken when the command that fills it may start, and free once the last that needs it ends."""
+def _held(group: PlannedGroup, flow: Dataflow, hardware: Hardware, ran: Sequence[Ran]) -> dict[Store, Counter[int]]:
+    """Changes of the bytes in use, by buffer and cycle: a slot is taken when the command that fills it may start, and free once the last that needs it ends."""
     spans: dict[tuple[int, int], tuple[int, int]] = {}  # of what is told apart: the commands of a step, or the step of several
     steps: list[Step] = []
     for one in ran:
@@ -256,8 +260,11 @@ def _held(group: PlannedGroup, flow: Dataflow, ran: Sequence[Ran]) -> Counter[in
             steps.append(one.step)
         start, end = spans.get(key, (one.start, one.end))
         spans[key] = min(start, one.start), max(end, one.end)
-    times, changes = [*spans.values()], Counter[int]()
-    for place, first, last in lives(group, flow, steps):
-        changes[times[first][0]] += group.places[place].slot_bytes
-        changes[times[last][1]] -= group.places[place].slot_bytes
+    times = [*spans.values()]
+    changes: dict[Store, Counter[int]] = {store: Counter[int]() for store in hardware.stores}
+    for number, first, last in lives(group, flow, steps):
+        place = group.places[number]
+        changed = changes[hardware.store_of(place.purpose)]
+        changed[times[first][0]] += place.slot_bytes
+        changed[times[last][1]] -= place.slot_bytes
     return changes
