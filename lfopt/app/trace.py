@@ -251,7 +251,7 @@ class _Drawing:
 
 
 def _held(group: PlannedGroup, flow: Dataflow, hardware: Hardware, ran: Sequence[Ran]) -> dict[Store, Counter[int]]:
-    """Changes of the bytes in use, by buffer and cycle: a slot is taken when the command that fills it may start, and free once the last that needs it ends."""
+    """Changes of the bytes in use, by buffer and cycle: a slot is taken when what fills it may start, and free once the last that needs it ends."""
     spans: dict[tuple[int, int], tuple[int, int]] = {}  # of what is told apart: the commands of a step, or the step of several
     steps: list[Step] = []
     for one in ran:
