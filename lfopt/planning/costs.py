@@ -53,6 +53,8 @@ class GroupCosts:
         if scheme not in SCHEMES:
             raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
         names = SCHEMES[scheme].modes
+        if hardware.l2_bytes and traffic is not Traffic.TILED:
+            raise InvalidConfig(f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or traffic tiled")
         if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
             accepted = " or ".join(other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes))
             raise InvalidConfig(
