@@ -62,6 +62,8 @@ def check(plan: Plan, graph: Graph) -> None:
         "element_bytes": 1, "weight_bytes": 1, "bias_bytes": 4, "accumulator_bytes": 4, "dram_row_align": BEAT_BYTES, "channel_align": lanes,
         "constant_align": lanes, "mac_rows": lanes,
     }  # fmt: skip
+    if hardware.l2_bytes:
+        raise Unsupported(f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: plan with 0")
     for name, value in wanted.items():
         found = getattr(hardware, name)
         found = hardware.element_bytes if found is None else found
