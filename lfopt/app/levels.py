@@ -1,0 +1,71 @@
+"""Groups for a chip with a second level of memory: other groups may move less than those of the search, once maps between them stay there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from lfopt.ir import Plan
+from lfopt.planning import Draft, GroupCosts
+from lfopt.planning.spared import Spared
+from search.exact import solve
+from search.options import SearchOptions
+from search.result import Result
+
+SHARES = (1, 2, 4)  # of the second level: maps larger than one of them do not count as staying
+ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long as that finds a better one
+
+
+def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], Draft], time_limit: float | None) -> Result:
+    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps that may stay cost little.
+
+    First maps of up to a share of the second level count as staying, then those that stay in the best plan so far. Of equal bytes, those groups are
+    taken that move the fewest of the second level. The time limit and Ctrl-C leave the best so far.
+    """
+    hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
+    try:
+        search = _Search(costs, found, make(found).plan, make, deadline, {found.groups})
+    except KeyboardInterrupt:
+        return replace(found, interrupted=True)
+    try:
+        for share in SHARES:
+            search.look(tensor.name for tensor in costs.dataflow.maps if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes)
+        for _ in range(ROUNDS):
+            if not search.look(entry.name for entry in search.plan.memory if entry.memory == "l2"):
+                break
+    except KeyboardInterrupt:
+        return replace(search.best, interrupted=True)
+    return search.best
+
+
+@dataclass
+class _Search:
+    """The best groups so far."""
+
+    costs: GroupCosts
+    best: Result
+    plan: Plan  # of these
+    make: Callable[[Result], Draft]
+    deadline: float | None
+    tried: set[tuple[int, ...]]
+
+    def look(self, staying: Iterable[str]) -> bool:
+        """Search with these maps counted as staying. Whether that found better groups."""
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        if self.best.interrupted or (left is not None and left <= 0):
+            return False
+        groups = solve(Spared(self.costs, frozenset(staying)), SearchOptions(time_limit=left, passes=1)).groups
+        if groups in self.tried or any(map(self.costs.breaks, groups)):
+            return False
+        self.tried.add(groups)
+        other = replace(self.best, groups=groups, dram_bytes=self.costs.dram_bytes(groups))
+        plan = self.make(other).plan
+        better = _moved(plan) < _moved(self.plan)
+        if better:
+            self.best, self.plan = other, plan
+        return better
+
+
+def _moved(plan: Plan) -> tuple[int, int]:
+    return plan.totals.dram_bytes, plan.totals.l2_bytes
