@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from lfopt.ir import Plan
+from lfopt.app.plans import make_draft
+from lfopt.ir import Plan, Totals
 from lfopt.planning import Draft, GroupCosts
 from lfopt.planning.spared import Spared
 from search.exact import solve
@@ -37,6 +38,16 @@ def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], 
     except KeyboardInterrupt:
         return replace(search.best, interrupted=True)
     return search.best
+
+
+def planned_with_second_level(costs: GroupCosts, found: Result, time_limit: float | None) -> tuple[Result, Totals]:
+    """As `for_second_level`, and what the plan of the groups moves."""
+
+    def make(result: Result) -> Draft:
+        return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
+
+    best = for_second_level(costs, found, make, time_limit)
+    return best, make(best).plan.totals
 
 
 @dataclass

@@ -156,7 +156,7 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
     least = report.baselines.compulsory_bytes
     out.print(f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory ({least:,} B)")
     if hardware.l2_bytes:
-        out.print(f"[dim]{report.l2.total:,} B of these groups pass through the second level instead[/]")
+        out.print(f"[dim]{report.l2.total:,} B pass through the second level instead; prices of groups are without it[/]")
     out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {speed(report.hardware)}[/]", soft_wrap=True)
 
 
