@@ -15,7 +15,7 @@ import pytest
 from codegen.accel import encode
 from codegen.source import Unsupported
 from lfopt.app.files import read_plan, write_plan
-from lfopt.app.levels import for_second_level
+from lfopt.app.levels import for_second_level, planned_with_second_level
 from lfopt.app.pipeline import load_network
 from lfopt.app.plans import make_draft
 from lfopt.ir import DramTensor, FusionScheme, Graph, Hardware, InvalidConfig, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer
@@ -164,6 +164,18 @@ def test_other_groups_than_those_of_the_fewest_bytes_may_move_less_once_maps_sta
     before, after = (make_draft(graph, costs, found, 0).plan.totals for found in (first, best))
     assert costs.dram_bytes(best.groups) > costs.dram_bytes(first.groups)
     assert after.dram_bytes - after.compulsory_bytes < 0.7 * (before.dram_bytes - before.compulsory_bytes)
+
+
+@pytest.mark.slow
+def test_a_map_that_stays_may_be_loaded_again_instead_of_weights() -> None:
+    graph = load_network("zoo:resnet18", {}, "default", weights=False)
+    costs = GroupCosts.of(graph, Hardware("64KiB", l2_bytes="1MiB"), scheme="auto")
+    found = solve(costs)
+    plain = make_draft(graph, costs, found, 0).plan
+    best, totals = planned_with_second_level(costs, found, None)
+    assert totals.dram_bytes < 0.97 * plain.totals.dram_bytes
+    again = make_draft(graph, costs, best, 0).plan
+    assert again.totals.dram_bytes == totals.dram_bytes and recount(graph, again).dram_bytes == totals.dram_bytes
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------------------------------

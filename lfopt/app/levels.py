@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from lfopt.app.plans import make_draft
-from lfopt.ir import Plan, Totals
+from lfopt.ir import Plan, PlannedGroup, Totals
 from lfopt.planning import Draft, GroupCosts
+from lfopt.planning.modes import Way
 from lfopt.planning.spared import Spared
 from search.exact import solve
 from search.options import SearchOptions
@@ -40,6 +41,37 @@ def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], 
     return search.best
 
 
+def in_other_ways(costs: GroupCosts, found: Result, draft: Draft, make: Callable[[Result], Draft]) -> Draft:
+    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second level: they may be loaded again for less.
+
+    The plan as it was where that moves no less. The costs learn of the ways that were taken.
+    """
+    plan = draft.plan
+    inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
+    before: dict[int, Way | None] = {}
+    for group, mask in zip(plan.groups, found.groups, strict=True):
+        if group.l2.read and group.mode != "chained":
+            way = min(costs.ways(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
+            if _outside(way, group, inside) < group.dram.total:
+                before[mask] = costs.taken(mask)
+                costs.take(mask, way)
+    if not before:
+        return draft
+    other = make(found)
+    if _moved(other.plan) < _moved(plan):
+        return other
+    for mask, way in before.items():
+        costs.take(mask, way)
+    return draft
+
+
+def _outside(way: Way, group: PlannedGroup, inside: set[str]) -> int:
+    """DRAM bytes of a way of a group. Where only some of the maps that it loads, or stores, are in the second level, all count."""
+    moved, spilled = way.terms.dram, way.terms.spilled
+    kept = [size for size, names in ((moved.input, group.inputs), (moved.output, group.outputs), (moved.spill, spilled)) if inside.issuperset(names)]
+    return moved.total - sum(kept)
+
+
 def planned_with_second_level(costs: GroupCosts, found: Result, time_limit: float | None) -> tuple[Result, Totals]:
     """As `for_second_level`, and what the plan of the groups moves."""
 
@@ -47,7 +79,7 @@ def planned_with_second_level(costs: GroupCosts, found: Result, time_limit: floa
         return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
 
     best = for_second_level(costs, found, make, time_limit)
-    return best, make(best).plan.totals
+    return best, in_other_ways(costs, best, make(best), make).plan.totals
 
 
 @dataclass

@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
-from lfopt.app.levels import for_second_level
+from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
@@ -229,6 +229,8 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         lap("cycles")
     interrupted = result.interrupted or best.result.interrupted
     draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
+    if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
+        draft = in_other_ways(costs, best.result, draft, lambda found: drafted(found, best.guidance))
     lap("plan")
     optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
     return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, optimal)

@@ -197,9 +197,13 @@ class GroupCosts:
             if whole is None or mode.whole == whole:
                 yield from mode.ways(mask, beta, once)
 
-    def take(self, mask: int, way: Way) -> None:
-        """Let a group run in one of its ways."""
-        self._taken[mask], self._prices[mask] = way, way.cost
+    def take(self, mask: int, way: Way | None) -> None:
+        """Let a group run in one of its ways; None: in that of the fewest bytes."""
+        if way is None:
+            self._taken.pop(mask, None)
+            self._prices.pop(mask, None)
+        else:
+            self._taken[mask], self._prices[mask] = way, way.cost
 
     def taken(self, mask: int) -> Way | None:
         """The way that was taken, if one was."""
