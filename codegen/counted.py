@@ -45,6 +45,7 @@ from lfopt.ops.stages import calls_of, parameters
 
 RANK = 8  # of a tensor, at most
 IN_MAPS, IN_WEIGHTS, IN_L2 = range(3)  # memories, as in chip.h
+MOST_L2 = 1 << 28  # bytes of a second level that are used
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,8 @@ class Counted:
         self.maps_bytes = maps_bytes
         self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
         self.level_2 = {entry.name: entry for entry in plan.memory if entry.memory == "l2"}
+        if self.l2_end > MOST_L2:
+            raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
@@ -196,7 +199,12 @@ class Counted:
     @property
     def l2_bytes(self) -> int:
         """Memory for what lies in the second level."""
-        return self.scale * max((entry.address + entry.rows * entry.row_bytes for entry in self.level_2.values()), default=0)
+        return self.scale * self.l2_end
+
+    @property
+    def l2_end(self) -> int:
+        """Bytes of the second level of which something is used."""
+        return max((entry.address + entry.rows * entry.row_bytes for entry in self.level_2.values()), default=0)
 
     @property
     def scale(self) -> int:

@@ -19,7 +19,8 @@ class SecondLevel:
         self.graph, self.hardware = graph, hardware
         self.entries = {entry.name: entry for entry in memory if entry.memory == "l2"}
         self._numbers = {name: number for number, name in enumerate(self.entries)}
-        self._owners = np.full(self.hardware.l2_bytes if self.entries else 0, NOBODY, np.int32)  # number of the map, per byte
+        self._bases, used = _without_gaps([*self.entries.values()])  # by map: its address, less the bytes below it in which nothing ever lies
+        self._owners = np.full(used, NOBODY, np.int32)  # number of the map, per byte that some map takes
         self._places: dict[str, np.ndarray] = {}  # per map: address of every element, shaped like the map
 
     def touch(self, name: str, seen: str, box: Box, *, store: bool) -> None:
@@ -28,8 +29,10 @@ class SecondLevel:
             self._places[name] = self._addresses(name)
         first = self._places[name].reshape(self.graph.shape(seen))[slices(box)]
         where = (first[..., None] + np.arange(self.hardware.element_bytes)).ravel()
-        if where.size and not 0 <= where.min() <= where.max() < self._owners.size:
-            raise Overrun(f"{name!r} takes bytes {int(where.min())} to {int(where.max())} of the second level, which has {self._owners.size}")
+        entry = self.entries[name]
+        end = entry.address + entry.rows * entry.row_bytes
+        if entry.address < 0 or end > self.hardware.l2_bytes or (where.size and where.max() >= self._owners.size):
+            raise Overrun(f"{name!r} takes bytes {entry.address} to {end} of the second level, which has {self.hardware.l2_bytes}")
         if store:
             self._owners[where] = self._numbers[name]
         elif (self._owners[where] != self._numbers[name]).any():
@@ -43,4 +46,15 @@ class SecondLevel:
         others = [extent if k != axis else 1 for k, extent in enumerate(shape)]
         inside = np.arange(np.prod(others, dtype=np.int64)).reshape(others) * self.hardware.element_bytes
         rows = np.arange(np.prod(row, dtype=np.int64)).reshape(row) * entry.row_bytes
-        return entry.address + rows + inside
+        return self._bases[name] + rows + inside
+
+
+def _without_gaps(entries: Sequence[DramTensor]) -> tuple[dict[str, int], int]:
+    """Per map where it begins, and the end of all, if bytes in which none of them lies are left out."""
+    bases: dict[str, int] = {}
+    end = used = 0  # of what lies below, in the second level and here
+    for entry in sorted(entries, key=lambda entry: entry.address):
+        used += max(entry.rows * entry.row_bytes - max(end - entry.address, 0), 0)
+        end = max(end, entry.address + entry.rows * entry.row_bytes)
+        bases[entry.name] = used - (end - entry.address)
+    return bases, used
