@@ -1,4 +1,5 @@
-/* A chip with a buffer: what is there, row by row and block by block, and how many bytes went in and out. DRAM is reached here and nowhere else. */
+/* A chip with a buffer: what is there, row by row and block by block, and how many bytes went in and out. DRAM is reached here and nowhere else, and
+   so is the second level of memory, where there is one. */
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define HIDE(at, bytes) ASAN_POISON_MEMORY_REGION(at, bytes)
@@ -20,8 +21,8 @@ typedef struct {
     int bits;     /* that the plan reckons for it, in the buffer and in DRAM */
     int align;    /* bytes in DRAM that a row is padded to; a block of a constant, on chip too */
     int rows;     /* index of its first row among all rows */
-    int constant; /* whether it lies among the weights */
-    size_t dram;  /* bytes from the start of the maps, or of the weights */
+    int memory;   /* in which it lies */
+    size_t at;    /* bytes from the start of the maps, of the weights, or of the second level */
 } tensor;
 
 typedef struct {
@@ -37,7 +38,8 @@ typedef struct {
     char *start;
 } piece;
 
-enum { INPUT, OUTPUT, WEIGHT, PARAMETER, SPILL, KINDS };
+enum { IN_MAPS, IN_WEIGHTS, IN_L2 }; /* the first two are DRAM */
+enum { INPUT, OUTPUT, WEIGHT, PARAMETER, SPILL, L2_READ, L2_WRITTEN, KINDS };
 struct chip {
     uint64_t bytes[KINDS];
     int missing; /* 1 + the tensor of which something was read that was not there */
@@ -52,6 +54,7 @@ struct chip {
     size_t stored;     /* bytes taken in the store for parameters */
     size_t held[TENSORS]; /* of them, by name of the parameters */
     unsigned char parameters[PARAMETERS]; /* the store, beside the buffer */
+    _Alignas(8) char l2[L2]; /* the second level */
 };
 
 static const tensor tensors[TENSORS];
@@ -176,10 +179,11 @@ static void claim(const context *m, int name, const box *b, const place *where, 
     }
 }
 
-/* The bytes of a tensor in DRAM. */
-static char *dram(const context *m, const tensor *t)
+/* The bytes of a tensor in its memory. */
+static char *memory_of(const context *m, const tensor *t)
 {
-    return t->constant ? (char *)(uintptr_t)m->weights + t->dram : (char *)m->maps + t->dram;
+    if (t->memory == IN_L2) return m->chip->l2 + t->at;
+    return t->memory == IN_WEIGHTS ? (char *)(uintptr_t)m->weights + t->at : (char *)m->maps + t->at;
 }
 
 static void dram_load(const context *m, void *to, const char *from, size_t bytes)
@@ -198,7 +202,7 @@ static void dram_store(const context *m, char *to, const void *from, size_t byte
     HIDE(to, bytes);
 }
 
-/* Move the elements of a box between DRAM, where they lie in ONNX's order, and a piece. How many there were. */
+/* Move the elements of a box between their memory, where they lie in ONNX's order, and a piece. How many there were. */
 static size_t copied(const context *m, const tensor *t, const box *b, const piece *p, int store)
 {
     int at[RANK], inner = t->rank - 1;
@@ -215,8 +219,9 @@ static size_t copied(const context *m, const tensor *t, const box *b, const piec
             away = away * (size_t)t->shape[k] + (size_t)at[k];
             here += (size_t)((at[k] - p->frame.first[k]) * p->step[k]);
         }
-        char *outside = dram(m, t) + away * (size_t)t->size, *inside = p->start + here * (size_t)t->size;
-        if (store) dram_store(m, outside, inside, run * (size_t)t->size);
+        char *outside = memory_of(m, t) + away * (size_t)t->size, *inside = p->start + here * (size_t)t->size;
+        if (t->memory == IN_L2) memcpy(store ? outside : inside, store ? inside : outside, run * (size_t)t->size);
+        else if (store) dram_store(m, outside, inside, run * (size_t)t->size);
         else dram_load(m, inside, outside, run * (size_t)t->size);
         count += run;
         int k = inner < t->rank ? inner - 1 : t->rank - 1;
@@ -287,7 +292,7 @@ static void load_parameters(const context *m, int name, int kind, size_t first, 
         m->chip->overrun = name + 1;
         return;
     }
-    dram_load(m, m->chip->parameters + m->chip->stored, dram(m, &tensors[name]) + first, bytes);
+    dram_load(m, m->chip->parameters + m->chip->stored, memory_of(m, &tensors[name]) + first, bytes);
     m->chip->stored += bytes;
     m->chip->held[name] += bytes;
     m->chip->bytes[kind] += bytes;

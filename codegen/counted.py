@@ -1,8 +1,8 @@
 """A plan as C that counts: it follows the steps of every group, whatever its mode, through a buffer of the plan's size.
 
-Nothing is read from DRAM or written there but by the loads and stores of `chip.h`, which count the elements that they move; operators work on what
-lies in the buffer, as plain loops, and find every element by looking where it lies. Nothing that counts knows what the plan says is moved. Such code
-is there to prove a plan, and slow.
+Nothing is read from DRAM, or from a second level of memory, or written there but by the loads and stores of `chip.h`, which count the elements that
+they move; operators work on what lies in the buffer, as plain loops, and find every element by looking where it lies. Nothing that counts knows what
+the plan says is moved. Such code is there to prove a plan, and slow.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ from lfopt.ops import Call, Dataflow
 from lfopt.ops.stages import calls_of, parameters
 
 RANK = 8  # of a tensor, at most
+IN_MAPS, IN_WEIGHTS, IN_L2 = range(3)  # memories, as in chip.h
+MOST_L2 = 1 << 28  # bytes of a second level that are used
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,9 @@ class Counted:
         self.arena = self.behind + weights if weights else maps
         self.maps_bytes = maps_bytes
         self.plan, self.graph, self.flow, self.blob, self.dram = plan, graph, flow, blob, dram
+        self.level_2 = {entry.name: entry for entry in plan.memory if entry.memory == "l2"}
+        if self.l2_end > MOST_L2:
+            raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
@@ -184,7 +189,7 @@ class Counted:
         sizes = {
             "RANK": RANK, "TENSORS": max(len(self.tensors), 1), "PIECES": max(self.pieces, 1), "ROWS": max(self.rows, 1),
             "SPARE": max(self.spare * self.scale, 1), "MAPS": self.maps_bytes, "CHANNEL_ALIGN": hardware.channel_align, "SCALE": self.scale,
-            "PARAMETERS": self.store, "FLIGHT": self.flight,
+            "PARAMETERS": self.store, "FLIGHT": self.flight, "L2": max(self.l2_bytes, 1),
         }  # fmt: skip
         before = "\n".join(f"#define {name} {value}" for name, value in sizes.items()) + "\n"
         tables = Writer()
@@ -195,7 +200,18 @@ class Counted:
     @property
     def chip_bytes(self) -> int:
         """Memory for `struct chip`, at the most."""
-        return 256 + 16 * (RANK + 1) * self.pieces + 8 * self.rows + self.spare * self.scale + 9 * len(self.tensors) + self.store + self.flight
+        tables = 16 * (RANK + 1) * self.pieces + 8 * self.rows + 9 * len(self.tensors)
+        return 256 + tables + self.spare * self.scale + self.store + self.flight + self.l2_bytes
+
+    @property
+    def l2_bytes(self) -> int:
+        """Memory for what lies in the second level."""
+        return self.scale * self.l2_end
+
+    @property
+    def l2_end(self) -> int:
+        """Bytes of the second level of which something is used."""
+        return max((entry.address + entry.rows * entry.row_bytes for entry in self.level_2.values()), default=0)
 
     @property
     def scale(self) -> int:
@@ -232,7 +248,7 @@ class Counted:
                 steps = [prod(shape[a + 1 :]) for a in range(len(shape))]
                 flat = " + ".join(f"(size_t){i} * {step}" for i, step in zip(index, steps, strict=True)) or "0"
                 with out.block(f"static inline {kind} *gathered_{k}({parameters})"):
-                    out(f"const tensor *t = &tensors[{k}];", f"{kind} *found = ({kind} *)(void *)dram(m, t) + {flat};")
+                    out(f"const tensor *t = &tensors[{k}];", f"{kind} *found = ({kind} *)(void *)memory_of(m, t) + {flat};")
                     out("m->chip->picked++;", "SHOW(found, sizeof *found);", "return found;")
                 out("")
         return out.text()
@@ -264,17 +280,18 @@ class Counted:
             if value is None:
                 raise Unsupported(f"constant {name!r}: the model has no values for it")
             bits, place = hardware.constant_bits(bias=name in self.flow.biases), self.blob.place(value, value.dtype.name)
-            figures = (-1, -1, bits, hardware.constant_align, 0, 1, place)
+            figures = (-1, -1, bits, hardware.constant_align, 0, IN_WEIGHTS, place)
         else:
             root = self.flow.behind.get(name.removeprefix(SUMS), "")
             bits = 8 * (hardware.accumulator_bytes if name.startswith(SUMS) else hardware.element_bytes)
             channels = CHANNEL_AXIS_OF_RANK.get(len(shape))
-            figures = (-1 if axis is None else axis, -1 if channels is None else channels, bits, hardware.dram_row_align, self.rows, 0,
-                       self.dram.get(root, 0))  # fmt: skip
+            there = self.level_2.get(root)
+            where = (IN_MAPS, self.dram.get(root, 0)) if there is None else (IN_L2, f"{there.address} * SCALE")
+            figures = (-1 if axis is None else axis, -1 if channels is None else channels, bits, hardware.dram_row_align, self.rows, *where)
             self.rows += 1 if axis is None else shape[axis]
-        axis_, channels_, bits, align, rows, constant, dram = figures
+        axis_, channels_, bits, align, rows, memory, at = figures
         extents = ", ".join(map(str, shape)) or "1"
-        self.tensors.append(f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, {constant}, {dram}}}")
+        self.tensors.append(f"{{{len(shape)}, {axis_}, {channels_}, {{{extents}}}, {size}, {bits}, {align}, {rows}, {memory}, {at}}}")
         return self.numbers[name]
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
@@ -365,6 +382,7 @@ class Counted:
         elif node.tensor in self.graph.constants:
             self.groups(f"load_block(m, {k}, {kind}, {box}, {where}, {slot}, {node.offset}, {base});")
         else:
+            kind = ("L2_WRITTEN" if node.store else "L2_READ") if node.kind == "l2" else kind
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
     def _compute(self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]) -> None:

@@ -27,9 +27,12 @@ int NAME_init(NAME_context *memory, const void *weights);
 int NAME_run(NAME_context *context, const void *const *inputs, void *const *outputs);
 
 #if COUNTED
-enum { NAME_INPUT, NAME_OUTPUT, NAME_WEIGHT, NAME_PARAMETER, NAME_SPILL, NAME_KINDS };
+enum {
+    NAME_INPUT, NAME_OUTPUT, NAME_WEIGHT, NAME_PARAMETER, NAME_SPILL, NAME_KINDS, /* between DRAM and the buffer */
+    NAME_L2_READ = NAME_KINDS, NAME_L2_WRITTEN                                    /* between a second level of memory and the buffer */
+};
 
-/* Bytes of one kind that the last run loaded from DRAM or stored there. */
+/* Bytes of one kind that the last run moved. */
 uint64_t NAME_dram_bytes(const NAME_context *context, int kind);
 #endif /* COUNTED */
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import cffi
 import numpy as np
 
-from lfopt.ir import DramBytes, InvalidConfig, LfoptError, Tensor
+from lfopt.ir import DramBytes, InvalidConfig, L2Bytes, LfoptError, Tensor
 
 ALIGNMENT = 64  # bytes, of a context
 INTERFACE = """
@@ -36,7 +36,7 @@ FAULTS = {
     3: "a thread could not be started",
     4: "the plan's steps read what was not in the buffer, or wrote where there was no room",
 }
-KINDS = len(fields(DramBytes))
+KINDS = len(fields(DramBytes))  # of bytes; behind them, those of a second level
 Inputs = Mapping[str, np.ndarray] | Sequence[np.ndarray] | np.ndarray  # by name; a list or tuple in the model's order; alone, if it is the only one
 LOADS = itertools.count(1)
 T = TypeVar("T")
@@ -109,11 +109,15 @@ class Compiled:
         """
         return self._ran(inputs, lambda context: None)[0]
 
-    def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes]:
-        """Outputs, and the bytes that were counted between DRAM and the buffer. Raises CannotRun for code that does not count."""
+    def count(self, inputs: Inputs) -> tuple[dict[str, np.ndarray], DramBytes, L2Bytes]:
+        """Outputs, and the bytes that were counted between DRAM and the buffer, and between a second level and the buffer.
+
+        Raises CannotRun for code that does not count.
+        """
         if (counted := self._bytes) is None:
             raise CannotRun(f"{self.name}: this code does not count; accepted: what emit_c(..., count=True) prints")
-        return self._ran(inputs, lambda context: DramBytes(*(int(counted(context, kind)) for kind in range(KINDS))))
+        outputs, moved = self._ran(inputs, lambda context: [int(counted(context, kind)) for kind in range(KINDS + len(fields(L2Bytes)))])
+        return outputs, DramBytes(*moved[:KINDS]), L2Bytes(*moved[KINDS:])
 
     def profile(self, inputs: Inputs, groups: int) -> list[float]:
         """Seconds that each of the plan's groups took in one run. Raises CannotRun for code that does not take times."""

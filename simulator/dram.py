@@ -21,7 +21,9 @@ from lfopt.ops.dataflow import gathered_pieces
 
 
 def access(step: Transfer, flow: Dataflow, operators: dict[str, int], hardware: Hardware) -> DramAccess:
-    """Of one transfer. `operators`: their numbers, by name."""
+    """Of one transfer; none of one that a second level serves. `operators`: their numbers, by name."""
+    if step.kind == "l2":
+        return DramAccess()
     if hardware.plain_dram or not step.bytes:
         return DramAccess(step.bytes)
     runs, reach = 1, step.bytes

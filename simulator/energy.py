@@ -22,6 +22,11 @@ class Spending:
         self.spent["dram_pj"] += access.burst_bytes * table.pj_per_dram_byte + access.pages * table.dram_page_pj
         self.spent["buffer_pj"] += self.hardware.on_chip_pj(size - weights, weights)
 
+    def from_level_2(self, size: int) -> None:
+        """So many bytes between the second level and the buffer."""
+        self.spent["l2_pj"] += size * self.hardware.l2_byte_pj
+        self.spent["buffer_pj"] += size * self.hardware.buffer_byte_pj
+
     def compute(self, work: Work, times: int) -> None:
         """What one Compute asks, so many times."""
         table = self.hardware.energy

@@ -7,18 +7,21 @@ each stops the execution with `Violation`. So a plan that executes to the end, w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from lfopt.ir import (
+    NO_L2,
     Box,
     Compute,
     DramBytes,
+    DramTensor,
     Graph,
     Hardware,
     InvalidPlan,
+    L2Bytes,
     MissingValues,
     Plan,
     PlannedGroup,
@@ -43,6 +46,7 @@ from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.ops.stages import calls_of, parameters
 from simulator.buffer import Buffer, NotOnChip, Overrun
+from simulator.second_level import SecondLevel
 
 Progress = Callable[[int, int], None]  # groups done, of how many
 
@@ -62,6 +66,7 @@ class GroupExecution:
     steps: int
     by_formula: bool  # the group has no steps: its operators ran outside the buffer, and nothing was counted
     weight_peak_bytes: int = 0  # as `peak_bytes`, of the weight buffer, if the chip has one
+    l2: L2Bytes = NO_L2  # between the buffer and the second level
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,8 +75,8 @@ class Execution:
 
     outputs: Mapping[str, np.ndarray]  # by graph output
     groups: tuple[GroupExecution, ...]
-    loaded: Mapping[str, int]  # DRAM bytes read, by tensor
-    stored: Mapping[str, int]  # DRAM bytes written, by tensor
+    loaded: Mapping[str, int]  # bytes read, by tensor, from DRAM or the second level
+    stored: Mapping[str, int]  # bytes written, by tensor
 
     def __repr__(self) -> str:
         made = ", ".join(f"{name} {list(value.shape)}" for name, value in self.outputs.items())
@@ -85,13 +90,18 @@ class Execution:
             total += group.dram
         return total
 
+    @property
+    def l2(self) -> L2Bytes:
+        """Bytes counted between the buffer and the second level."""
+        return sum((group.l2 for group in self.groups), NO_L2)
+
 
 def execute(plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress: Progress | None = None) -> Execution:
     """Run the plan of this graph on these inputs (by graph input, whole tensors of the type that the graph has).
 
     Raises Violation if the plan cannot be carried out, MissingValues if the model has no weights, InvalidPlan if it is not a plan of this graph.
     """
-    machine = Machine(graph, plan.hardware, inputs)
+    machine = Machine(graph, plan.hardware, inputs, plan.memory)
     done: list[GroupExecution] = []
     for group in plan.groups:
         done.append(machine.run(group))
@@ -102,11 +112,12 @@ def execute(plan: Plan, graph: Graph, inputs: Mapping[str, np.ndarray], progress
 
 @dataclass
 class Machine:
-    """DRAM, buffer and counters."""
+    """DRAM, a second level, buffer and counters."""
 
     graph: Graph
     hardware: Hardware
     inputs: Mapping[str, np.ndarray]
+    memory: Sequence[DramTensor] = ()  # of the plan: what lies in the second level
     loaded: dict[str, int] = field(default_factory=dict[str, int])
     stored: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -116,7 +127,7 @@ class Machine:
         self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
-        self.dram: dict[str, np.ndarray] = {}  # maps, whole
+        self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
             tensor, value = self.graph.tensors[name], self.inputs.get(name)
@@ -125,6 +136,7 @@ class Machine:
                 raise InvalidPlan(f"input {name!r}: found {found}; accepted: {tensor.dtype} {list(tensor.shape)}")
             self.dram[name] = np.ascontiguousarray(value)
             self.written[name] = np.ones(tensor.shape, bool)
+        self.level_2 = SecondLevel(self.graph, self.hardware, self.memory)
         self.counted: dict[str, int] = {}
         self.buffer = Buffer(self.hardware, ())
         self.parameters: dict[str, np.ndarray] = {}  # of the group at hand, per operator: its parameters, bytes
@@ -160,8 +172,17 @@ class Machine:
                 self._step(step, inside)
             except (NotOnChip, Overrun, IndexError, KeyError) as error:
                 raise Violation(f"group {group.id}, step {count} ({_describe(step)}): {error}") from error
-        here, moved = self.buffer, DramBytes(**self.counted)
-        return GroupExecution(group.id, moved, here.peak_bytes, here.touched_bytes, count, by_formula=False, weight_peak_bytes=here.weight_peak_bytes)
+        here, level_2 = self.buffer, L2Bytes(self.counted.pop("l2 read", 0), self.counted.pop("l2 written", 0))
+        return GroupExecution(
+            group.id,
+            DramBytes(**self.counted),
+            here.peak_bytes,
+            here.touched_bytes,
+            count,
+            by_formula=False,
+            weight_peak_bytes=here.weight_peak_bytes,
+            l2=level_2,
+        )
 
     def _parameters(self, group: PlannedGroup) -> dict[str, np.ndarray]:
         """What the operators of a group need in the store beside the buffer, by operator."""
@@ -286,8 +307,9 @@ class Machine:
             raise IndexError(f"box {_text(box)} is not in {name!r} of shape {list(shape)}")
 
     def _count(self, step: Transfer, size: int, source: str = "") -> None:
-        """Count bytes under their class and under the tensor in DRAM: `source`, or the map behind the step's tensor."""
-        self.counted[step.kind] = self.counted.get(step.kind, 0) + size
+        """Count bytes under their class and under the tensor in memory: `source`, or the map behind the step's tensor."""
+        kind = ("l2 written" if step.store else "l2 read") if step.kind == "l2" else step.kind
+        self.counted[kind] = self.counted.get(kind, 0) + size
         by_tensor = self.stored if step.store else self.loaded
         name = source or self.root.get(step.tensor, step.tensor)
         by_tensor[name] = by_tensor.get(name, 0) + size
@@ -302,11 +324,21 @@ class Machine:
         if self.root[step.tensor] not in self.dram:
             raise NotOnChip(f"{step.tensor!r} is loaded, and no group before has made it")
         index = slices(step.box)
+        self._reach(step)
         values = self._map(step.tensor, self.dram)[index]
         if not self._map(step.tensor, self.written)[index].all():
             raise NotOnChip(f"{step.tensor!r} is loaded, and part of it was never stored")
         self._count(step, self._moved(values))
         self.buffer.write_rows(step.tensor, self.graph.shape(step.tensor), step.box, values, step.place, step.slot)
+
+    def _reach(self, step: Transfer) -> None:
+        """Go to the memory that the step names, for a box of a map, as it lies there."""
+        name = self.root[step.tensor]
+        there = name in self.level_2.entries
+        if (step.kind == "l2") != there:
+            raise NotOnChip(f"{step.tensor!r} is moved as {step.kind}, and lies in {'the second level' if there else 'DRAM'}")
+        if there:
+            self.level_2.touch(name, step.tensor, step.box, store=step.store)
 
     def _load_constant(self, step: Transfer) -> None:
         values = self._constant(step.tensor)[slices(step.box)]
@@ -329,6 +361,7 @@ class Machine:
         if box_elements(step.box) == 0:
             return
         values = self.buffer.read_rows(step.tensor, step.box)
+        self._reach(step)
         self._count(step, self._moved(values))
         self._map(step.tensor, self.dram)[slices(step.box)] = values
         self._map(step.tensor, self.written)[slices(step.box)] = True

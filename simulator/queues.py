@@ -100,6 +100,11 @@ class Piece(NamedTuple):
     end: int
 
 
+def latency(transfer: Transfer, hardware: Hardware) -> int:
+    """Cycles before the first byte of a transfer: a second level of memory answers at once."""
+    return 0 if transfer.kind == "l2" else hardware.port_latency
+
+
 class Queues:
     """Commands in their queues, and when they run. Groups follow one another without a pause.
 
@@ -118,7 +123,8 @@ class Queues:
         self.parameters = Parameters(flow, index, hardware)
         self.sent: dict[str, int] = {}  # per map in DRAM: when the last store to it is done
         self.line = Timeline([], [], [])
-        self.busy = [0, 0, 0]  # cycles of each queue
+        self.done: dict[tuple[bool, bool], Sequence[int]] = {}  # per memory and direction: when the last transfers are done
+        self.busy = [0, 0, 0]  # cycles of each queue, those of the second level aside
         self.entered = hardware.port_latency if hardware.instruction_bytes else 0  # when the last command entered its queue
         self.fetching = 0  # cycles in which the port of loads brings commands, before its next transfer
         self.begun = self.ended = self.room = 0  # of the last compute: first pixel, last pixel; when there is room for the next weights
@@ -132,7 +138,7 @@ class Queues:
         recent = max(self.hardware.queue_depth, self.hardware.transfers_in_flight)
         found.line = Timeline(*(queue[-recent:] for queue in self.line))
         found.entered, found.fetching = self.entered, self.fetching
-        found.begun, found.ended, found.room = self.begun, self.ended, self.room
+        found.begun, found.ended, found.room, found.done = self.begun, self.ended, self.room, {**self.done}
         return found
 
     def begin(self, nodes: Sequence[Node], places: Sequence[Place]) -> None:
@@ -165,13 +171,15 @@ class Queues:
     def transfer(self, transfer: Transfer, cycles: int) -> None:
         """The next command of the program, a transfer of so many cycles."""
         wait = self._store(transfer) if transfer.store else self._load(transfer)
-        queue, ahead, before = int(transfer.store), self.hardware.transfers_in_flight, self.line[transfer.store]
-        start = max(self._enter(queue), wait, before[-ahead][1] if len(before) >= ahead else 0)
-        done = max(start + self.hardware.port_latency, before[-1][1] if before else 0) + cycles
-        if not transfer.store:
+        queue, ahead, level_2 = int(transfer.store), self.hardware.transfers_in_flight, transfer.kind == "l2"
+        before = self.done.get((level_2, transfer.store), ())
+        start = max(self._enter(queue), wait, before[-ahead] if len(before) >= ahead else 0)
+        done = max(start + latency(transfer, self.hardware), before[-1] if before else 0) + cycles
+        if not transfer.store and not level_2:
             done, self.fetching = done + self.fetching, 0
-        before.append((start, done))
-        self.busy[queue] += cycles
+        self.done[level_2, transfer.store] = (*before, done)[-ahead:]
+        self.line[queue].append((start, done))
+        self.busy[queue] += 0 if level_2 else cycles
         if transfer.kind == "parameter":
             self.parameters.loaded(transfer, done)
             return

@@ -13,6 +13,7 @@ from fractions import Fraction
 from itertools import groupby
 
 from lfopt.ir import (
+    NO_L2,
     Box,
     Compute,
     Cycles,
@@ -23,6 +24,7 @@ from lfopt.ir import (
     GroupReport,
     Hardware,
     InvalidPlan,
+    L2Bytes,
     Loop,
     Node,
     Plan,
@@ -36,6 +38,7 @@ from lfopt.ir import (
     Transfer,
     counted_leaves,
     dram_bytes,
+    l2_bytes,
     parameters_of,
     step_count,
     store_ends,
@@ -59,7 +62,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     """Bytes, cycles and energy of a plan for this network. Raises InvalidPlan where its steps cannot be those of this network."""
     flow = Dataflow.of(graph)
     check_steps(plan, flow)
-    network = _Network(flow, plan.hardware)
+    network = _Network(flow, plan)
     accelerator = Accelerator(flow, plan.hardware)
     groups: list[GroupReport] = []
     disagreements: list[str] = []
@@ -71,6 +74,9 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     dram = sum((group.dram for group in counted), DramBytes())
     if dram.total != plan.totals.dram_bytes:
         disagreements.append(f"totals: the plan says {plan.totals.dram_bytes:,} B of DRAM traffic, its groups move {dram.total:,} B")
+    level_2 = sum((group.l2 for group in counted), NO_L2)
+    if level_2.total != plan.totals.l2_bytes:
+        disagreements.append(f"totals: the plan says {plan.totals.l2_bytes:,} B of the second level, its groups move {level_2.total:,} B")
     macs = sum(group.macs for group in counted)
     cycles = _total_cycles([group.cycles for group in counted])
     overlap = _overlap([plan.groups[group.id] for group in counted], counted, accelerator)
@@ -89,6 +95,7 @@ def simulate(plan: Plan, graph: Graph) -> Report:
         seconds=cycles.total / plan.hardware.clock_hz,
         energy=_total_energy([group.energy for group in counted]),
         dram_access=sum((group.dram_access for group in counted), DramAccess()),
+        l2=level_2,
         baselines=plan.totals,
         disagreements=tuple(disagreements),
     )
@@ -100,8 +107,10 @@ def simulate(plan: Plan, graph: Graph) -> Report:
 class _Network:
     """Names, sizes and roles of everything that can be moved."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+    def __init__(self, flow: Dataflow, plan: Plan) -> None:
+        hardware = plan.hardware
         self.flow = flow
+        self.level_2 = {entry.name for entry in plan.memory if entry.memory == "l2"}
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.roots: dict[str, str] = {}  # of what views make: the map behind them
         for operator in flow.graph.operators:
@@ -133,7 +142,7 @@ class _Network:
             return "weight"
         if name in self.flow.graph.inputs:
             return "input"
-        return "output" if name in self.outputs else "map"
+        return "output" if name in self.outputs else "l2" if name in self.level_2 else "map"
 
     def alone_bytes(self, op: int) -> int:
         """DRAM bytes of one operator by itself, every tensor once."""
@@ -157,6 +166,7 @@ class _Tally:
     moved: dict[str, list[int]] = field(default_factory=lambda: defaultdict[str, list[int]](lambda: [0, 0]))  # per tensor: loaded, stored
     macs: dict[str, Fraction] = field(default_factory=lambda: defaultdict[str, Fraction](Fraction))  # per operator
     access: DramAccess = field(default_factory=DramAccess)
+    l2: L2Bytes = NO_L2
     spending: Spending = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,6 +176,11 @@ class _Tally:
         """So many bytes between DRAM and the chip; where nobody says how they lie, in one run. `weights`: to where weights lie."""
         self.moved[tensor][store] += size
         self._spend(size, access or in_runs(1, size, self.hardware), size if weights else 0)
+
+    def transfer_in_l2(self, tensor: str, size: int, *, store: bool) -> None:
+        """So many bytes between the second level and the buffer."""
+        self.moved[tensor][store] += size
+        self.spending.from_level_2(size)
 
     def anywhere(self, size: int) -> None:
         """Bytes that belong to no one tensor."""
@@ -205,16 +220,19 @@ class _Tally:
             cycles=self.cycles,
             energy=self.spending.use,
             dram_access=self.access,
+            l2=self.l2,
         )
 
 
 def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
     """Sums over the steps."""
-    tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places))
+    tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places), l2=l2_bytes(group.steps))
     for times, step in counted_leaves(group.steps):
         if isinstance(step, Compute):
             for one in accelerator.passes(step):
                 tally.compute(accelerator, one, times)
+        elif step.kind == "l2":
+            tally.transfer_in_l2(network.root(step.tensor), times * step.bytes, store=step.store)
         else:
             source = network.flow.operators[network.index[step.gather]].inputs[0] if step.gather else network.root(step.tensor)
             source = parameters_of(step.tensor) if step.kind == "parameter" else source
@@ -267,13 +285,16 @@ def _by_formula(group: PlannedGroup, network: _Network, accelerator: Accelerator
 
 def _differences(group: PlannedGroup, tally: _Tally) -> list[str]:
     """Where the plan's bytes are not those of its steps, or of its tensors where it has none."""
+    if group.l2 != tally.l2:
+        return [f"group {group.id}: the plan says {group.l2}; its steps move {tally.l2}"]
     if group.dram != tally.dram:
         classes = [f.name for f in fields(DramBytes) if getattr(group.dram, f.name) != getattr(tally.dram, f.name)]
         said, found = (", ".join(f"{name} {getattr(of, name):,} B" for name in classes) for of in (group.dram, tally.dram))
         return [f"group {group.id}: the plan says {said}; its steps move {found}"]
     moved = sum(loaded + stored for loaded, stored in tally.moved.values())
-    if moved > tally.dram.total or (group.steps and moved != tally.dram.total):  # a formula may count re-reads that belong to no one tensor
-        return [f"group {group.id}: the plan says {tally.dram.total:,} B; its tensors, each once, are {moved:,} B"]
+    said = tally.dram.total + tally.l2.total
+    if moved > said or (group.steps and moved != said):  # a formula may count re-reads that belong to no one tensor
+        return [f"group {group.id}: the plan says {said:,} B; its tensors, each once, are {moved:,} B"]
     return []
 
 

@@ -7,6 +7,7 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
                      transfers before it, where transfers_in_flight allows. Loads and stores have a channel each. No less than DRAM takes for it: its
                      bytes in whole bursts at dram_bytes_per_second, and dram_page_cycles for each page (see `simulator.dram`); of all transfers
                      of a group, loads and stores together, where dram_bytes_per_second is given
+      second level   has a port of its own, of l2_port_bytes in each direction, and answers at once: neither the port to DRAM nor port_latency counts
     computation      becomes commands of at most accumulator_columns pixels each (see `lfopt.planning.commands`). A command passes over its pixels for
                      every tile of output channels, every tile of input channels and every element of the kernel, but for rows of it that meet
                      padding alone
@@ -30,7 +31,8 @@ which wait in three queues (`simulator.queues`): loads, stores, computations. Wh
     groups         follow one another in the queues: one begins while the one before it ends, but for what needs the same bytes of the buffer, or of
                    the stores of parameters (see `simulator.parameters`), or maps in DRAM that are not stored yet
 
-Not modelled: conflicts in the banks of the buffer but for weights beside pixels.
+Not modelled: conflicts in the banks of the buffer but for weights beside pixels; a store to the second level that waits for loads of what lay there
+before.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
 from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.dram import access
-from simulator.queues import Command, Queues, Timeline
+from simulator.queues import Command, Queues, Timeline, latency
 
 WALKED = 200_000  # steps of a group that are timed one by one
 AHEAD = 48  # computations of a group that are looked at to see how it begins
@@ -116,12 +118,12 @@ class Met(NamedTuple):
 
 
 def transfer_cycles(transfer: Transfer, hardware: Hardware) -> int:
-    """Cycles that a transfer holds its channel of the port, the latency and DRAM aside."""
+    """Cycles that a transfer holds its channel of the port of its memory, the latency and DRAM aside."""
     size, axis = transfer.bytes, CHANNEL_AXIS_OF_RANK.get(len(transfer.box))
-    if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill"):
+    if transfer.place >= 0 and axis is not None and transfer.kind in ("input", "output", "spill", "l2"):
         channels = transfer.box[axis][1] - transfer.box[axis][0]
         size = max(size, box_elements(transfer.box) // max(channels, 1) * round_up(channels, hardware.channel_align) * hardware.element_bytes)
-    return -(-size // hardware.port_bytes)
+    return -(-size // (hardware.port_bytes if transfer.kind != "l2" or hardware.l2_port_bytes is None else hardware.l2_port_bytes))
 
 
 @dataclass(eq=False)
@@ -158,7 +160,7 @@ class Accelerator:
         """Cycles that a step holds its engine, once it is set up and what it needs is there."""
         if isinstance(step, Transfer):
             cycles = transfer_cycles(step, self.hardware)
-            return cycles if self._as_port else max(cycles, self.dram_cycles(step))
+            return cycles if self._as_port or step.kind == "l2" else max(cycles, self.dram_cycles(step))
         return sum(self.command(part).cycles for part in self.split(step))
 
     def access(self, step: Transfer) -> DramAccess:
@@ -455,21 +457,24 @@ class Accelerator:
         """Cycles of the busier of the channels to DRAM (or of DRAM), and of the compute engine, each turn of a loop taken to be like the first."""
         busy = [0, 0, 0]
         for times, step in counted_leaves(nodes):
-            busy[2 if isinstance(step, Compute) else step.store] += times * self.cycles(step)
+            if isinstance(step, Compute):
+                busy[2] += times * self.cycles(step)
+            elif step.kind != "l2":
+                busy[step.store] += times * self.cycles(step)
         return max(*busy[:2], self._shared(nodes)), busy[2]
 
     def _shared(self, nodes: Sequence[Node]) -> int:
         """Cycles in which DRAM serves all transfers one after the other; 0: it is as fast as both channels of the port."""
         if self.hardware.dram_bytes_per_second is None:
             return 0
-        return sum(times * self.dram_cycles(step) for times, step in counted_leaves(nodes) if isinstance(step, Transfer))
+        return sum(times * self.dram_cycles(step) for times, step in counted_leaves(nodes) if isinstance(step, Transfer) and step.kind != "l2")
 
     def _serial(self, nodes: Sequence[Node]) -> int:
         """Cycles if every command waited for the one before it."""
         hardware, cycles = self.hardware, 0
         for times, step in counted_leaves(nodes):
             if isinstance(step, Transfer):
-                cycles += times * (self.cycles(step) + hardware.port_latency)
+                cycles += times * (self.cycles(step) + latency(step, hardware))
             else:
                 parts = [self.command(part) for part in self.split(step)]
                 cycles += times * sum(part.cycles + part.fill + hardware.start_cycles + hardware.drain_cycles for part in parts)

@@ -65,6 +65,8 @@ def check(plan: Plan, graph: Graph) -> None:
     }  # fmt: skip
     if hardware.weight_buffer_bytes:
         raise Unsupported(f"hardware.weight_buffer_bytes: found {hardware.weight_buffer_bytes}; the accelerator has 0: weights share its buffer")
+    if hardware.l2_bytes:
+        raise Unsupported(f"hardware.l2_bytes: found {hardware.l2_bytes}; the accelerator has no second level of memory: plan with 0")
     for name, value in wanted.items():
         found = getattr(hardware, name)
         found = hardware.element_bytes if found is None else found

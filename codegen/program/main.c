@@ -264,6 +264,10 @@ static void print_counts(const NAME_context *context) {
         total += bytes;
     }
     printf("%-9s %15llu B counted between DRAM and the buffer\n", "total", total);
+    const unsigned long long read = NAME_dram_bytes(context, NAME_L2_READ), written = NAME_dram_bytes(context, NAME_L2_WRITTEN);
+    if (read + written > 0) {
+        printf("%-9s %15llu B read from the second level, %llu B written there\n", "L2", read, written);
+    }
 }
 #endif
 

@@ -15,7 +15,7 @@ from lfopt.app.explain import Taken
 from lfopt.app.files import write_text
 from lfopt.app.screen import begin, out, shown, write
 from lfopt.app.tokens import STDOUT, Said
-from lfopt.ir import DramBytes, EnergyUse, Hardware, InvalidConfig, Report, Totals
+from lfopt.ir import NO_L2, DramBytes, EnergyUse, Hardware, InvalidConfig, L2Bytes, Report, Totals
 from lfopt.ir.cost import Mode
 from lfopt.ir.plan import Proof
 
@@ -96,6 +96,8 @@ class ExecuteAnswer:
     weight_peak_bytes: int  # of the weight buffer, where the chip has one
     compared: bool  # outputs, with the reference
     wrong: tuple[str, ...]
+    l2_planned: L2Bytes = NO_L2  # between the buffer and the second level
+    l2_counted: L2Bytes = NO_L2
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ UNITS = {  # of a field, where its name does not end with it
     "dram_bytes_per_second": "bytes per second",
     "dram_pj_per_bit": "pJ",
     "transfers_in_flight": "transfers",
+    "l2_port_bytes": "bytes per cycle",
     "queue_depth": "commands",
     "overlap": "-",
     "byte_slack": "share",
@@ -59,6 +60,8 @@ DEFAULTS_FROM = {  # where a default comes from; all others describe the acceler
     "parameter_tables": "no number of their own",
     "clock_hz": "assumed",
     "dram_bytes_per_second": "as the port",
+    "l2_bytes": "none",
+    "l2_port_bytes": "as `port_bytes`",
     **dict.fromkeys(("dram_burst_bytes", "dram_page_bytes", "dram_page_cycles"), "off"),
     "byte_slack": "nothing is given up",
     "energy": "see below",
@@ -118,6 +121,8 @@ def figures(hardware: Hardware) -> Iterator[FigureAnswer]:
     yield FigureAnswer("one byte of the buffer", hardware.buffer_byte_pj, "pJ")
     if hardware.weight_buffer_bytes:
         yield FigureAnswer("one byte of the weight buffer", hardware.weight_byte_pj, "pJ")
+    if hardware.l2_bytes:
+        yield FigureAnswer("one byte of the second level", hardware.l2_byte_pj, "pJ")
     yield FigureAnswer("one byte of DRAM over one byte of the buffer", hardware.energy.pj_per_dram_byte / max(hardware.buffer_byte_pj, 1e-12), "x")
 
 
@@ -171,6 +176,14 @@ ODD: Sequence[tuple[Callable[[Hardware], bool], Callable[[Hardware], str]]] = ( 
     (
         lambda h: not h.dram_page_bytes and bool(h.dram_page_cycles or h.energy.dram_page_pj),
         lambda h: "dram_page_cycles, energy.dram_page_pj: without dram_page_bytes nothing opens a page",
+    ),
+    (
+        lambda h: 0 < h.l2_bytes <= h.buffer_bytes,
+        lambda h: f"l2_bytes: a second level of {format_size(h.l2_bytes)} is no larger than the buffer",
+    ),
+    (
+        lambda h: not h.l2_bytes and (h.l2_port_bytes is not None or h.energy.l2_byte_pj is not None),
+        lambda h: "l2_port_bytes, energy.l2_byte_pj: without l2_bytes there is no second level",
     ),
     (lambda h: h.byte_slack > 0.05, lambda h: f"byte_slack: plans may give up {h.byte_slack:.0%} of the fewest bytes"),
     (lambda h: h.energy.pj_per_dram_byte < h.buffer_byte_pj, lambda h: "energy: a byte of DRAM costs less than a byte of the buffer"),

@@ -108,7 +108,7 @@ def _change(olds: Sequence[GroupReport], news: Sequence[GroupReport]) -> Change 
         (old,), (new,) = olds, news
         if old.mode != new.mode:
             return "another mode"
-        if old.dram != new.dram:
+        if (old.dram, old.l2) != (new.dram, new.l2):
             return "other bytes"
         return "other cycles" if old.cycles != new.cycles else None
     return "merged" if len(news) == 1 else "split" if len(olds) == 1 else "regrouped"

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +16,7 @@ from lfopt.app.config import validate
 from lfopt.app.documents import read_json
 from lfopt.ir import MOST_LINES, SCHEMA, InvalidConfig, InvalidPlan, Node, Plan, PlannedGroup
 from lfopt.ir.files import whole_file
+from lfopt.ir.hardware import UNSAID
 from lfopt.ir.listing import listing, parse
 from lfopt.ir.names import is_plain, one_line
 from lfopt.planning import GIVEN
@@ -65,11 +66,9 @@ def sha256(path: Path) -> str:
 
 def write_plan(plan: Plan, path: Path) -> None:
     """Write plan.json, one group a line but for its steps."""
-    data: dict[str, Any] = {"schema": SCHEMA, **asdict(replace(plan, groups=()))}
+    data: dict[str, Any] = {"schema": SCHEMA, **_plain(replace(plan, groups=()))}
     groups = ",\n  ".join(_group_text(group) for group in plan.groups)
     memory = ",\n  ".join(json.dumps(tensor) for tensor in data.pop("memory"))
-    if not plan.hardware.weight_buffer_bytes:
-        del data["hardware"]["weight_buffer_bytes"]  # as before there was one
     head = {key: data.pop(key) for key in ("schema", "model", "hardware", "scheme", "traffic", "epilogue")}
     del data["groups"]
     tail = json.dumps(data, indent=1)[2:]
@@ -77,8 +76,18 @@ def write_plan(plan: Plan, path: Path) -> None:
     write_text(path, text + "\n")
 
 
+def _plain(value: Any) -> Any:
+    """Dataclasses as mappings, without the fields that say nothing: see `UNSAID`."""
+    if is_dataclass(value):
+        said = (f for f in fields(value) if not (f.metadata == UNSAID and getattr(value, f.name) == f.default))
+        return {f.name: _plain(getattr(value, f.name)) for f in said}
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
 def _group_text(group: PlannedGroup) -> str:
-    data = asdict(replace(group, steps=()))
+    data = _plain(replace(group, steps=()))
     del data["steps"]
     lines = ",\n   ".join(json.dumps(line) for line in listing(group.steps))
     return json.dumps(data)[:-1] + (f', "steps": [\n   {lines}]}}' if lines else ', "steps": []}')

@@ -62,8 +62,9 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     deadline, energy = _deadline(how), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
     ways = _figures(costs, deadline, report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
-    if cap is not None and cap < found.lower_bound_bytes:
-        raise InvalidConfig(f"search: no plan of these modes moves less than {found.lower_bound_bytes:,} bytes; found a cap of {cap:,}")
+    least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else found.lower_bound_bytes
+    if cap is not None and cap < least:
+        raise InvalidConfig(f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}")
 
     done = _optimised(costs, ways, wanted, found.groups, deadline)
     if not wanted.caps.allow(done.choice.figures):

@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
+from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.overlap import overlapped
 from lfopt.app.plans import make_draft, write_files
@@ -203,6 +204,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
     best = min(runs, key=lambda run: run.result.dram_bytes)
+    front = next((run.result.front for run in runs if run.result.front), ())
     judged = None
     if SCHEMES[config.scheme].chains and first.wanted == Objective():
         linked = best._replace(result=_linked(costs, best.result, config.search.time_limit, report))
@@ -210,19 +212,27 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
     proven = optimal or best.result.dram_bytes <= bound
+    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
+
+    def drafted(result: Result, guidance: GuidanceName) -> Draft:
+        allowed = config.recompute_allowed, first.objective, _limit(config.search.time_limit)
+        return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)
+
+    if config.hardware.l2_bytes and first.wanted == Objective():
+        stayed = best._replace(result=for_second_level(costs, best.result, lambda found: drafted(found, best.guidance), config.search.time_limit))
+        runs, best = [stayed if run is best else run for run in runs], stayed
+        lap("second level")
     if config.traffic == "tiled":
         judged = _judged(costs, config, best.result, report)
         changed = best._replace(result=judged.result)
         runs, best = [changed if run is best else run for run in runs], changed
         lap("cycles")
-    front = next((run.result.front for run in runs if run.result.front), ())
-    bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
-    draft, interrupted = _despite_ctrl_c(
-        lambda: make_draft(graph, costs, best.result, bound, front, best.guidance, bands, copies, config.recompute_allowed, first.objective),
-        result.interrupted or best.result.interrupted,
-    )
+    interrupted = result.interrupted or best.result.interrupted
+    draft, interrupted = _despite_ctrl_c(lambda: drafted(best.result, best.guidance), interrupted)
+    if config.hardware.l2_bytes and first.wanted == Objective() and not interrupted:
+        draft = in_other_ways(costs, best.result, draft, lambda found: drafted(found, best.guidance))
     lap("plan")
-    optimal = optimal or draft.plan.totals.proof == "optimal"
+    optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
     return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, optimal)
 
 
@@ -281,10 +291,15 @@ def steps_of(outcome: Outcome, time_limit: float | None = None) -> Finished:
 
     Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
     """
-    deadline = None if time_limit is None else time.perf_counter() + time_limit
-    limit = Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=not outcome.interrupted)
+    limit = _limit(time_limit, interruptible=not outcome.interrupted)
     plan = overlapped(outcome.draft.finished(limit), outcome.graph)
     return Finished(plan, outcome.interrupted or limit.interrupted)
+
+
+def _limit(seconds: float | None, *, interruptible: bool = False) -> Limit:
+    """For steps that are made in so many seconds from now on."""
+    deadline = None if seconds is None else time.perf_counter() + seconds
+    return Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=interruptible)
 
 
 def write_outcome(outcome: Outcome, folder: Path, time_limit: float | None = None) -> Finished:

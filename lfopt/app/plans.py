@@ -10,7 +10,7 @@ from lfopt.app.sizes import bytes_text
 from lfopt.frontend import save
 from lfopt.fusion import legal
 from lfopt.ir import CannotWrite, Copy, DoesNotFit, FusionScheme, Graph, InvalidPlan, Plan, SearchRecord
-from lfopt.planning import MODEL, Draft, GroupCosts, Propose, draft
+from lfopt.planning import MODEL, Draft, GroupCosts, Limit, Propose, draft
 from search.result import Front, Result
 
 
@@ -25,11 +25,12 @@ def make_draft(
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
     objective: str = "bytes",
+    limit: Limit | None = None,
 ) -> Draft:
     """Plan the groups that a search found, and check them; `front`: of a search that keeps one. Writes no file.
 
     `bands`: how many rows at a time groups in mode lbdf may run in (see `lfopt.planning.outline`); `copies`: operators that compute something again,
-    `max_recompute`: see `lfopt.planning.draft`.
+    `max_recompute` and `limit`: see `lfopt.planning.draft`.
     """
     scheme = FusionScheme(tuple(costs.dataflow.names(group) for group in result.groups))
     verdict = legal(graph, scheme)
@@ -38,7 +39,7 @@ def make_draft(
     points = tuple((dram, need) for dram, need, _ in front)
     counts = result.plans_evaluated, result.groups_evaluated, round(result.seconds, 3)
     record = SearchRecord(result.method, result.seed, *counts, points, guidance, objective, costs.constraints)
-    made = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute)
+    made = draft(graph, costs, result.groups, bound, record, bands, copies, max_recompute, limit)
     if isinstance(made, DoesNotFit):
         raise InvalidPlan(
             f"the {result.method} search returned a group of {bytes_text(made.needed)} for a {made.store} of {bytes_text(made.available)}"

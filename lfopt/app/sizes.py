@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lfopt.ir import UNLIMITED, Hardware, InvalidConfig, Store
+from lfopt.ir import UNLIMITED, Hardware, InvalidConfig, Plan, Store
+from lfopt.ir.names import plural
 from lfopt.ir.sizes import parse_size
 
 NEVER = 1 << 60  # bytes from which on a size stands for: no buffer is large enough
@@ -55,6 +56,22 @@ def size_option(text: str, option: str) -> int:
             f"{option}: found {text}, without a unit: {text.strip()} B or {text.strip()}KiB? accepted: numbers below {LEAST_PLAIN:,} with one"
         )
     return size
+
+
+def memories(hardware: Hardware) -> str:
+    """The memories of a chip.
+
+    >>> memories(Hardware("64KiB", l2_bytes="1MiB"))
+    'buffer 64 KiB, second level 1 MiB'
+    """
+    return f"buffer {buffers(hardware)}" + (f", second level {format_size(hardware.l2_bytes)}" if hardware.l2_bytes else "")
+
+
+def second_level(plan: Plan) -> str:
+    """What lies in the second level, and what it moves."""
+    kept = sum(entry.memory == "l2" for entry in plan.memory)
+    chosen = "no others that fit spare these groups more" if plan.search.l2 == "exact" else "a heuristic choice"
+    return f"second level: {plural(kept, 'map')} in it, {chosen}; {plan.totals.l2_bytes:,} B read and written beside those of DRAM"
 
 
 def bytes_text(size: int) -> str:

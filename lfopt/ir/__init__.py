@@ -3,7 +3,7 @@
 from lfopt.ir.box import Box, Span, box_elements, box_shape, cut, slices, whole, within
 from lfopt.ir.commands import CommandStream, StoredMap
 from lfopt.ir.constraints import FREE, Constraints
-from lfopt.ir.cost import Cost, DoesNotFit, DramBytes, Figures, Use
+from lfopt.ir.cost import NO_L2, Cost, DoesNotFit, DramBytes, Figures, L2Bytes, Use
 from lfopt.ir.errors import (
     CannotWrite,
     InvalidConfig,
@@ -22,6 +22,8 @@ from lfopt.ir.plan import (
     Copy,
     DramTensor,
     FusionScheme,
+    L2Choice,
+    Memory,
     ModelReference,
     Plan,
     PlannedGroup,
@@ -50,6 +52,7 @@ from lfopt.ir.schedule import (
     fold,
     in_line,
     in_turn,
+    l2_bytes,
     leaves,
     line_count,
     parameter_runs,
@@ -65,6 +68,7 @@ __all__ = [
     "MOST_LINES",
     "MOST_STEPS",
     "NEVER",
+    "NO_L2",
     "SCHEMA",
     "UNLIMITED",
     "UNWRITTEN",
@@ -92,8 +96,11 @@ __all__ = [
     "InvalidGraph",
     "InvalidModel",
     "InvalidPlan",
+    "L2Bytes",
+    "L2Choice",
     "LfoptError",
     "Loop",
+    "Memory",
     "MissingValues",
     "ModelReference",
     "Node",
@@ -131,6 +138,7 @@ __all__ = [
     "fold",
     "in_line",
     "in_turn",
+    "l2_bytes",
     "leaves",
     "line_count",
     "parameter_runs",

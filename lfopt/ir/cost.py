@@ -55,6 +55,25 @@ class DramBytes:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class L2Bytes:
+    """Bytes between the buffer and a second level of memory: of maps, none of which goes to DRAM."""
+
+    read: int = 0  # into the buffer
+    written: int = 0  # out of it
+
+    @property
+    def total(self) -> int:
+        """Both directions."""
+        return self.read + self.written
+
+    def __add__(self, other: L2Bytes) -> L2Bytes:
+        return L2Bytes(self.read + other.read, self.written + other.written)
+
+
+NO_L2 = L2Bytes()
+
+
 class Use(NamedTuple):
     """Something that takes space on chip while a group runs."""
 

@@ -1,4 +1,4 @@
-"""The chip: one or two on-chip buffers in front of DRAM, how many bytes things take on either side, and what time and energy they cost.
+"""The chip: on-chip buffers, maybe a second level between them and DRAM, how many bytes things take, and what time and energy they cost.
 
 What moves is exact. Cycles and energy are a *model*: they follow from the figures that stand here, and are as good as those are.
 """
@@ -23,10 +23,11 @@ MAX_SHOWN = 40  # of one that is not accepted
 SPEED = frozenset("mac_rows mac_columns vector_lanes port_bytes clock_hz".split())  # fields without which cycles are a guess
 LEAST_0 = frozenset(
     "parameter_store_bytes parameter_tables instruction_bytes start_cycles weight_latency drain_cycles port_latency dispatch_cycles "
-    "byte_slack dram_page_bytes dram_page_cycles weight_buffer_bytes".split()
+    "byte_slack dram_page_bytes dram_page_cycles weight_buffer_bytes l2_bytes".split()
 )  # fields that may be 0
 TEXTS = frozenset("name source".split())  # fields that are read by people
-OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second".split())  # fields that follow from others where they are null
+OPTIONAL = frozenset("weight_bytes weight_bits bias_bytes dram_bytes_per_second l2_port_bytes".split())  # fields that may be null
+UNSAID = {"unsaid": True}  # metadata of a field that files leave out where it has its default
 MOST = {"byte_slack": 1, "weight_bits": 64, "dram_bytes_per_second": 1 << 50}  # of fields that have a limit of their own
 
 
@@ -58,6 +59,7 @@ class Energy:
     dram_pj_per_bit: float | None = None  # one bit, instead of dram_byte_pj
     dram_page_pj: float = 0.0  # opening a page of DRAM: activation and precharge
     buffer_byte_pj: float | None = None  # one byte into or out of the buffer; None: by its size (see Hardware.buffer_byte_pj)
+    l2_byte_pj: float | None = field(default=None, metadata=UNSAID)  # one byte into or out of the second level; None: by its size, as the buffer
     accumulator_byte_pj: float = 0.08  # one byte into or out of the partial sums beside the MAC array: 0.1 / 200 of a DRAM byte
     mac_pj: float = 0.3  # one multiply-accumulate of 8-bit operands; it grows with the product of the operands' bytes
     vector_pj: float = 0.3  # one element through the vector lanes, per byte of the element
@@ -66,7 +68,7 @@ class Energy:
         for entry in fields(self):
             value = read_number(entry.name, getattr(self, entry.name), f"hardware.energy.{entry.name}")
             object.__setattr__(self, entry.name, value)
-            optional = entry.name in ("dram_byte_pj", "dram_pj_per_bit", "buffer_byte_pj") and value is None
+            optional = entry.default is None and value is None
             if not optional and not (isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_PJ):
                 raise InvalidConfig(f"hardware.energy.{entry.name}: found {value!r}; accepted: pJ, from 0 to 1e9")
         if self.dram_byte_pj is not None and self.dram_pj_per_bit is not None:
@@ -93,7 +95,7 @@ class Hardware:
     weight_bits: int | None = None  # one weight, instead of weight_bytes, where it is no whole bytes; blocks of weights are rounded up to bytes
     bias_bytes: int | None = None  # one bias element; None: as element_bytes
     accumulator_bytes: int = 4  # one partial sum held on chip
-    weight_buffer_bytes: int = 0  # an on-chip buffer of its own for weights and biases; 0: they share that of the feature maps
+    weight_buffer_bytes: int = field(default=0, metadata=UNSAID)  # an on-chip buffer for weights and biases; 0: they share that of the feature maps
     dram_row_align: int = 1  # bytes: a row in DRAM is padded up to a multiple of this
     channel_align: int = 1  # elements: on chip, channels are padded up to a multiple of this; tilings cut them between such blocks
     constant_align: int = 1  # bytes: a block of a constant that is loaded takes up a multiple of this, in DRAM and on chip
@@ -114,6 +116,8 @@ class Hardware:
     port_bytes: int = 16  # per cycle and direction, between DRAM and the buffer: loads and stores have a channel each
     port_latency: int = 40  # cycles of each transfer before its first byte; hidden behind transfers before it, see transfers_in_flight
     transfers_in_flight: int = 2  # of each direction: one moves its bytes while the others wait for theirs
+    l2_bytes: int = field(default=0, metadata=UNSAID)  # a second level between the buffer and DRAM, for maps between groups; 0: there is none
+    l2_port_bytes: int | None = field(default=None, metadata=UNSAID)  # per cycle and direction, between it and the buffer; None: as port_bytes
     dram_bytes_per_second: int | None = None  # that DRAM moves, loads and stores together; None: what the port moves, in each direction
     dram_burst_bytes: int = 1  # DRAM moves whole bursts: each run of bytes that lie side by side is rounded up to them, for cycles and energy alone
     dram_page_bytes: int = 0  # that one activation makes reachable, of all devices of the channel; 0: pages are not modelled
@@ -217,7 +221,16 @@ class Hardware:
         128K, 256K and 512K that is 6, 8.5 and 12.
         """
         given = self.energy.buffer_byte_pj
-        return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(size / (1 << 17)) if given is None else given
+        return self._pj_by_size(size) if given is None else given
+
+    @property
+    def l2_byte_pj(self) -> float:
+        """Energy of one byte into or out of the second level; where the table does not say, that of a buffer of its size."""
+        given = self.energy.l2_byte_pj
+        return self._pj_by_size(self.l2_bytes) if given is None else given
+
+    def _pj_by_size(self, size: int) -> float:
+        return self.energy.pj_per_dram_byte * 6 / 200 * sqrt(size / (1 << 17))
 
     @property
     def plain_dram(self) -> bool:

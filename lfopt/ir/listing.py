@@ -70,7 +70,7 @@ BOX = rf"\[(?:{SPAN}(?:, ?{SPAN}){{0,15}})?\]"
 MOVE = rf"-?{NUMBER}(?:,-?{NUMBER})*"
 MOVES = rf"(?: by (?P<moves>{MOVE}(?: / {MOVE})*))?"
 TRANSFER = re.compile(
-    rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill) "
+    rf"(?P<verb>load|store) (?P<name>{NAME})(?P<box>{BOX}) (?P<kind>input|output|weight|parameter|spill|l2) "
     rf"(?P<rows>{NUMBER})x(?P<row>{NUMBER}) (?:->|<-) (?P<place>-|{NUMBER})\.(?P<slot>{NUMBER})(?:\+(?P<offset>{NUMBER}))?"
     rf"(?: gather (?P<gather>{NAME}))?{MOVES}"
 )

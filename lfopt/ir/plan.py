@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from lfopt.ir.constraints import FREE, Constraints
-from lfopt.ir.cost import DramBytes, Mode
+from lfopt.ir.cost import NO_L2, DramBytes, L2Bytes, Mode
 from lfopt.ir.errors import InvalidPlan
-from lfopt.ir.hardware import Hardware
+from lfopt.ir.hardware import UNSAID, Hardware
 from lfopt.ir.names import is_plain, plural
 from lfopt.ir.schedule import Node, Place
 
@@ -19,6 +19,8 @@ UNWRITTEN = "its steps were not written"  # how `unexecutable` begins where a gr
 Proof = Literal["optimal", "bound", "none"]
 Scheme = str  # a row of `lfopt.planning.modes.SCHEMES`
 TrafficName = Literal["tiled", "once", "paper"]
+Memory = Literal["dram", "l2"]
+L2Choice = Literal["none", "exact", "heuristic"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,6 +74,7 @@ class PlannedGroup:
     steps: tuple[Node, ...] = ()  # the schedule; empty where the group cannot be executed (see `unexecutable`)
     unexecutable: str = ""  # why there are no steps: bytes are then by formula alone
     spilled: tuple[str, ...] = ()  # maps stored and loaded again while the group runs, which nobody else needs
+    l2: L2Bytes = field(default=NO_L2, metadata=UNSAID)  # moved between the buffer and the second level
 
     def __repr__(self) -> str:
         span = f"{self.nodes[0]} .. {self.nodes[-1]}" if self.nodes[1:] else ", ".join(self.nodes)
@@ -86,13 +89,14 @@ class PlannedGroup:
 
 @dataclass(frozen=True, slots=True)
 class DramTensor:
-    """Where a map or constant lies in DRAM. Rows are stored one after the other; within a row, the other axes in order."""
+    """Where a map or constant lies in DRAM, or in the second level. Rows are stored one after the other; within a row, the other axes in order."""
 
     name: str  # of parameters: see `parameters_of`
     role: Literal["input", "output", "map", "weight", "parameter"]  # map: between groups, or spilled by one; parameter: factors, tables
-    address: int  # bytes from the start of the plan's memory
+    address: int  # bytes from the start of the plan's memory, or of the second level
     rows: int  # 1 for constants; all images of a batch lie inside a row
     row_bytes: int  # from one row to the next: the elements of a row, padded to `dram_row_align`
+    memory: Memory = field(default="dram", metadata=UNSAID)  # l2: in the second level, from the group that makes it to the last that reads it
 
 
 def parameters_of(operator: str) -> str:
@@ -138,6 +142,7 @@ class Totals:
     proof: Proof  # optimal: dram_bytes is the bound; bound: it may be above; none: nothing is proven
     excluded_bytes: int = 0  # of groups in mode excluded
     without_recompute_bytes: int | None = None  # no schedule of any kind that computes nothing twice moves less; null: the plan does not say
+    l2_bytes: int = field(default=0, metadata=UNSAID)  # between the buffer and the second level, both directions; not in dram_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ class SearchRecord:
     guidance: str = "none"  # whose explanations said where groups were split; none: at random
     objective: str = "bytes"  # what was minimised, see search.objective of a configuration; of plans in as few bytes, cycles
     constraints: Constraints = FREE  # what the plan keeps to; its lower bound is of plans that do
+    l2: L2Choice = field(default="none", metadata=UNSAID)  # how maps for the second level were chosen; exact: no others that fit spare more
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -164,7 +170,7 @@ class Plan:
     scheme: Scheme  # the modes that groups may run in
     traffic: TrafficName  # how operators that do not fit the buffer are counted
     epilogue: bool  # whether elementwise operators may always join their producer
-    memory: tuple[DramTensor, ...]  # the DRAM map
+    memory: tuple[DramTensor, ...]  # the DRAM map, and what lies in the second level
     groups: tuple[PlannedGroup, ...]  # in an executable order
     totals: Totals  # beside baselines and bound
     search: SearchRecord  # how the plan was found

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lfopt.ir.cost import DramBytes, Mode
+from lfopt.ir.cost import NO_L2, DramBytes, L2Bytes, Mode
 from lfopt.ir.hardware import Hardware
 from lfopt.ir.names import plural
 from lfopt.ir.plan import Totals
 
-Role = Literal["input", "output", "map", "weight", "parameter"]
+Role = Literal["input", "output", "map", "weight", "parameter", "l2"]  # map: between groups, through DRAM; l2: through the second level
 Timing = Literal["exact", "extrapolated", "formula"]
 
 
@@ -31,7 +31,7 @@ class TensorMove:
 class Cycles:
     """Cycles of the model: of a group that begins on an idle chip, or of a plan, whose groups overlap."""
 
-    dma: int = 0  # that the port is busy
+    dma: int = 0  # that the port to DRAM is busy
     compute: int = 0  # that the MAC array or the vector lanes are busy
     total: int = 0  # with overlap of the two, where the hardware has it
     timing: Timing = "exact"  # exact: step by step; extrapolated: from shortened loops; formula: from whole tensors, full overlap taken for granted
@@ -56,6 +56,7 @@ class EnergyUse:
     """Energy of the model, in pJ."""
 
     dram_pj: float = 0.0
+    l2_pj: float = 0.0  # the second level
     buffer_pj: float = 0.0
     accumulator_pj: float = 0.0
     mac_pj: float = 0.0
@@ -83,6 +84,7 @@ class GroupReport:
     cycles: Cycles
     energy: EnergyUse
     dram_access: DramAccess  # beside `dram`, which is what the plan moves
+    l2: L2Bytes = NO_L2  # between the buffer and the second level
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class Report:
     energy: EnergyUse
     dram_access: DramAccess  # beside `dram`, which is what the plan moves
     baselines: Totals  # as the plan states them
+    l2: L2Bytes = NO_L2  # sum over the groups
     disagreements: tuple[str, ...] = ()  # where the plan's figures are not those of its own steps, one line each
 
     def __repr__(self) -> str:

@@ -13,10 +13,10 @@ from operator import sub
 from typing import Literal
 
 from lfopt.ir.box import Box, Span
-from lfopt.ir.cost import DramBytes
+from lfopt.ir.cost import DramBytes, L2Bytes
 from lfopt.ir.hardware import Hardware, Store
 
-ByteClass = Literal["input", "output", "weight", "parameter", "spill"]
+ByteClass = Literal["input", "output", "weight", "parameter", "spill", "l2"]
 Purpose = Literal["map", "weight", "sum"]
 Move = tuple[int, ...]  # how far the origin of a step moves in one turn of a loop
 
@@ -63,14 +63,14 @@ def store_ends(places: Sequence[Place], hardware: Hardware) -> dict[Store, int]:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A copy of a box between DRAM and the buffer."""
+    """A copy of a box between DRAM, or a second level of memory, and the buffer."""
 
     store: bool  # False: from DRAM to the buffer
-    tensor: str  # a map, a view of one, or a constant, as DRAM holds it; of kind parameter: the operator that needs them
+    tensor: str  # a map, a view of one, or a constant, as memory holds it; of kind parameter: the operator that needs them
     box: Box  # in the tensor's own axes; of parameters: bytes
-    kind: ByteClass  # how its bytes are counted
-    rows: int  # pieces in DRAM
-    row_bytes: int  # that each piece moves, padding of rows in DRAM included
+    kind: ByteClass  # how its bytes are counted; l2: of a map that lies in the second level
+    rows: int  # pieces in memory
+    row_bytes: int  # that each piece moves, padding of rows in memory included
     place: int  # index into the group's places; -1: the store for parameters, beside the buffer
     slot: int  # number of the first row, or of the weight block; row k of the box has number slot + k
     offset: int = 0  # bytes from the start of the slot: weights and bias of a block share one
@@ -79,7 +79,7 @@ class Transfer:
 
     @property
     def bytes(self) -> int:
-        """Bytes that cross the memory port: the one prediction of traffic, which every report sums and nothing that counts reads."""
+        """Bytes that cross the port of their memory: the one prediction of traffic, which every report sums and nothing that counts reads."""
         return self.rows * self.row_bytes
 
     @property
@@ -165,17 +165,20 @@ def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
 def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:
     """Bytes moved, by class, without walking the loops. `at_port`: what is spilled counts as output when it goes, and as input when it comes back."""
     total: dict[str, int] = {}
-
-    def add(inside: Sequence[Node], times: int) -> None:
-        for node in inside:
-            if isinstance(node, Loop):
-                add(node.body, times * node.count)
-            elif isinstance(node, Transfer):
-                kind = ("output" if node.store else "input") if at_port and node.kind == "spill" else node.kind
-                total[kind] = total.get(kind, 0) + times * node.bytes
-
-    add(nodes, 1)
+    for times, node in counted_leaves(nodes):
+        if isinstance(node, Transfer) and node.kind != "l2":
+            kind = ("output" if node.store else "input") if at_port and node.kind == "spill" else node.kind
+            total[kind] = total.get(kind, 0) + times * node.bytes
     return DramBytes(**total)
+
+
+def l2_bytes(nodes: Sequence[Node]) -> L2Bytes:
+    """Bytes moved between the buffer and the second level."""
+    moved = [0, 0]
+    for times, node in counted_leaves(nodes):
+        if isinstance(node, Transfer) and node.kind == "l2":
+            moved[node.store] += times * node.bytes
+    return L2Bytes(*moved)
 
 
 def step_count(nodes: Sequence[Node]) -> int:

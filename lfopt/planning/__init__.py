@@ -8,6 +8,7 @@ from lfopt.planning.drafts import GIVEN, MODEL, Draft, draft, executable, masks_
 from lfopt.planning.limit import Limit
 from lfopt.planning.modes import MODES, NEVER, SCHEMES
 from lfopt.planning.outlines import Outline, dram_at_port, memory_map, outline, plan_groups, total_dram, totals_of, with_steps
+from lfopt.planning.second_level import in_levels
 
 __all__ = [
     "GIVEN",
@@ -26,6 +27,7 @@ __all__ = [
     "epilogue_fused_bytes",
     "epilogue_groups",
     "executable",
+    "in_levels",
     "layer_by_layer_bytes",
     "link",
     "masks_of",

@@ -61,9 +61,9 @@ class Bounds:
         """No schedule that computes nothing twice moves less, in whatever groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it (squeeze-and-excite), all must have existed before any
-        of it can be used. What the buffer does not hold at that moment is stored and loaded.
+        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded.
         """
-        groups, flow, beta = self.groups, self.groups.dataflow, self.beta
+        groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
         moved = 0
         for m, tensor in enumerate(flow.maps):
             if flow.producer[m] >= 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
@@ -74,7 +74,7 @@ class Bounds:
     @cached_property
     def least_bytes(self) -> int:
         """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
-        return self._compulsory + sum(self._forced) + sum(self._retiled)
+        return self._compulsory + sum(self.forced) + sum(self._retiled)
 
     @cached_property
     def recomputing_bytes(self) -> int:
@@ -101,7 +101,7 @@ class Bounds:
                     if flow.readers[m] & counted and not flow.readers[m] & rest:
                         before -= groups.map_bytes[m]
             for m in flow.results[i]:
-                before -= self._forced[m]
+                before -= self.forced[m]
                 if flow.is_output[m] and counted >> i & 1:
                     before -= groups.map_bytes[m]
                 if flow.readers[m] & rest:
@@ -139,7 +139,7 @@ class Bounds:
         return max(min(costs) - once, 0)
 
     @cached_property
-    def _forced(self) -> list[int]:
+    def forced(self) -> list[int]:
         """Per map: bytes beyond the compulsory bound, because no group holds its producer and all of its readers: it is written and read again."""
         flow = self.groups.dataflow
         found: list[int] = []

@@ -53,6 +53,8 @@ class GroupCosts:
         if scheme not in SCHEMES:
             raise InvalidConfig(f"scheme: found {scheme!r}; accepted: {', '.join(SCHEMES)}")
         names = SCHEMES[scheme].modes
+        if hardware.l2_bytes and traffic is not Traffic.TILED:
+            raise InvalidConfig(f"hardware.l2_bytes: found {hardware.l2_bytes} with traffic {traffic.value}; accepted: 0, or traffic tiled")
         if traffic is Traffic.PAPER and not all(MODES[name].in_paper for name in names):
             accepted = " or ".join(other for other, row in SCHEMES.items() if all(MODES[name].in_paper for name in row.modes))
             raise InvalidConfig(
@@ -203,9 +205,13 @@ class GroupCosts:
             if whole is None or mode.whole == whole:
                 yield from mode.ways(mask, beta, once)
 
-    def take(self, mask: int, way: Way) -> None:
-        """Let a group run in one of its ways."""
-        self._taken[mask], self._prices[mask] = way, way.cost
+    def take(self, mask: int, way: Way | None) -> None:
+        """Let a group run in one of its ways; None: in that of the fewest bytes."""
+        if way is None:
+            self._taken.pop(mask, None)
+            self._prices.pop(mask, None)
+        else:
+            self._taken[mask], self._prices[mask] = way, way.cost
 
     def taken(self, mask: int) -> Way | None:
         """The way that was taken, if one was."""

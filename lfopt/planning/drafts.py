@@ -31,6 +31,7 @@ from lfopt.planning.limit import Limit
 from lfopt.planning.modes import SCHEMES
 from lfopt.planning.outlines import Outline, memory_map, outline, totals_of, with_steps
 from lfopt.planning.repeats import left_for_groups
+from lfopt.planning.second_level import SecondLevel, in_levels
 
 MODEL = "simplified.onnx"  # the file beside plan.json
 GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of lfopt has found
@@ -38,15 +39,17 @@ GIVEN = SearchRecord("given", None, 0, 0, 0.0)  # of a scheme that no search of 
 
 @dataclass(frozen=True, eq=False)
 class Draft:
-    """A plan whose steps are still to be made: partition, modes, bytes and proof."""
+    """A plan whose steps are still to be made: partition, modes, bytes and proof. For a second level they are made: its bytes follow from them."""
 
     graph: Graph
     costs: GroupCosts
-    plan: Plan  # without places and steps, and not written
+    plan: Plan  # not written; without places and steps, unless the chip has a second level
     outlines: tuple[Outline, ...]
 
     def finished(self, limit: Limit | None = None) -> Plan:
         """The same with its steps, as far as the limit allows."""
+        if self.costs.hardware.l2_bytes:
+            return self.plan
         return replace(self.plan, groups=with_steps(self.costs, self.outlines, limit or Limit()))
 
 
@@ -87,7 +90,7 @@ def plan(
     groups = executable(costs.dataflow, masks_of(costs.dataflow, scheme.groups))
     relink(costs, groups)
     bound = costs.proven_bytes(costs.least_bytes - costs.bounds.shareable_bytes) if lower_bound_bytes is None else lower_bound_bytes
-    made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows))
+    made = draft(graph, costs, groups, bound, search, up_to(costs, None if band_rows == "max" else band_rows), limit=limit)
     return made if isinstance(made, DoesNotFit) else made.finished(limit)
 
 
@@ -100,23 +103,28 @@ def draft(
     bands: Propose | None = None,
     copies: tuple[Copy, ...] = (),
     max_recompute: float | None = None,
+    limit: Limit | None = None,
 ) -> Draft | DoesNotFit:
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
     `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
-    the network without copies; None: as many as each group was.
+    the network without copies; None: as many as each group was. `limit`: of steps that have to be made here.
     """
     outlines = outline(costs, groups, bands)
     if isinstance(outlines, DoesNotFit):
         return outlines
-    planned = tuple(found.group for found in outlines)
+    planned, level = tuple(found.group for found in outlines), SecondLevel()
+    if costs.hardware.l2_bytes:
+        planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit or Limit()))
+        search = replace(search, l2=level.choice)
+        lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)  # maps that no group avoids may stay on chip
     unfinished = Plan(
         model=ModelReference(graph.name, "", MODEL),
         hardware=costs.hardware,
         scheme=costs.scheme,
         traffic=costs.traffic.value,
         epilogue=costs.epilogue,
-        memory=memory_map(costs, planned),
+        memory=memory_map(costs, planned, level.addresses),
         groups=planned,
         totals=totals_of(costs.unfused(copies), planned, lower_bound_bytes),
         search=search,

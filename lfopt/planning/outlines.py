@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
@@ -15,6 +15,7 @@ from lfopt.planning.modes import MODES, Made
 from lfopt.planning.streaming import Layout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
+NOWHERE: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +111,11 @@ def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: b
     return Outline(planned, group, None if isinstance(schedule, str) else schedule)
 
 
-def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramTensor, ...]:
-    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores or spills, one after the other."""
+def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mapping[str, int] = NOWHERE) -> tuple[DramTensor, ...]:
+    """Where the plan's tensors lie in DRAM: graph inputs, weights, parameters, then every map that a group stores or spills, one after the other.
+
+    `level_2`: maps that lie in the second level instead, and their addresses there.
+    """
     flow, hardware = costs.dataflow, costs.hardware
     layout = Layout(flow, hardware)
     outputs = {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
@@ -120,6 +124,9 @@ def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup]) -> tuple[DramT
 
     def add(name: str, role: str, rows: int, row_bytes: int) -> None:
         nonlocal address
+        if name in level_2:
+            found.append(DramTensor(name, role, level_2[name], rows, row_bytes, "l2"))  # type: ignore[arg-type]
+            return
         found.append(DramTensor(name, role, address, rows, row_bytes))  # type: ignore[arg-type]
         address = round_up(address + rows * row_bytes, DRAM_ALIGN)
 
@@ -160,4 +167,5 @@ def totals_of(original: GroupCosts, groups: tuple[PlannedGroup, ...], lower_boun
         proof="optimal" if moved == bound else "bound",
         excluded_bytes=total_dram(groups, counted=False).total,
         without_recompute_bytes=original.bounds.without_recompute_bytes,
+        l2_bytes=sum(group.l2.total for group in groups),
     )

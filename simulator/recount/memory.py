@@ -1,32 +1,31 @@
-"""What a plan says of DRAM: everything that moves has a place of its own there, and nothing else has."""
+"""What a plan says of its memories: everything that moves has a place of its own in DRAM or in the second level, and nothing else has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 
 from lfopt.ir import DramTensor, Plan, PlannedGroup, parameters_of
 from simulator.recount.groups import may_share, moved_once, parameter_bytes
-from simulator.recount.modes import IN_FLIGHT
 from simulator.recount.network import Network
 
-DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
+DRAM_ALIGN = 64  # bytes: where a tensor in either memory may begin
 ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 
 Known = list[tuple[PlannedGroup, list[str]]]  # groups with those of their operators that exist
 
 
-def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, int]) -> Iterator[str]:
-    """What is wrong with the DRAM map. `tables`: of operators in flight, see `shared_tables`."""
-    return _Memory(net, plan, tables).problems(known)
+def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, int], *, flies: bool) -> Iterator[str]:
+    """What is wrong with the map of both memories. `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such."""
+    return _Memory(net, plan, tables, flies=flies).problems(known)
 
 
 class _Memory:
-    def __init__(self, net: Network, plan: Plan, tables: dict[str, int]) -> None:
-        self.net, self.plan, self.hardware, self.tables = net, plan, plan.hardware, tables
+    def __init__(self, net: Network, plan: Plan, tables: dict[str, int], *, flies: bool) -> None:
+        self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
     def problems(self, known: Known) -> Iterator[str]:
-        """Everything that moves has a place in DRAM of its own, and nothing else has."""
+        """Everything that moves has a place of its own, and nothing else has. Maps between groups, or spilled by one, may be in the second level."""
         net, claimed = self.net, {entry.name: entry for entry in self.plan.memory}
         if len(claimed) < len(self.plan.memory):
             yield "memory: a tensor has two entries"
@@ -48,14 +47,16 @@ class _Memory:
                 yield f"memory: {name!r} has no entry"
             elif entry != (counted := self._entry(entry, wanted[name], parameters.get(name, 0))):
                 yield f"memory: {name!r}: the plan says {_entry_text(entry)}, counted {_entry_text(counted)}"
-        yield from self._addresses(known)
+        lives = self._lives(known)
+        for memory, size in (("dram", ADDRESS_SPACE), ("l2", self.hardware.l2_bytes)):
+            yield from self._addresses([entry for entry in self.plan.memory if entry.memory == memory], size, lives, len(known))
 
     def _parameters(self, known: Known, claimed: dict[str, DramTensor]) -> dict[str, int]:
         """Bytes of the parameters that have a place in DRAM, by name."""
         shared = copy(self.net)
         shared.tables = dict(self.tables)
         for group, members in known:
-            if self.plan.scheme in IN_FLIGHT and not group.steps:  # who shares whose table, only the steps say
+            if self.flies and not group.steps:  # who shares whose table, only the steps say
                 for op in members:
                     entry, own = claimed.get(parameters_of(op)), parameter_bytes(self.net, op, self.hardware)
                     if entry is None and may_share(self.net, op):
@@ -64,17 +65,17 @@ class _Memory:
                         shared.tables[op] = 1
         return {parameters_of(op): size for op in self.net.operators if (size := parameter_bytes(shared, op, self.hardware))}
 
-    def _addresses(self, known: Known) -> Iterator[str]:
-        """Tensors begin at multiples of DRAM_ALIGN in the address space; two may share bytes if one is done with before the other is made."""
-        lives = self._lives(known)
+    @staticmethod
+    def _addresses(entries: Sequence[DramTensor], size: int, lives: Mapping[str, tuple[int, int]], groups: int) -> Iterator[str]:
+        """Tensors begin at multiples of DRAM_ALIGN in so many bytes; two may share bytes if one is done with before the other is made."""
         alive: list[tuple[int, int, int, DramTensor]] = []  # (first group, last group, end, entry) of what reaches the address at hand
-        for entry in sorted(self.plan.memory, key=lambda entry: entry.address):
+        for entry in sorted(entries, key=lambda entry: entry.address):
             end = entry.address + entry.rows * entry.row_bytes
-            if entry.address < 0 or entry.address % DRAM_ALIGN or end > ADDRESS_SPACE:
-                accepted = f"accepted: multiples of {DRAM_ALIGN}, up to {ADDRESS_SPACE}"
-                yield f"memory: {entry.name!r} lies from {entry.address} to {end}; {accepted}"
+            if entry.address < 0 or entry.address % DRAM_ALIGN or end > size:
+                where = " of the second level" if entry.memory == "l2" else ""
+                yield f"memory: {entry.name!r} lies from {entry.address} to {end}{where}; accepted: multiples of {DRAM_ALIGN}, up to {size}"
             alive = [other for other in alive if other[2] > entry.address]
-            born, dies = lives.get(entry.name, (0, len(known)))
+            born, dies = lives.get(entry.name, (0, groups))
             for first, last, _, other in alive:
                 if first <= dies and born <= last:
                     yield f"memory: {entry.name!r} at {entry.address} lies over {other.name!r}, which is needed meanwhile"
@@ -102,8 +103,9 @@ class _Memory:
             rows, size = 1, self.hardware.constant_bytes(tensor.elements, bias=entry.name in self.net.biases)
         else:
             rows, size = tensor.rows, self.hardware.dram_bytes(tensor)
-        return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1))  # type: ignore[arg-type]
+        memory = entry.memory if role == "map" else "dram"
+        return DramTensor(entry.name, role, entry.address, rows, size // max(rows, 1), memory)  # type: ignore[arg-type]
 
 
 def _entry_text(entry: DramTensor) -> str:
-    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B"
+    return f"{entry.role}, {entry.rows} rows of {entry.row_bytes} B" + (" in the second level" if entry.memory == "l2" else "")

@@ -43,6 +43,7 @@ from simulator.recount.groups import (
     table_count,
     weight_bytes,
 )
+from simulator.recount.levels import one_level
 from simulator.recount.memory import memory_problems
 from simulator.recount.modes import IN_FLIGHT, MODES, SCHEMES, Mode
 from simulator.recount.network import Network
@@ -68,6 +69,7 @@ class Recount:
     compulsory_bytes: int
     excluded_bytes: int
     without_recompute_bytes: int
+    l2_bytes: int
     by_formula: tuple[int, int]  # (groups, DRAM bytes) without steps that are what a formula says
     not_recounted: tuple[int, int]  # (groups, DRAM bytes) that were only bounded: no steps, and no formula
 
@@ -92,8 +94,9 @@ def multiplications(net: Network) -> int:
 class _Recounting:
     def __init__(self, net: Network, original: Network | None, plan: Plan, wrong: tuple[str, ...]) -> None:
         """`original`: the network without copies, if it has any; `wrong`: what was found of them."""
-        self.net, self.original, self.plan, self.hardware = net, original or net, plan, plan.hardware
-        self.found = [*wrong]
+        self.net, self.original, self.claimed, self.hardware = net, original or net, plan, plan.hardware
+        self.plan, levels = one_level(net, plan)
+        self.found = [*wrong, *levels]
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
@@ -124,7 +127,7 @@ class _Recounting:
         done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
         if not done <= self.plan.max_recompute * without * (1 + 1e-9):
             self.found.append(f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without")
-        self.found += memory_problems(self.net, self.plan, known, self.tables)
+        self.found += memory_problems(self.net, self.claimed, known, self.tables, flies=self.flies)
         return self._totals(known)
 
     def _say(self, group: PlannedGroup, what: str) -> None:
@@ -408,8 +411,8 @@ class _Recounting:
         fused = [members for members in epilogue_groups(net, self.left_out) if not self.left_out & set(members)]
         used = [name for name in net.graph.inputs if any(op not in self.left_out for op in net.readers[name])]
         used += [name for name in net.stored if name in net.maker and net.maker[name] not in self.left_out]
-        left_out = sum(group.dram.total for group in self.plan.groups if group.mode in MODES and not MODES[group.mode].counted)
-        dram = sum(group.dram.total for group in self.plan.groups) - left_out
+        left_out = sum(group.dram.total for group in self.claimed.groups if group.mode in MODES and not MODES[group.mode].counted)
+        dram = sum(group.dram.total for group in self.claimed.groups) - left_out
         counted = {
             "dram_bytes": dram,
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
@@ -420,6 +423,7 @@ class _Recounting:
             "excluded_bytes": left_out,
         }
         counted["without_recompute_bytes"] = counted["compulsory_bytes"] + gated_bytes(net, hardware, self.left_out)
+        counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
             if getattr(totals, name) not in (value, *([None] if name == "without_recompute_bytes" else [])):
                 self.found.append(f"totals.{name}: the plan says {getattr(totals, name)}, counted {value}")

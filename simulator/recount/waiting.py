@@ -14,13 +14,13 @@ from simulator.recount.network import Network
 def gated_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> int:
     """Bytes beyond the compulsory ones.
 
-    When such a mean has been mixed over all channels, every element of the map existed, and every one will be read: what the buffer cannot hold goes
-    out, unless it is a result of the network anyway, and comes back.
+    When such a mean has been mixed over all channels, every element of the map existed, and every one will be read: what the buffer (and the
+    second level) cannot hold goes out, unless it is a result of the network anyway, and comes back.
     """
     total = 0
     for name in net.maker:
         tensor = net.tensor(name)
-        over = tensor.elements * hardware.element_bytes - hardware.buffer_bytes + 1
+        over = tensor.elements * hardware.element_bytes - (hardware.buffer_bytes + hardware.l2_bytes) + 1
         if over > 0 and any(reader not in left_out for reader in _gates(net, name)):
             total += over if name in net.stored else 2 * over
     return total

@@ -16,9 +16,9 @@ from codegen.emit import emit_c
 from codegen.runtime import CannotRun, Compiled
 from codegen.source import CSource, Unsupported
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Graph, Hardware, Loop, Node, Plan, Transfer
+from lfopt.ir import Graph, Hardware, L2Bytes, Loop, Node, Plan, Transfer
 from lfopt.ops.reference import reference
-from lfopt.planning import GroupCosts, Traffic, total_dram
+from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, draft, total_dram
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
@@ -41,13 +41,10 @@ def counting(plan: Plan, graph: Graph, folder: Path, *flags: str) -> Compiled:
 
 def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list[str]:
     """Where the C differs from prediction, execution and reference."""
-    outputs, counted = counting(plan, graph, folder).count(inputs)
+    outputs, *counted = counting(plan, graph, folder).count(inputs)
     executed = execute(plan, graph, inputs)
-    found = (
-        []
-        if counted == total_dram(plan.groups) == executed.dram
-        else [f"counted {counted}, executed {executed.dram}, planned {total_dram(plan.groups)}"]
-    )
+    ran, planned = [executed.dram, executed.l2], [total_dram(plan.groups), sum((group.l2 for group in plan.groups), L2Bytes())]
+    found = [] if counted == ran == planned else [f"counted {counted}, executed {ran}, planned {planned}"]
     return found + differing(outputs, reference(graph, inputs))
 
 
@@ -123,7 +120,7 @@ def test_a_network_moves_in_c_what_was_planned(name: str, kib: int, scheme: str,
     costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=4), scheme=scheme)
     plan = planned(costs, solve(costs, SearchOptions(time_limit=10)).groups)
     inputs = {"image": np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32)}
-    outputs, counted = counting(plan, graph, tmp_path, "-O1").count(inputs)
+    outputs, counted, _ = counting(plan, graph, tmp_path, "-O1").count(inputs)
     assert counted == total_dram(plan.groups)
     assert not differing(outputs, reference(graph, inputs))
 
@@ -173,7 +170,7 @@ def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store
     new = {"dropped": (), "doubled": (step, step), "shortened": (shortened(step),)}[change]
     wrong = replace(plan, groups=tuple(replace(g, steps=rewritten(g.steps, step, new)) if g is group else g for g in plan.groups))
     try:
-        outputs, counted = counting(wrong, graph, tmp_path).count(inputs)
+        outputs, counted, _ = counting(wrong, graph, tmp_path).count(inputs)
     except CannotRun as found:
         complaint = str(found)
     else:
@@ -184,7 +181,7 @@ def test_a_step_that_is_dropped_doubled_or_shortened_is_found(change: str, store
 @pytest.mark.parametrize("change", ["dropped", "doubled", "shortened"])
 def test_a_load_of_parameters_that_is_dropped_doubled_or_shortened_is_found(change: str, tmp_path: Path) -> None:
     plan, graph, inputs = integer_plan()
-    outputs, counted = counting(plan, graph, tmp_path / "right").count(inputs)
+    outputs, counted, _ = counting(plan, graph, tmp_path / "right").count(inputs)
     assert counted == total_dram(plan.groups) and counted.parameter and not differing(outputs, reference(graph, inputs))
     group = next(g for g in plan.groups if g.dram.parameter)
     step = next(step for step in group.steps if isinstance(step, Transfer) and step.kind == "parameter")
@@ -237,3 +234,16 @@ def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
         model.count({"image": np.zeros((1, 3, 32, 32), np.float32)})
     with pytest.raises(Unsupported, match="threads: found 2"):
         emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99", count=True, threads=2)
+
+
+def test_bytes_of_a_second_level_are_counted_apart(tmp_path: Path) -> None:
+    """Maps lie in it at the addresses of the plan: two of them in the same bytes, one after the other."""
+    graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
+    costs = GroupCosts.of(graph, Hardware("32KiB", element_bytes=4, l2_bytes="10KiB"), scheme="lbdf")
+    found = draft(graph, costs, solve(costs, SearchOptions(passes=1)).groups, 0, GIVEN)
+    assert isinstance(found, Draft)
+    plan = found.plan
+    kept = [entry for entry in plan.memory if entry.memory == "l2"]
+    assert plan.totals.l2_bytes > 0 and sum(entry.rows * entry.row_bytes for entry in kept) > plan.hardware.l2_bytes
+    assert any(entry.memory == "dram" and entry.role == "map" for entry in plan.memory)
+    assert disagreement(plan, graph, random_inputs(graph, np.random.default_rng(0)), tmp_path) == []

@@ -35,6 +35,7 @@ class JobResult:
     weight_bytes: int | None = None  # weights and biases
     parameter_bytes: int | None = None  # factors and tables of quantised operators
     spill_bytes: int | None = None  # maps stored and loaded again within a group
+    l2_bytes: int | None = None  # between the buffer and the second level, beside those of DRAM
     lower_bound_bytes: int | None = None  # proven: no plan of this space moves less
     gap: float | None = None  # (dram_bytes - lower_bound_bytes) / lower_bound_bytes
     compulsory_bytes: int | None = None  # weights, parameters, inputs and outputs of the network once
@@ -85,6 +86,7 @@ def compute(job: BatchJob) -> JobResult:
         weight_bytes=moved.weight,
         parameter_bytes=moved.parameter,
         spill_bytes=moved.spill,
+        l2_bytes=report.l2.total,
         lower_bound_bytes=totals.lower_bound_bytes,
         gap=totals.gap,
         compulsory_bytes=totals.compulsory_bytes,

@@ -12,9 +12,11 @@ from lfopt.app.answers import CheckAnswer, answer
 from lfopt.app.commands.options import check_seconds
 from lfopt.app.screen import out, progress_line, shown, table
 from lfopt.app.verify import Verified, proven_again, verify
+from lfopt.ir import Plan
 
 SHOWN = 20  # discrepancies printed
 FIGURES = ("dram_bytes", "layer_by_layer_bytes", "epilogue_fused_bytes", "compulsory_bytes", "without_recompute_bytes", "excluded_bytes")
+NAMES = {"l2_bytes": "second level, beside"}
 
 
 def check(plan: Path, /, *, prove: Annotated[bool, Parameter(negative="")] = False, time_limit: float | None = None) -> int:
@@ -49,17 +51,22 @@ def _answer(verified: Verified) -> CheckAnswer:
     counted, totals = verified.recount, verified.plan.totals
     if counted is None:
         return CheckAnswer(totals, None, verified.bound, 0, 0, 0, verified.wrong)
-    figures = {name: getattr(counted, name) for name in FIGURES}
+    figures = {name: getattr(counted, name) for name in _figures(verified.plan)}
     return CheckAnswer(totals, figures, verified.bound, counted.steps, counted.by_formula[0], counted.not_recounted[0], verified.wrong)
+
+
+def _figures(plan: Plan) -> tuple[str, ...]:
+    return (*FIGURES, "l2_bytes") if plan.hardware.l2_bytes else FIGURES
 
 
 def _print(verified: Verified) -> None:
     claimed, counted, found = verified.plan, verified.recount, verified.wrong
     if counted is not None:
         rows = table("", "plan says", "recounted")
-        for name in FIGURES:
+        for name in _figures(claimed):
             said = getattr(claimed.totals, name)
-            rows.add_row(name.removesuffix("_bytes").replace("_", " "), "" if said is None else f"{said:,}", f"{getattr(counted, name):,}")
+            title = NAMES.get(name, name.removesuffix("_bytes").replace("_", " "))
+            rows.add_row(title, "" if said is None else f"{said:,}", f"{getattr(counted, name):,}")
         rows.add_row("lower bound", f"{claimed.totals.lower_bound_bytes:,}", verified.bound)
         out.print(rows)
     for line in found[:SHOWN]:

@@ -18,7 +18,7 @@ from lfopt.app.partitions import Judged, judge, read_groups
 from lfopt.app.pipeline import check_folder, load_network
 from lfopt.app.plans import write_files
 from lfopt.app.screen import note, out, shown, speed
-from lfopt.app.sizes import format_size, parse_shapes, share_of
+from lfopt.app.sizes import memories, parse_shapes, share_of
 from lfopt.ir import Cost, DoesNotFit, Report
 from lfopt.ir.names import plural, span
 from lfopt.ops import Dataflow
@@ -129,16 +129,16 @@ def _priced(names: tuple[str, ...], price: Cost | DoesNotFit | None) -> PricedAn
 
 
 def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
-    beta = found.costs.hardware.buffer_bytes
+    hardware = found.costs.hardware
     alone = f", {plural(found.left_out, 'operator')} alone that the file does not name" if found.left_out else ""
-    out.print(f"[bold]{escape(name)}[/]: {plural(len(found.groups), 'group')}{alone}; buffer {format_size(beta)}, scheme {found.costs.scheme}\n")
+    out.print(f"[bold]{escape(name)}[/]: {plural(len(found.groups), 'group')}{alone}; {memories(hardware)}, scheme {found.costs.scheme}\n")
     for line in found.illegal[:REASONS]:
         out.print(f"[red]not legal[/] {shown(line)}", soft_wrap=True)
     if rest := found.illegal[REASONS:]:
         out.print(f"... and {plural(len(rest), 'reason')} more")
     numbered = sorted(enumerate(zip(found.groups, found.prices, strict=True)), key=lambda item: _rank(item[1][1]))
     known = by_name(found.costs.dataflow.graph)
-    rows = [[f"{k} {span(names)}", str(len(names)), *_price(price, beta)] for k, (names, price) in numbered[:top]]
+    rows = [[f"{k} {span(names)}", str(len(names)), *_price(price, hardware.buffer_bytes)] for k, (names, price) in numbered[:top]]
     modules = [scope_of_named(known, names) for _, (names, _) in numbered[:top]]
     out.print(named_table(("group", "ops", "mode", "DRAM bytes", "buffer", "full"), rows, modules))
     if rest := numbered[top:]:
@@ -155,6 +155,8 @@ def _print(name: str, found: Judged, report: Report | None, top: int) -> None:
         return
     least = report.baselines.compulsory_bytes
     out.print(f"\n[bold]{report.dram.total:,} B of DRAM[/], {report.dram.total / max(least, 1):.3f} x compulsory ({least:,} B)")
+    if hardware.l2_bytes:
+        out.print(f"[dim]{report.l2.total:,} B pass through the second level instead; prices of groups are without it[/]")
     out.print(f"[dim]model: {report.cycles.total:,} cycles, {report.energy.total_pj / 1e6:,.1f} uJ; on {speed(report.hardware)}[/]", soft_wrap=True)
 
 

@@ -16,7 +16,7 @@ from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
 from lfopt.app.verify import load_planned
-from lfopt.ir import DramBytes, Plan, store_ends
+from lfopt.ir import NO_L2, DramBytes, Plan, store_ends
 from lfopt.ops.reference import reference
 from simulator.execute import Execution
 from simulator.execute import execute as run
@@ -77,14 +77,17 @@ def execute(
 def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) -> ExecuteAnswer:
     """What was counted beside what was planned."""
     planned = formula = DramBytes()
+    level_2 = NO_L2
     wrong: list[str] = []
     for group, counted in zip(plan.groups, done.groups, strict=True):
         if counted.by_formula:
             formula += group.dram
             continue
-        planned += group.dram
+        planned, level_2 = planned + group.dram, level_2 + group.l2
         if group.dram != counted.dram:
             wrong.append(f"group {group.id}: planned {group.dram}, counted {counted.dram}")
+        if group.l2 != counted.l2:
+            wrong.append(f"group {group.id}: planned {group.l2}, counted {counted.l2}")
         if group.allocated_bytes != counted.peak_bytes:
             wrong.append(f"group {group.id}: planned {group.allocated_bytes:,} B of buffer, found {counted.peak_bytes:,} B")
         weights = store_ends(group.places, plan.hardware).get("weight buffer", 0)
@@ -93,7 +96,7 @@ def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None)
     wrong += differences(done.outputs, wanted) if wanted is not None else []
     steps = sum(group.steps for group in done.groups)
     peak, weights = (max((getattr(group, name) for group in done.groups), default=0) for name in ("peak_bytes", "weight_peak_bytes"))
-    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, weights, wanted is not None, tuple(wrong))
+    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, weights, wanted is not None, tuple(wrong), level_2, done.l2)
 
 
 def _print(said: ExecuteAnswer, plan: Plan) -> None:
@@ -102,6 +105,8 @@ def _print(said: ExecuteAnswer, plan: Plan) -> None:
         if getattr(said.planned, name) or getattr(said.counted, name):
             rows.add_row(name, f"{getattr(said.planned, name):,}", f"{getattr(said.counted, name):,}")
     rows.add_row("all", f"{said.planned.total:,}", f"{said.counted.total:,}", style="bold")
+    if plan.hardware.l2_bytes:
+        rows.add_row("second level, beside", f"{said.l2_planned.total:,}", f"{said.l2_counted.total:,}")
     if said.not_executed.total:
         rows.add_row("by formula, not executed", f"{said.not_executed.total:,}", "", style="yellow")
     out.print(rows)

@@ -21,7 +21,7 @@ from lfopt.app.origins import named_table, scope_of
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
-from lfopt.app.sizes import UNLIMITED, buffers, of_buffer, parse_shapes, size_option
+from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
 from lfopt.ir.names import span
@@ -183,7 +183,7 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
     title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
     out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span(names))}")
-    out.print(f"buffer {buffers(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
+    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
     _print_need(found, hardware.weight_buffer_bytes)
     if found.need.uses:
         out.print()

@@ -129,6 +129,8 @@ def pareto(
         err.print(
             "note: a front has no copies, and nothing stays between groups; with both, lfopt search may move less", style="yellow", soft_wrap=True
         )
+    if asked.config.hardware.l2_bytes:
+        err.print("note: a front judges plans without the second level; with it, lfopt search moves less", style="yellow", soft_wrap=True)
     if front.interrupted:
         err.print("note: interrupted: these are the plans that were found until then", style="yellow", soft_wrap=True)
     return INTERRUPTED if front.interrupted else 0

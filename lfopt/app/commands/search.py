@@ -18,7 +18,7 @@ from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, R
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.pipeline import ZOO, Outcome, check_folder, find_plan, write_outcome
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, speed, table
-from lfopt.app.sizes import buffers, parse_shapes, share_of, size_option
+from lfopt.app.sizes import memories, parse_shapes, second_level, share_of, size_option
 from lfopt.ir import UNWRITTEN, InvalidConfig, Plan, PlannedGroup, Report
 from lfopt.ir.names import file_name, span
 from lfopt.ir.sizes import parse_size
@@ -280,8 +280,10 @@ def _print(outcome: Outcome) -> None:
     plan, flow = outcome.plan, outcome.network
     weights, macs = flow.weight_elements / 1e6, sum(flow.macs) / 1e9
     out.print(f"[bold]{escape(outcome.graph.name)}[/]: {len(flow)} operators, {weights:.2f} M weights, {macs:.3f} GMACs")
-    out.print(f"buffer {buffers(plan.hardware)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
+    out.print(f"{memories(plan.hardware)}, {plan.hardware.element_bytes} B per element, {_space(plan)}\n")
     out.print(_totals(outcome))
+    if plan.hardware.l2_bytes:
+        out.print(f"[dim]{second_level(plan)}[/]", soft_wrap=True)
     for ran in outcome.runs:
         if ran.guidance != "none":
             split = ran.result.repairs
@@ -318,7 +320,8 @@ def _totals(outcome: Outcome) -> Table:
             found = ran.result
             plans = "budget" in METHODS[found.method].takes  # elsewhere, how many groups were priced says more
             count = f"{found.plans_evaluated:,} plans" if plans else f"{found.groups_evaluated:,} groups"
-            add(f"  {ran.name}" + (f", seed {found.seed}" if found.seed is not None else ""), found.dram_bytes, count)
+            seed = f", seed {found.seed}" if found.seed is not None else ""
+            add(f"  {ran.name}{seed}{', no second level' if plan.hardware.l2_bytes else ''}", found.dram_bytes, count)
     add("proven lower bound", totals.lower_bound_bytes)
     if totals.without_recompute_bytes and totals.without_recompute_bytes > totals.compulsory_bytes:
         add("nothing twice", totals.without_recompute_bytes)

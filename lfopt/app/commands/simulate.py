@@ -13,7 +13,7 @@ from lfopt.app.answers import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table
-from lfopt.app.sizes import buffers, of_buffer, share_of
+from lfopt.app.sizes import memories, of_buffer, share_of
 from lfopt.app.trace import MOST_EVENTS, model_trace, write_trace
 from lfopt.app.verify import load_planned
 from lfopt.ir import Cycles, GroupReport, Hardware, InvalidConfig, InvalidPlan, Operator, PlannedGroup, Report, TensorTraffic, step_count
@@ -24,8 +24,24 @@ from simulator.simulate import simulate as simulated
 
 WIDE = 110  # columns from which the lists say more
 NAMED = 4  # groups named for one tensor
-ROLES = {"input": "graph inputs", "weight": "weights", "parameter": "parameters", "map": "maps between groups", "output": "graph outputs"}
-PARTS = {"DRAM": "dram_pj", "buffer": "buffer_pj", "partial sums": "accumulator_pj", "MACs": "mac_pj", "vector": "vector_pj", "total": "total_pj"}
+ROLES = {
+    "input": "graph inputs",
+    "weight": "weights",
+    "parameter": "parameters",
+    "map": "maps between groups",
+    "output": "graph outputs",
+    "l2": "maps in second level",
+}
+SELDOM = ("parameter", "l2")  # rows that are left out where nothing moves
+PARTS = {
+    "DRAM": "dram_pj",
+    "L2": "l2_pj",
+    "buffer": "buffer_pj",
+    "partial sums": "accumulator_pj",
+    "MACs": "mac_pj",
+    "vector": "vector_pj",
+    "total": "total_pj",
+}
 
 
 def simulate(plan: Path, /, *, top: int = 5, group: int | None = None, trace: Path | None = None, trace_events: int = MOST_EVENTS) -> int:
@@ -77,7 +93,7 @@ def _print(report: Report, top: int, known: Mapping[str, Operator]) -> None:
     hardware = report.hardware
     operators = sum(len(g.nodes) for g in report.groups)
     out.print(f"[bold]{escape(report.model)}[/]: {operators} operators in {len(report.groups)} groups, {report.macs / 1e9:.3f} GMACs{_again(report)}")
-    out.print(f"buffer {buffers(hardware)}, {hardware.element_bytes} B per element\n")
+    out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element\n")
     out.print(_baselines(report))
     out.print()
     out.print(_roles(report))
@@ -128,11 +144,12 @@ def _roles(report: Report) -> Table:
     whole = max(report.dram.total, 1)
     for role, name in ROLES.items():
         found = [t for t in report.tensors if t.role == role]
-        if role == "parameter" and not found:
+        if role in SELDOM and not found:
             continue
         loaded, stored = sum(t.loaded_bytes for t in found), sum(t.stored_bytes for t in found)
         times = f"{(loaded + stored) / size:.2f}" if (size := sum(t.size_bytes for t in found)) else ""
-        rows.add_row(name, str(len(found)), f"{loaded:,}", f"{stored:,}", f"{100 * (loaded + stored) / whole:.1f} %", times)
+        share = "" if role == "l2" else f"{100 * (loaded + stored) / whole:.1f} %"  # of DRAM bytes
+        rows.add_row(name, str(len(found)), f"{loaded:,}", f"{stored:,}", share, times)
     return rows
 
 
@@ -156,9 +173,10 @@ def _print_model(report: Report | GroupReport, hardware: Hardware) -> None:
     rows.add_row(name, f"{cycles.total:,}", f"{1e3 * cycles.total / hardware.clock_hz:,.3f}", "", style="bold")
     out.print(rows)
     out.print()
-    rows = table("energy*", *PARTS)
-    rows.add_row("uJ", *(f"{getattr(energy, name) / 1e6:,.1f}" for name in PARTS.values()))
-    rows.add_row("", *(f"{100 * getattr(energy, name) / (energy.total_pj or 1):.1f} %" for name in PARTS.values() if name != "total_pj"), "")
+    parts = {title: name for title, name in PARTS.items() if hardware.l2_bytes or name != "l2_pj"}
+    rows = table("energy*", *parts)
+    rows.add_row("uJ", *(f"{getattr(energy, name) / 1e6:,.1f}" for name in parts.values()))
+    rows.add_row("", *(f"{100 * getattr(energy, name) / (energy.total_pj or 1):.1f} %" for name in parts.values() if name != "total_pj"), "")
     out.print(rows)
 
 
@@ -239,6 +257,8 @@ def _print_group(report: GroupReport, group: PlannedGroup, hardware: Hardware) -
     out.print(f"{report.macs / 1e6:,.2f} MMACs{_again(report)}, {report.macs_per_dram_byte:,.1f} per DRAM byte")
     classes = ", ".join(f"{name} {size:,}" for name, size in asdict(report.dram).items() if size)
     out.print(f"moves {report.dram.total:,} B: {classes}")
+    if report.l2.total:
+        out.print(f"second level: {report.l2.read:,} B read, {report.l2.written:,} B written")
     verb = "saves" if report.saved_bytes >= 0 else "adds"
     out.print(f"{verb} {abs(report.saved_bytes):,} B against {report.one_by_one_bytes:,} B of its operators one by one\n")
     _print_model(report, hardware)

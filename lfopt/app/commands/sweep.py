@@ -13,6 +13,7 @@ from lfopt.app.answers import StairAnswer, SweepAnswer, answer
 from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_seconds, chip
 from lfopt.app.config import Rules, Scheme, TrafficName
 from lfopt.app.files import write_text
+from lfopt.app.levels import planned_with_second_level
 from lfopt.app.pipeline import Report, load_network
 from lfopt.app.screen import err, mib, note, out, progress_line, shown, table
 from lfopt.app.sizes import UNLIMITED, format_size, parse_shapes, plain_size, size_option
@@ -83,9 +84,12 @@ def sweep(
         raise InvalidConfig("--traffic paper: what it leaves out changes with the buffer, so traffic may rise with it; accepted: --buffers as a list")
     if ":" in buffers and scheme not in STEADY:
         raise InvalidConfig(f"--scheme {scheme}: every step of a range is found for schemes {' and '.join(STEADY)}; accepted: --buffers as a list")
+    described = chip(hardware, None, element_bytes)
+    if ":" in buffers and described.l2_bytes:
+        raise InvalidConfig("--buffers: every step of a range is found for chips without a second level; accepted: --buffers as a list")
     graph = load_network(model, parse_shapes(input_shape), rules, weights=False)
     note(graph)
-    costs = GroupCosts.of(graph, chip(hardware, None, element_bytes), Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
+    costs = GroupCosts.of(graph, described, Traffic(traffic), scheme=scheme, epilogue=epilogue == "on")
     with progress_line() as report:
         stairs, interrupted = (_solve_range if ":" in buffers else _solve_each)(costs, sizes, time_limit, report)
     ends = {"layer by layer": layer_by_layer_bytes(costs.unfused()), "compulsory": costs.bounds.compulsory_bytes}
@@ -132,8 +136,13 @@ def _solve_each(costs: GroupCosts, sizes: list[int], time_limit: float, report: 
     stairs: list[Stair] = []
     for k, size in enumerate(sizes):
         report(f"{format_size(size)}", k / len(sizes))
-        result = solve(costs.at(size), SearchOptions(time_limit=time_limit))
-        stairs.append(Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups)))
+        here = costs.at(size)
+        result = solve(here, SearchOptions(time_limit=time_limit))
+        stair = Stair(size, result.dram_bytes, result.lower_bound_bytes, len(result.groups))
+        if here.hardware.l2_bytes:
+            result, totals = planned_with_second_level(here, result, time_limit)
+            stair = Stair(size, totals.dram_bytes, totals.lower_bound_bytes, len(result.groups))
+        stairs.append(stair)
         if result.interrupted:
             return stairs, True
     return stairs, False

@@ -22,10 +22,11 @@ def operator_bytes(flow: Dataflow, masks: Sequence[int], reports: Sequence[Group
             reader.update({weight.name: i for weight in flow.weights[i]})
             reader.update({flow.maps[operand.map].name: i for operand in flow.operands[i]})
         writer = {flow.maps[m].name: i for i in members for m in flow.results[i]}
-        for move in report.tensors:
+        moves = [move for move in report.tensors if move.role != "l2"]
+        for move in moves:
             found[reader.get(move.name, members[0])] += move.loaded_bytes
             found[writer.get(move.name, members[-1])] += move.stored_bytes
-        found[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in report.tensors)  # re-reads of no one tensor
+        found[members[0]] += report.dram.total - sum(move.loaded_bytes + move.stored_bytes for move in moves)  # re-reads of no one tensor
     return found
 
 

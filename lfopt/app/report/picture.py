@@ -9,7 +9,7 @@ from itertools import pairwise
 from lfopt.app.report.colours import colours
 from lfopt.app.report.content import COLOURS, Wiring, wiring
 from lfopt.app.report.layout import WIDTH, Drawing, Route, draw
-from lfopt.app.sizes import buffers
+from lfopt.app.sizes import memories
 from lfopt.ir import Graph, Plan
 from lfopt.ir.names import plural, printable
 from lfopt.ops import Dataflow
@@ -33,7 +33,7 @@ def summary(plan: Plan, graph: Graph) -> str:
     facts = [plural(len(plan.groups), "group"), f"{totals.dram_bytes:,} B of DRAM", proven(plan)]
     if totals.layer_by_layer_bytes:
         facts.append(f"layer by layer {totals.layer_by_layer_bytes / max(totals.dram_bytes, 1):.2f} times as much")
-    facts.append(f"buffer {buffers(hardware)}, {hardware.element_bytes} B per element, scheme {plan.scheme}")
+    facts.append(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {plan.scheme}")
     head = f"<b>{escape(printable(plan.model.name))}</b>: {escape('; '.join(facts))}"
     flow = Dataflow.of(graph)
     drawn = picture(plan, flow) if len(flow) <= MOST else f"<div>{len(flow):,} operators are too many for a picture</div>"

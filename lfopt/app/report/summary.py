@@ -14,7 +14,7 @@ from lfopt.app.report.page import Figure, Summary, render
 from lfopt.app.report.pictures import PICTURED, pictures
 from lfopt.app.report.sweep import Stair, own_stair, sweep
 from lfopt.app.screen import mib, speed
-from lfopt.app.sizes import format_size
+from lfopt.app.sizes import format_size, second_level
 from lfopt.ir import Graph, Plan, Report, SearchRecord
 from lfopt.ir.names import plural
 from lfopt.planning import GIVEN, MODES, GroupCosts, Traffic, masks_of, recompute_left
@@ -32,7 +32,7 @@ def page_of(plan: Plan, graph: Graph, sweep_seconds: float, explain_seconds: flo
     masks = masks_of(costs.dataflow, groups)
     found = cuts(costs, masks, tuple(group.mode for group in plan.groups))
     drawn = _pictures(plan, costs, masks, found, explain_seconds, explainer)
-    stairs = sweep(costs, own_stair(plan), sweep_seconds)
+    stairs = [own_stair(plan)] if plan.hardware.l2_bytes else sweep(costs, own_stair(plan), sweep_seconds)
     data = content(plan, costs, masks, simulated, found, stairs, plan.search.front, drawn)
     return render(_summary(plan, graph, simulated, stairs, found, len(drawn), sweep_seconds), data)
 
@@ -57,6 +57,7 @@ def _summary(plan: Plan, graph: Graph, simulated: Report, stairs: Sequence[Stair
             *chip,
             f"{format_size(hardware.buffer_bytes)} buffer",
             *([f"{format_size(hardware.weight_buffer_bytes)} weight buffer"] if hardware.weight_buffer_bytes else []),
+            *([f"{format_size(hardware.l2_bytes)} second level"] if hardware.l2_bytes else []),
             f"{hardware.element_bytes} B per element",
             f"scheme {plan.scheme}",
             f"traffic {plan.traffic}",
@@ -151,6 +152,9 @@ def _warnings(simulated: Report) -> tuple[str, ...]:
 
 
 def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
+    if plan.hardware.l2_bytes:
+        drawn = "their links are thin as those of maps that visit DRAM. What larger groups would save is worked out without it."
+        return (f"A {second_level(plan)}; {drawn}", *graph.notes)
     if not plan.totals.excluded_bytes:
         return graph.notes
     count = sum(not MODES[group.mode].counted for group in plan.groups)
@@ -159,6 +163,8 @@ def _notes(plan: Plan, graph: Graph) -> tuple[str, ...]:
 
 def _sweep_note(plan: Plan, stairs: Sequence[Stair], seconds: float) -> str:
     proven = sum(stair.lower_bound_bytes >= stair.dram_bytes for stair in stairs)
+    if plan.hardware.l2_bytes:
+        return "The plan's own buffer alone: plans for others would be found without the second level."
     if len(stairs) == 1:
         return "The plan's own buffer alone: " + (f"{seconds:g} s were too few for other sizes." if seconds else "no time was given to other sizes.")
     note = f"The best plans found for {len(stairs):,} buffer sizes around the plan's own, {proven:,} of them proven optimal."

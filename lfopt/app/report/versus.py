@@ -58,6 +58,8 @@ def sums(found: Comparison) -> list[tuple[str, str, str, str, str]]:
     for name, label in LABELS.items():
         if _moves(found, name):
             add(f"  {label}", getattr(found.before.dram, name), getattr(found.after.dram, name))
+    if found.before.l2.total or found.after.l2.total:
+        add("L2 bytes, beside", found.before.l2.total, found.after.l2.total)
     add("groups", len(found.before.groups), len(found.after.groups))
     add("MACs", found.before.macs, found.after.macs)
     add("cycles*", found.before.cycles.total, found.after.cycles.total)

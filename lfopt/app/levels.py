@@ -1,0 +1,114 @@
+"""Groups for a chip with a second level of memory: other groups may move less than those of the search, once maps between them stay there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from lfopt.app.plans import make_draft
+from lfopt.ir import Plan, PlannedGroup, Totals
+from lfopt.planning import Draft, GroupCosts
+from lfopt.planning.modes import Way
+from lfopt.planning.spared import Spared
+from search.exact import solve
+from search.options import SearchOptions
+from search.result import Result
+
+SHARES = (1, 2, 4)  # of the second level: maps larger than one of them do not count as staying
+ROUNDS = 4  # searches with the maps that stay in the best plan so far, as long as that finds a better one
+
+
+def for_second_level(costs: GroupCosts, found: Result, make: Callable[[Result], Draft], time_limit: float | None) -> Result:
+    """The groups that move the fewest DRAM bytes among those of a search, and those of searches in which maps that may stay cost little.
+
+    First maps of up to a share of the second level count as staying, then those that stay in the best plan so far. Of equal bytes, those groups are
+    taken that move the fewest of the second level. The time limit and Ctrl-C leave the best so far.
+    """
+    hardware, deadline = costs.hardware, None if time_limit is None else time.perf_counter() + time_limit
+    try:
+        search = _Search(costs, found, make(found).plan, make, deadline, {found.groups})
+    except KeyboardInterrupt:
+        return replace(found, interrupted=True)
+    try:
+        for share in SHARES:
+            search.look(tensor.name for tensor in costs.dataflow.maps if share * hardware.dram_bytes(tensor) <= hardware.l2_bytes)
+        for _ in range(ROUNDS):
+            if not search.look(entry.name for entry in search.plan.memory if entry.memory == "l2"):
+                break
+    except KeyboardInterrupt:
+        return replace(search.best, interrupted=True)
+    return search.best
+
+
+def in_other_ways(costs: GroupCosts, found: Result, draft: Draft, make: Callable[[Result], Draft]) -> Draft:
+    """The plan with each group in the way that moves the fewest DRAM bytes, now that maps are in the second level: they may be loaded again for less.
+
+    The plan as it was where that moves no less. The costs learn of the ways that were taken.
+    """
+    plan = draft.plan
+    inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
+    before: dict[int, Way | None] = {}
+    for group, mask in zip(plan.groups, found.groups, strict=True):
+        if group.l2.read and group.mode != "chained":
+            way = min(costs.ways(mask), key=lambda way: (_outside(way, group, inside), way.cost.dram_bytes))
+            if _outside(way, group, inside) < group.dram.total:
+                before[mask] = costs.taken(mask)
+                costs.take(mask, way)
+    if not before:
+        return draft
+    other = make(found)
+    if _moved(other.plan) < _moved(plan):
+        return other
+    for mask, way in before.items():
+        costs.take(mask, way)
+    return draft
+
+
+def _outside(way: Way, group: PlannedGroup, inside: set[str]) -> int:
+    """DRAM bytes of a way of a group. Where only some of the maps that it loads, or stores, are in the second level, all count."""
+    moved, spilled = way.terms.dram, way.terms.spilled
+    kept = [size for size, names in ((moved.input, group.inputs), (moved.output, group.outputs), (moved.spill, spilled)) if inside.issuperset(names)]
+    return moved.total - sum(kept)
+
+
+def planned_with_second_level(costs: GroupCosts, found: Result, time_limit: float | None) -> tuple[Result, Totals]:
+    """As `for_second_level`, and what the plan of the groups moves."""
+
+    def make(result: Result) -> Draft:
+        return make_draft(costs.dataflow.graph, costs, result, result.lower_bound_bytes)
+
+    best = for_second_level(costs, found, make, time_limit)
+    return best, in_other_ways(costs, best, make(best), make).plan.totals
+
+
+@dataclass
+class _Search:
+    """The best groups so far."""
+
+    costs: GroupCosts
+    best: Result
+    plan: Plan  # of these
+    make: Callable[[Result], Draft]
+    deadline: float | None
+    tried: set[tuple[int, ...]]
+
+    def look(self, staying: Iterable[str]) -> bool:
+        """Search with these maps counted as staying. Whether that found better groups."""
+        left = None if self.deadline is None else self.deadline - time.perf_counter()
+        if self.best.interrupted or (left is not None and left <= 0):
+            return False
+        groups = solve(Spared(self.costs, frozenset(staying)), SearchOptions(time_limit=left, passes=1)).groups
+        if groups in self.tried or any(map(self.costs.breaks, groups)):
+            return False
+        self.tried.add(groups)
+        other = replace(self.best, groups=groups, dram_bytes=self.costs.dram_bytes(groups))
+        plan = self.make(other).plan
+        better = _moved(plan) < _moved(self.plan)
+        if better:
+            self.best, self.plan = other, plan
+        return better
+
+
+def _moved(plan: Plan) -> tuple[int, int]:
+    return plan.totals.dram_bytes, plan.totals.l2_bytes

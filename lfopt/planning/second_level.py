@@ -1,0 +1,138 @@
+"""Which maps between groups stay in a second level of memory, and where they lie in it: none of their bytes goes to DRAM.
+
+A map may stay that groups store and load, and that is no result of the network: from the group that makes it to the last that reads it, it takes its
+rows, padded as in DRAM. What it spares is every byte that the steps move of it, however often it is loaded. Graph inputs, graph outputs and constants
+are in DRAM and stay there: each is moved at least once, and nothing here copies what a group has loaded into the second level for the next.
+
+`choose` walks the groups in their order with every set of maps that may be in the second level at once, and what each set has spared so far. Where it
+kept all sets, and has addresses for the maps of the best one, no other choice spares more: it is *exact*. Else it is a *heuristic*: sets beyond
+`WIDEST` are dropped, those that spared the least first, and a choice without addresses gives up maps that spare little for the room they take.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from lfopt.ir import Hardware, L2Choice, Loop, Node, PlannedGroup, Transfer, counted_leaves, dram_bytes, l2_bytes, round_up
+from lfopt.ops import Dataflow
+from lfopt.planning.addresses import Life, allocate
+
+ALIGN = 64  # bytes: where a map in the second level may begin, as in DRAM
+WIDEST = 4096  # sets of maps that are followed from one group to the next
+
+
+class Resident(NamedTuple):
+    """A map that may stay in the second level."""
+
+    name: str
+    life: Life  # its bytes, and the groups from the one that makes it to the last that reads it
+    spared: int  # bytes that the plan moves of it
+
+    @property
+    def density(self) -> float:
+        """Bytes spared for each byte that it takes while a group runs."""
+        return self.spared / max(self.life.bytes * (self.life.last - self.life.first + 1), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondLevel:
+    """What lies in the second level."""
+
+    addresses: Mapping[str, int] = field(default_factory=dict[str, int])  # by map
+    choice: L2Choice = "none"
+
+
+def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevel]:
+    """Groups with their steps, on a chip with a second level: what stays there, and the groups that move it from there and to it."""
+    level = choose(residents(flow, hardware, groups), hardware.l2_bytes)
+    return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
+
+
+def residents(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[Resident, ...]:
+    """The maps that may stay, in the order of the groups that make them. What a group without steps reads or makes may not: it runs on DRAM."""
+    moved: dict[str, int] = defaultdict(int)
+    life: dict[str, tuple[int, int]] = {}
+    made = {name for group in groups for name in (*group.outputs, *group.spilled)}
+    made -= {flow.maps[m].name for m, is_output in enumerate(flow.is_output) if is_output}
+    for k, group in enumerate(groups):
+        if not group.steps:
+            made -= {*group.inputs, *group.outputs, *group.spilled}
+        for times, step in counted_leaves(group.steps):
+            if isinstance(step, Transfer) and step.kind in ("input", "output", "spill"):
+                name = flow.behind[step.tensor]
+                moved[name] += times * step.bytes
+                life[name] = life.get(name, (k, k))[0], k
+    maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in made)
+    found = (Resident(name, Life(round_up(hardware.dram_bytes(tensor), ALIGN), *life[name]), moved[name]) for name, tensor in maps)
+    return tuple(one for one in found if one.life.bytes)
+
+
+def choose(found: Sequence[Resident], capacity: int) -> SecondLevel:
+    """The maps that stay in so many bytes, and their addresses: those that spare the most, as far as the search went."""
+    lines = capacity // ALIGN * ALIGN  # a map takes whole lines
+    kept, complete = _most_spared(found, lines)
+    placed = _placed([found[k] for k in kept], lines)
+    if placed is not None:
+        return SecondLevel(placed, "exact" if complete else "heuristic")
+    return SecondLevel(_fewer([found[k] for k in kept], found, lines), "heuristic")
+
+
+def _most_spared(found: Sequence[Resident], capacity: int) -> tuple[list[int], bool]:
+    """The maps that spare the most and never take more than there is, addresses aside; and whether no set was dropped on the way."""
+    born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for k, one in enumerate(found):
+        born[one.life.first].append(k)
+        died[one.life.last].append(k)
+    states = {0: (0, 0, 0)}  # maps that are there -> (bytes spared, bytes taken, all maps kept)
+    complete = True
+    for group in sorted({*born, *died}):
+        for k in born[group]:
+            size, spared = found[k].life.bytes, found[k].spared
+            for there, (before, taken, kept) in list(states.items()):
+                if taken + size <= capacity:
+                    states[there | 1 << k] = before + spared, taken + size, kept | 1 << k
+            if len(states) > WIDEST:
+                complete = False
+                states = dict(sorted(states.items(), key=lambda state: -state[1][0])[:WIDEST])
+        for k in died[group]:
+            size, after = found[k].life.bytes, dict[int, tuple[int, int, int]]()
+            for there, (spared, taken, kept) in states.items():
+                left = there & ~(1 << k), (spared, taken - size * (there >> k & 1), kept)
+                if left[0] not in after or after[left[0]][0] < spared:
+                    after[left[0]] = left[1]
+            states = after
+    ((_, _, best),) = states.values()  # nothing is there any more
+    return [k for k in range(len(found)) if best >> k & 1], complete
+
+
+def _placed(kept: Sequence[Resident], capacity: int) -> dict[str, int] | None:
+    """Addresses of these maps; None where none were found below the end."""
+    addresses, end = allocate([one.life for one in kept])
+    return {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
+
+
+def _fewer(kept: Sequence[Resident], found: Sequence[Resident], capacity: int) -> dict[str, int]:
+    """Maps that have addresses: those kept, the least dense given up until the rest fits; then whatever else fits, the densest first."""
+    rest = sorted(kept, key=lambda one: one.density)
+    while (placed := _placed(rest, capacity)) is None:
+        rest = rest[1:]
+    for one in sorted(found, key=lambda one: -one.density):
+        if one not in rest and (larger := _placed([*rest, one], capacity)) is not None:
+            rest, placed = [*rest, one], larger
+    return placed
+
+
+def _moved_to(group: PlannedGroup, flow: Dataflow, names: Mapping[str, int]) -> PlannedGroup:
+    """The group with every transfer of these maps between the buffer and the second level."""
+    steps = tuple(_moved(node, flow, names) for node in group.steps)
+    return replace(group, steps=steps, dram=dram_bytes(steps), l2=l2_bytes(steps)) if steps else group
+
+
+def _moved(node: Node, flow: Dataflow, names: Mapping[str, int]) -> Node:
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_moved(inner, flow, names) for inner in node.body))
+    away = isinstance(node, Transfer) and node.kind in ("input", "output", "spill") and flow.behind[node.tensor] in names
+    return replace(node, kind="l2") if isinstance(node, Transfer) and away else node

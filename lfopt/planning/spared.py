@@ -1,0 +1,73 @@
+"""A cost model for chips with a second level of memory: maps that may stay there count little, so that a search spends its bytes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+from lfopt.fusion import Adapted
+from lfopt.ir import Cost
+from lfopt.ops import bits
+from lfopt.planning.costs import GroupCosts
+
+SCALE, SPARED = 16, 15  # a byte counts 16; of a map that may stay, 15 of these are spared, for each time that it is stored or loaded whole
+
+
+class Spared(Adapted[Any]):
+    """Groups priced as if some maps stayed in the second level. What `CostModel` and `Result` call DRAM bytes is `SCALE` times that here.
+
+    Nothing says that those maps fit together: the groups are what a search gives for `lfopt.planning.second_level` to judge.
+    """
+
+    def __init__(self, costs: GroupCosts, staying: Container[str]) -> None:
+        """`staying`: maps by name. Graph inputs and outputs among them count in full."""
+        super().__init__(costs)
+        flow, sizes = costs.dataflow, costs.groups.map_bytes
+        self._sizes = {
+            m: sizes[m] for m, tensor in enumerate(flow.maps) if flow.producer[m] >= 0 and not flow.is_output[m] and tensor.name in staying
+        }
+        self._forced = costs.bounds.forced
+        self._spared: dict[int, int] = {0: 0}  # per group
+        self._rest: dict[int, int] = {0: costs.least_bytes}  # per set of executed operators: bytes that the others move at the least
+        self.least_bytes = self._value(costs.least_bytes, self._spared_later(0))
+
+    @staticmethod
+    def _value(moved: int, spared: int) -> int:
+        return SCALE * moved - SPARED * spared
+
+    def price(self, group: int, /) -> Cost | None:
+        """See `CostModel`."""
+        found = self.model.price(group)
+        return found and found._replace(dram_bytes=self._value(found.dram_bytes, self._spared_by(group)))
+
+    def grow(self, group: int, floor: Any, dram: int, op: int, /) -> tuple[Any, int]:
+        """See `CostModel`."""
+        larger, found = self.model.grow(group, floor, (dram + SPARED * self._spared_by(group)) // SCALE, op)
+        return larger, self._value(found, self._spared_by(group | 1 << op))
+
+    def rest_bytes(self, executed: int, before: int, group: int, /) -> int:
+        """See `CostModel`."""
+        after = executed | group
+        if after not in self._rest:
+            self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
+        return self._value(self._rest[after], self._spared_later(after))
+
+    def _spared_by(self, group: int) -> int:
+        """Bytes of the maps that may stay which a group loads and stores, each once."""
+        if group not in self._spared:
+            flow, sizes = self.dataflow, self._sizes
+            loaded = {o.map for i in bits(group) for o in flow.operands[i] if o.map in sizes and not group >> flow.producer[o.map] & 1}
+            stored = [m for i in bits(group) for m in flow.results[i] if flow.readers[m] & ~group]
+            self._spared[group] = sum(sizes.get(m, 0) for m in (*loaded, *stored))
+        return self._spared[group]
+
+    def _spared_later(self, executed: int) -> int:
+        """What of these maps is in `GroupCosts.rest_bytes`: loaded by operators that are left, or stored and loaded by them of necessity."""
+        flow = self.dataflow
+        found = 0
+        for m, size in self._sizes.items():
+            if not executed >> flow.producer[m] & 1:
+                found += self._forced[m]
+            elif flow.readers[m] & ~executed:
+                found += size
+        return found

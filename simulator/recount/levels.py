@@ -1,0 +1,76 @@
+"""What a plan says of a second level of memory; and the same plan with that level taken for DRAM, which is how everything else of it is recounted.
+
+A map lies in one memory, and is moved between that memory and the buffer: no transfer may say otherwise. The bytes of a second level are counted here
+apart from the plan's own sums, in the classes in which DRAM would count them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lfopt.ir import DramBytes, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer
+from simulator.recount.modes import MODES
+from simulator.recount.network import Network
+
+L2_CHOICES = ("exact", "heuristic")
+
+
+def one_level(net: Network, plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan with everything in DRAM, and what is wrong with what it says of a second level."""
+    inside = {entry.name for entry in plan.memory if entry.memory == "l2"}
+    wrong = [*_impossible(plan)]
+    groups: list[PlannedGroup] = []
+    for group in plan.groups:
+        moved: dict[str, int] = {}
+        ways = [0, 0]
+        steps = tuple(_in_dram(net, group, node, 1, moved, ways) for node in group.steps)
+        wrong += _misplaced(net, group, inside)
+        if group.l2 != (found := L2Bytes(*ways)):
+            wrong.append(f"group {group.id}: second level: the plan says {group.l2}, counted {found}")
+        groups.append(replace(group, steps=steps, dram=group.dram + DramBytes(**moved), l2=L2Bytes()) if moved else group)
+    return replace(plan, groups=tuple(groups)), wrong
+
+
+def _impossible(plan: Plan) -> Iterator[str]:
+    """What the chip, or the space of plans, does not allow."""
+    if plan.hardware.l2_bytes:
+        if plan.traffic != "tiled":
+            yield f"traffic {plan.traffic} on a chip with a second level; a recount knows tiled"
+        if plan.search.l2 not in L2_CHOICES:
+            yield f"search.l2: found {plan.search.l2}; accepted on a chip with a second level: {', '.join(L2_CHOICES)}"
+    elif plan.search.l2 != "none":
+        yield f"search.l2: found {plan.search.l2}, and the chip has no second level"
+
+
+def _in_dram(net: Network, group: PlannedGroup, node: Node, times: int, moved: dict[str, int], ways: list[int]) -> Node:
+    """A node as it would be if everything lay in DRAM. What goes to the second level, or comes from there, is added up."""
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_in_dram(net, group, inner, times * max(node.count, 0), moved, ways) for inner in node.body))
+    if not isinstance(node, Transfer) or node.kind != "l2":
+        return node
+    spilled = MODES[group.mode].spills and net.behind.get(node.tensor) in group.spilled if group.mode in MODES else False
+    kind = "spill" if spilled else "output" if node.store else "input"
+    size = times * node.rows * node.row_bytes
+    moved[kind] = moved.get(kind, 0) + size
+    ways[node.store] += size
+    return replace(node, kind=kind)
+
+
+def _misplaced(net: Network, group: PlannedGroup, inside: set[str]) -> Iterator[str]:
+    """Transfers that go to another memory than the one in which their map lies."""
+    if not group.steps and (odd := inside.intersection((*group.inputs, *group.outputs, *group.spilled))):
+        yield f"group {group.id}: it has no steps, and {min(odd)!r} lies in the second level"
+    said: set[tuple[str, bool]] = set()
+    waiting: list[Node] = [*group.steps]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Loop):
+            waiting += node.body
+        elif isinstance(node, Transfer):
+            name = net.behind.get(node.tensor, node.tensor) if node.kind in ("input", "output", "spill", "l2") and not node.gather else ""
+            there = name in inside
+            if there != (node.kind == "l2") and (node.tensor, there) not in said:
+                said.add((node.tensor, there))
+                verb = "store" if node.store else "load"
+                yield f"group {group.id}: {verb} {node.tensor!r} as {node.kind}, and it lies in {'the second level' if there else 'DRAM'}"
