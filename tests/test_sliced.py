@@ -15,7 +15,7 @@ from lfopt.app.pipeline import load_network
 from lfopt.ir import Compute, Cost, Graph, Hardware, Plan, PlannedGroup, Step, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning import NEVER, GroupCosts, totals_of
+from lfopt.planning import NEVER, GroupCosts, Limit, totals_of
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.sliced import Way
 from simulator.execute import execute
@@ -95,6 +95,9 @@ def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_
         plan = replace(case.plan, totals=totals_of(case.costs.unfused(), case.plan.groups, case.every.least_bytes))
         wrong += recount(case.graph, plan).discrepancies
         assert not wrong, (case.graph, case.costs.hardware, wrong)
+        written = sliced(case.costs).schedule(case.mask, case.costs.hardware.buffer_bytes, 1).make
+        assert not isinstance(written, str)
+        assert written(Limit()) == written(Limit()), "a way is written twice: timed, then planned"
         kinds[case.kind] += 1
     assert len(kinds) == 8, kinds
     assert min(kinds.values()) > 2

@@ -60,7 +60,6 @@ class Schedule:
         self.results: dict[int, int] = {}  # places of results of the tail, or of the reduction
         self.sums = self.blocks = -1
         self._lay_out()
-        self.number = 0  # of the next weight block
 
     @property
     def end(self) -> int:
@@ -193,9 +192,9 @@ class Schedule:
             yield from self._rows_of(m, (self._needed(m, band - 1) if band else 0, self._needed(m, band)))
         leaving = any(self.groups.leaves(m, self.mask) for m in self.segment.made)
         keys = [(stop - start, leaving and not part) for part, (start, stop) in enumerate(self.parts)]
-        first, count = self.number, sum(found.passing or found.passing_tail for found in self.slices)
+        count = sum(found.passing or found.passing_tail for found in self.slices)
+        first = band * count * len(self.parts)  # number of its first weight block
         yield from in_turn(keys, lambda part: [*self._part(band, part, first + part * count)])
-        self.number += count * len(self.parts)
 
     def _part(self, band: int, part: int, number: int) -> Iterator[Node]:
         numbers = [number + count for count in accumulate((found.passing or found.passing_tail for found in self.slices), initial=0)]
