@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from lfopt.app.agreement import Agreement
 from lfopt.app.explain import Taken
 from lfopt.app.files import write_text
 from lfopt.app.screen import begin, out, shown, write
@@ -96,6 +97,7 @@ class ExecuteAnswer:
     weight_peak_bytes: int  # of the weight buffer, where the chip has one
     compared: bool  # outputs, with the reference
     wrong: tuple[str, ...]
+    agreements: tuple[Agreement, ...]  # none where they were not compared
     l2_planned: L2Bytes = NO_L2  # between the buffer and the second level
     l2_counted: L2Bytes = NO_L2
 
@@ -123,6 +125,7 @@ class RunAnswer:
     run_seconds: float  # of the first run
     compared: bool  # with the reference
     wrong: tuple[str, ...]
+    agreements: tuple[Agreement, ...]  # none where they were not compared
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ from lfopt.app.front import Front, front_of
 from lfopt.app.front_question import Listed, question
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import Model, Report, find_plan, load_model, steps_of
-from lfopt.app.random_values import drawn, random_inputs
+from lfopt.app.random_values import random_inputs
+from lfopt.app.random_weights import calibrated
 from lfopt.app.report.summary import page_of
 from lfopt.app.results import Explained, Planned
 from lfopt.app.sizes import looks_like_a_size, parse_size, size_option
@@ -242,7 +243,7 @@ def execute(plan: PlanLike, inputs: Inputs | None = None, *, model: Network | No
     found, graph = _planned(plan, model)
     rng = _dice(seed)
     if fill and not graph.has_values:
-        graph = drawn(graph, rng)
+        graph = calibrated(graph, rng)
     if inputs is None:
         values = random_inputs(graph, rng)
     else:

@@ -1,4 +1,4 @@
-"""Arrays from and to files: inputs as a network takes them, outputs, weights where there are none, and whether two results are the same."""
+"""Arrays from and to files: inputs as a network takes them, outputs, and weights where there are none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from lfopt.app.documents import opened
 from lfopt.app.files import write_with
-from lfopt.app.random_values import drawn
+from lfopt.app.random_weights import calibrated
 from lfopt.app.screen import err
 from lfopt.ir import Graph, InvalidConfig, MissingValues, Tensor
 from lfopt.ir.names import file_name, one_line
@@ -67,7 +67,7 @@ def with_values(graph: Graph, label: object, rng: np.random.Generator | None) ->
         absent = next(name for name, value in graph.constants.items() if value is None)
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights, or --fill to draw them at random")
     err.print("note: weights were drawn at random where the model has none", style="yellow")
-    return drawn(graph, rng)
+    return calibrated(graph, rng)
 
 
 def write_outputs(path: Path, graph: Graph, arrays: Mapping[str, np.ndarray]) -> None:
@@ -92,18 +92,3 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 def real(tensor: Tensor, value: np.ndarray) -> np.ndarray:
     """What an array stands for: real numbers where it holds quantised ones."""
     return dequantized(value, tensor.quantization) if tensor.quantization else value
-
-
-def differences(found: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray]) -> list[str]:
-    """Outputs that are not as wanted, a line each: integers exactly, floats within 1e-4 of the largest value."""
-    wrong: list[str] = []
-    for name, value in wanted.items():
-        got = found[name]
-        if value.dtype.kind != "f":
-            if not np.array_equal(got, value):
-                wrong.append(f"output {name!r}: {int((got != value).sum()):,} of {value.size:,} elements differ")
-            continue
-        scale = float(np.abs(value[np.isfinite(value)]).max(initial=0.0))
-        if not np.allclose(got, value, rtol=1e-4, atol=1e-4 * scale, equal_nan=True):
-            wrong.append(f"output {name!r}: differs by up to {float(np.nanmax(np.abs(got - value))):.3g}, the largest value is {scale:.3g}")
-    return wrong

@@ -18,7 +18,8 @@ from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
 from lfopt.app.plans import make_draft
-from lfopt.app.random_values import drawn, random_inputs
+from lfopt.app.random_values import random_inputs
+from lfopt.app.random_weights import drawn
 from lfopt.ir import Graph, InvalidConfig, Plan
 from lfopt.ir.files import writing
 from lfopt.ops.excerpt import excerpt

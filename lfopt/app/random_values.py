@@ -1,8 +1,6 @@
-"""Values drawn at random: inputs, and weights where a network has none."""
+"""Inputs drawn at random."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,15 +19,3 @@ def _random(tensor: Tensor, rng: np.random.Generator) -> np.ndarray:
     if tensor.dtype.startswith("float"):
         return rng.standard_normal(tensor.shape).astype(tensor.dtype)
     return rng.integers(0, 2, tensor.shape).astype(tensor.dtype)
-
-
-def drawn(graph: Graph, rng: np.random.Generator) -> Graph:
-    """The graph with weights drawn at random where it has none."""
-    constants = dict(graph.constants)
-    for name, value in constants.items():
-        if value is None:
-            tensor = graph.tensors[name]
-            # Small enough for deep networks to stay finite.
-            fan_in = max(tensor.elements // max(tensor.shape[0], 1), 1) if len(tensor.shape) > 1 else 100
-            constants[name] = (rng.standard_normal(tensor.shape) * (2 / fan_in) ** 0.5).astype(tensor.dtype)
-    return replace(graph, constants=constants)

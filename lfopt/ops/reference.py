@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -12,12 +12,17 @@ from lfopt.ops.call import Call
 from lfopt.ops.compute import compute
 from lfopt.ops.part import Part
 
+Results = tuple[np.ndarray, ...]
+Adjust = Callable[[Call, Sequence[Part | None], Results], Results]  # (operator, whole operands, results) -> what its readers get in their place
 
-def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: bool = False) -> dict[str, np.ndarray]:
+
+def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: bool = False, adjust: Adjust | None = None) -> dict[str, np.ndarray]:
     """Graph outputs by name, for graph inputs by name; with `everything` all tensors that operators make as well, views included.
 
-    Maps are dropped after their last reader. Raises InvalidConfig if the inputs are not the graph's (one line: which, what was found, what is
-    accepted), MissingValues if a constant that an operator reads has no values, UnsupportedModel for an operator that nothing defines.
+    Maps are dropped after their last reader. `adjust` may replace the results of each operator before anything reads them.
+
+    Raises InvalidConfig if the inputs are not the graph's (one line: which, what was found, what is accepted), MissingValues if a constant that an
+    operator reads has no values, UnsupportedModel for an operator that nothing defines.
     """
     for name in graph.inputs:
         _check(graph.tensors[name], inputs.get(name))
@@ -31,7 +36,8 @@ def reference(graph: Graph, inputs: Mapping[str, np.ndarray], *, everything: boo
         operands = [_operand(graph, values, name) if name else None for name in operator.inputs]
         made = [name for name in operator.outputs if name]
         boxes = tuple(whole(shape) for shape in call.results)
-        values.update(zip(made, compute(call, operands, boxes, graph.opset), strict=True))
+        results = compute(call, operands, boxes, graph.opset)
+        values.update(zip(made, adjust(call, operands, results) if adjust else results, strict=True))
         left.subtract(operator.inputs)
         for name in {*operator.inputs, *made} if not everything else ():
             if left[name] == 0:

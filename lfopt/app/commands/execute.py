@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
+from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers import ExecuteAnswer, answer
-from lfopt.app.arrays import differences, read_inputs, with_values, write_outputs
+from lfopt.app.arrays import read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs
 from lfopt.app.screen import err, out, progress_line, shown, table
 from lfopt.app.sizes import of_buffer
 from lfopt.app.verify import load_planned
 from lfopt.ir import NO_L2, DramBytes, Plan, store_ends
-from lfopt.ops.reference import reference
 from simulator.execute import Execution
 from simulator.execute import execute as run
 
@@ -54,7 +53,7 @@ def execute(
     fill
         Draw weights at random where the model has only their shapes.
     check
-        Compare the outputs with the plain reference of the whole network.
+        Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
     found, graph = load_planned(plan)
     rng = dice(seed)
@@ -65,16 +64,16 @@ def execute(
     with progress_line() as report, threadpool_limits(1):
         done = run(found, graph, values, lambda k, n: report(f"group {k} of {n}", k / n))
         report("reference", 1.0)
-        wanted = reference(graph, values) if check else None
+        agreements = expected(graph, values).compared(done.outputs) if check else None
     if output is not None:
         write_outputs(output, graph, done.outputs)
-    said = _compared(found, done, wanted)
+    said = _compared(found, done, agreements)
     _print(said, found)
     answer(said)
     return 1 if said.wrong else 0
 
 
-def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None) -> ExecuteAnswer:
+def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | None) -> ExecuteAnswer:
     """What was counted beside what was planned."""
     planned = formula = DramBytes()
     level_2 = NO_L2
@@ -93,10 +92,22 @@ def _compared(plan: Plan, done: Execution, wanted: dict[str, np.ndarray] | None)
         weights = store_ends(group.places, plan.hardware).get("weight buffer", 0)
         if weights != counted.weight_peak_bytes:
             wrong.append(f"group {group.id}: planned {weights:,} B of weight buffer, found {counted.weight_peak_bytes:,} B")
-    wrong += differences(done.outputs, wanted) if wanted is not None else []
-    steps = sum(group.steps for group in done.groups)
+    wrong += [str(one) for one in agreements or () if one.wrong]
     peak, weights = (max((getattr(group, name) for group in done.groups), default=0) for name in ("peak_bytes", "weight_peak_bytes"))
-    return ExecuteAnswer(planned, done.dram, formula, len(plan.groups), steps, peak, weights, wanted is not None, tuple(wrong), level_2, done.l2)
+    return ExecuteAnswer(
+        planned,
+        done.dram,
+        formula,
+        len(plan.groups),
+        sum(group.steps for group in done.groups),
+        peak,
+        weights,
+        agreements is not None,
+        tuple(wrong),
+        agreements or (),
+        level_2,
+        done.l2,
+    )
 
 
 def _print(said: ExecuteAnswer, plan: Plan) -> None:
@@ -114,6 +125,8 @@ def _print(said: ExecuteAnswer, plan: Plan) -> None:
     if size := plan.hardware.weight_buffer_bytes:
         peaks.append(of_buffer(said.weight_peak_bytes, size, "weight buffer"))
     out.print(f"{said.groups} groups, {said.steps:,} steps; at most {' and '.join(peaks)} in use")
+    for line in said_of(said.agreements):
+        out.print(shown(line), style="dim")
     for line in said.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
     verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if said.compared else "; outputs not compared")

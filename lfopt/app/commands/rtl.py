@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 
 from hw_rtl.build import BuildFailed
 from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
+from lfopt.app.agreement import expected
 from lfopt.app.answers import RtlAnswer, answer
-from lfopt.app.arrays import differences, read_inputs, write_outputs
+from lfopt.app.arrays import read_inputs, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.pipeline import Report as Progress
 from lfopt.app.random_values import random_inputs
@@ -24,7 +25,6 @@ from lfopt.app.trace import MOST_EVENTS, rtl_trace, write_trace
 from lfopt.ir import InvalidConfig, LfoptError, Plan, Report
 from lfopt.isa import document
 from lfopt.isa.tables import Counter
-from lfopt.ops.reference import reference
 from lfopt.planning import dram_at_port
 from simulator.simulate import simulate
 
@@ -92,13 +92,13 @@ def run(
         except (BuildFailed, SimulationFailed) as error:
             raise CannotSimulate(str(error)) from None
         progress("reference", 1.0)
-        wanted = reference(graph, values) if check else None
+        wanted = expected(graph, values) if check else None
     if trace is not None:
         write_trace(trace, *rtl_trace(plan, graph, predicted, done, most=trace_events))
     made = outputs(stream, graph, done.memory)
     if output is not None:
         write_outputs(output, graph, made)
-    said = _compared(plan, done, predicted, differences(made, wanted) if wanted is not None else None)
+    said = _compared(plan, done, predicted, [str(one) for one in wanted.compared(made) if one.wrong] if wanted else None)
     _print(said, predicted)
     answer(said)
     return 1 if said.wrong else 0

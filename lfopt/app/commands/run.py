@@ -13,15 +13,15 @@ from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
+from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers import OutputAnswer, RunAnswer, answer
-from lfopt.app.arrays import differences, read_inputs, with_values, write_arrays
+from lfopt.app.arrays import read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.screen import note, out, progress_line, shown, spread
 from lfopt.app.sizes import parse_shapes, size_option
 from lfopt.ir import Graph, Hardware, InvalidConfig
-from lfopt.ops.reference import reference
 
 
 def run(
@@ -75,7 +75,7 @@ def run(
     verify
         Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is damaged is made again.
     check
-        Compare the outputs with the plain reference of the whole network.
+        Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
     chosen = _hardware(hardware, buffer)
     graph = load_network(model, parse_shapes(input_shape), "default")
@@ -94,8 +94,9 @@ def run(
     _print(given)
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
     out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
-    wrong = _check(graph, values, outputs) if check else []
-    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, tuple(wrong)))
+    agreements = _check(graph, values, outputs) if check else ()
+    wrong = tuple(str(one) for one in agreements if one.wrong)
+    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements))
     return 1 if wrong else 0
 
 
@@ -136,11 +137,14 @@ def _print(outputs: tuple[OutputAnswer, ...]) -> None:
     out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
 
 
-def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> list[str]:
+def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> tuple[Agreement, ...]:
     with threadpool_limits(1):
-        wrong = differences(outputs, {graph.label(name): value for name, value in reference(graph, values).items()})
-    for line in wrong:
-        out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
+        agreements = expected(graph, values).compared({name: outputs[graph.label(name)] for name in graph.outputs})
+    for line in said_of(agreements):
+        out.print(shown(line), style="dim")
+    wrong = [one for one in agreements if one.wrong]
+    for one in wrong:
+        out.print(f"[red]wrong[/] {shown(one)}", soft_wrap=True)
     if not wrong:
         out.print("[green]outputs equal the reference[/]")
-    return wrong
+    return agreements
