@@ -141,7 +141,7 @@ class _Search:
         if here.cost + here.rest >= best:
             return NOTHING
         for group, least in next_groups(model, mask, most):
-            if not group:
+            if not group or self.tally.over():
                 return here.cost + here.rest
             after = mask | group
             known = states.get(after)

@@ -18,6 +18,8 @@ class Tally:
 
     def __init__(self, model: CostModel, options: SearchOptions, asked: Callable[[], int]) -> None:
         """`asked`: how often the cost model was asked for a price so far, by this search or others."""
+        self._start = time.perf_counter()
+        self._deadline = None if options.time_limit is None else self._start + options.time_limit
         self.options = options
         self.plans_evaluated = 0
         self.interrupted = False
@@ -26,8 +28,6 @@ class Tally:
         self.best_bytes = NOTHING
         self.bound = max(options.lower_bound_bytes, model.least_bytes)
         self._asked, self._before = asked, asked()
-        self._start = time.perf_counter()
-        self._deadline = None if options.time_limit is None else self._start + options.time_limit
 
     @property
     def groups_evaluated(self) -> int:

@@ -38,7 +38,7 @@ before.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil, gcd, prod
@@ -409,14 +409,16 @@ class Accelerator:
             self._walk(queues, nodes, places)
         return queues.line.end
 
-    def soonest(self, choices: Sequence[Sequence[Schedule]]) -> tuple[list[int], int]:
-        """Of several ways to write each group, one behind the other: which one to take, and the cycles of all.
+    def soonest(self, choices: Sequence[Sequence[Schedule]], late: Callable[[], bool]) -> tuple[list[int], int] | None:
+        """Of several ways to write each group, one behind the other: which one to take, and the cycles of all; None once it is `late`.
 
         Group by group, the KEPT ways are followed whose first AHEAD computations are done soonest, each after the way of the group before that is
         best for it.
         """
         followed: list[tuple[Queues, list[int]]] = [(Queues(self.flow, self._index, self.hardware), [])]
         for choice in choices:
+            if late():
+                return None
             ends = [[self._walk(queues.ahead(), *way, computations=AHEAD) for queues, _ in followed] for way in choice]
             kept = sorted(range(len(choice)), key=lambda k: min(ends[k]))[:KEPT]
             found: list[tuple[Queues, list[int]]] = []

@@ -143,7 +143,7 @@ def search(
     given |= {"together": together, "alone": alone, "cut": cut, "mode": {} if mode is None else dict(mode)}
     config = validate(Config, {"model": "model", "hardware": {"buffer_bytes": 1}, **_plain(given)}, "search")
     outcome = find_plan(replace(config, hardware=chip), progress, graph=graph)
-    return Planned(steps_of(outcome, time_limit)[0], outcome.graph, outcome.best.result)
+    return Planned(steps_of(outcome)[0], outcome.graph, outcome.best.result)
 
 
 def pareto(

@@ -58,7 +58,7 @@ class SearchConfig:
     compare: tuple[Method, ...] = ()  # further methods, whose results are printed beside the plan; without guidance and screening
     seed: int = 0  # of methods that draw random numbers
     budget: int = 5000  # plans, of the methods that sample
-    time_limit: float | None = None  # seconds for each method, and as many again for the steps of the plan; None: until done
+    time_limit: float | None = None  # seconds for the search by all methods, what follows it, and the steps of the plan; None: until done
     guidance: GuidanceName = "none"  # whose explanations say where groups that do not fit are split; none: at random
     screen: bool = False  # whether the predictor says which groups are worth checking
     profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes

@@ -57,6 +57,7 @@ class GroupFigures:
         self.least = [self.meter.least(i) for i in range(len(costs.dataflow))]
         self._alike = Prices().of(costs)
         self._known: dict[Hashable, list[tuple[int, Figures]]] = {}
+        self._choices: dict[Hashable, bool] = {}
 
     def __call__(self, group: int) -> Sequence[Figures]:
         """Of the ways worth taking: each takes less of something than all before it. The first moves the fewest bytes of its mode."""
@@ -65,7 +66,10 @@ class GroupFigures:
 
     def has_choice(self, group: int) -> bool:
         """Whether there is more than one way to look at."""
-        return len([*islice(self._ways(group), 2)]) > 1
+        key = self._key(group)
+        if key not in self._choices:
+            self._choices[key] = len([*islice(self._ways(group), 2)]) > 1
+        return self._choices[key]
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
@@ -76,13 +80,17 @@ class GroupFigures:
             self.costs.take(group, way)
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
-        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
-        key: Hashable = group if chained or group & self.costs.rules.touched else self._alike.key(group)
+        key = self._key(group)
         if key not in self._known:
             self._known[key] = self._look(group)
             if self.report is not None:
                 self.report(len(self._known))
         return self._known[key]
+
+    def _key(self, group: int) -> Hashable:
+        """Equal for groups of one structure, which run in the same ways."""
+        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
+        return group if chained or group & self.costs.rules.touched else self._alike.key(group)
 
     def _ways(self, group: int) -> Iterator[tuple[int, Way]]:
         """(number among all its ways, way) of those that are allowed."""

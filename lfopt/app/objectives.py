@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from lfopt.app.config import Config, SearchConfig
+from lfopt.app.config import Config
+from lfopt.app.deadline import Deadline
 from lfopt.app.figures import GroupFigures
 from lfopt.fusion import CostModel
 from lfopt.ir import Figures, InvalidConfig
@@ -17,7 +18,6 @@ from search.options import SearchOptions
 from search.result import Result
 
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
-LEAST_SECONDS = 0.1  # of a search, if the time is over
 
 Report = Callable[[str, float], None]
 
@@ -31,21 +31,21 @@ class Judged:
     result: Result
 
 
-def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+def settle(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
     """Of equal bytes the fewest cycles: each group in its fastest way; the slack goes to those that save the most cycles for what they take.
 
     Slack that the configuration gives may also go into other groups; that of the chip does not, since to look for them takes a while. Groups that run
     whole do so still. Rows are made one at a time, or as the configuration says, unless it says nothing and the chip says how fast it is. The costs
-    learn of the ways that were taken.
+    learn of the ways that were taken. Groups that are not looked at when the time is over run as they are.
     """
-    how, deadline = config.search, _deadline(config.search)
+    how, deadline = config.search, deadline or Deadline(config.search.time_limit)
     slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
     ways = _figures(costs, deadline, report, energy=False, extra=slack, rows=rows)
     if how.slack:
         wanted = Objective("cycles", Caps(dram_bytes=found.dram_bytes + slack))
         return Judged(None, 0, _taken(costs, ways, found, _optimised(costs, ways, wanted, found.groups, deadline, NEAR)))
-    groups = tuple(group for group in found.groups if ways.has_choice(group))
+    groups = tuple(group for group in takewhile(lambda _: not ways.late(), found.groups) if ways.has_choice(group))
     least = [min(range(len(known)), key=known.__getitem__) for known in map(ways, groups)]  # fewest bytes, then fewest cycles
     choice = Choice(total(ways, groups, least), groups, tuple(least))
     choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
@@ -53,13 +53,13 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     return Judged(None, 0, replace(found, dram_bytes=costs.dram_bytes(found.groups)))
 
 
-def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | None, deadline: Deadline | None = None) -> Judged:
     """The plan of least value below the caps, as far as exact search over weighted sums finds it. `found`: that of the fewest bytes.
 
     Raises InvalidConfig where no plan was found below the caps.
     """
     how, wanted = config.search, config.search.wanted
-    deadline, energy = _deadline(how), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
+    deadline, energy = deadline or Deadline(how.time_limit), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
     ways = _figures(costs, deadline, report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
     least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else found.lower_bound_bytes
@@ -85,23 +85,18 @@ def _taken(costs: GroupCosts, ways: GroupFigures, found: Result, done: Found) ->
     return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
-def _optimised(costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: float | None, near: float = 0.0) -> Found:
+def _optimised(costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: Deadline, near: float = 0.0) -> Found:
     """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with."""
 
     def run(model: CostModel, first: Sequence[int]) -> Result:
-        left = None if deadline is None else max(deadline - time.perf_counter(), LEAST_SECONDS)
-        return solve(model, SearchOptions(time_limit=left, passes=1, start=(tuple(first),)))
+        return solve(model, SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),)))
 
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
 
-def _deadline(how: SearchConfig) -> float | None:
-    return None if how.time_limit is None else time.perf_counter() + how.time_limit
-
-
-def _figures(costs: GroupCosts, deadline: float | None, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
+def _figures(costs: GroupCosts, deadline: Deadline, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
     told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
-    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=lambda: deadline is not None and time.perf_counter() > deadline)
+    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=lambda: deadline.late("cycles"))
 
 
 def _take(ways: GroupFigures, choice: Choice) -> None:

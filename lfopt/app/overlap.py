@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import lcm
 
@@ -11,10 +12,10 @@ from lfopt.planning.entry import entries
 from simulator.timing import WALKED, Accelerator
 
 
-def overlapped(plan: Plan, graph: Graph) -> Plan:
+def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: False) -> Plan:
     """The plan with the same groups, bytes and computations, in places and an order of loads in which the model sees it end sooner.
 
-    Plans stay as they are for chips that do not say how fast they are, and where some group has no steps, or very many.
+    Plans stay as they are for chips that do not say how fast they are, where some group has no steps, or very many, and once it is `late`.
     """
     hardware = plan.hardware
     if hardware.assumed or not hardware.overlap or not all(0 < step_count(group.steps) <= WALKED for group in plan.groups):
@@ -22,7 +23,10 @@ def overlapped(plan: Plan, graph: Graph) -> Plan:
     align = lcm(hardware.channel_align * hardware.element_bytes, hardware.constant_align, hardware.accumulator_bytes)
     accelerator = Accelerator(Dataflow.of(graph), hardware)
     choices = [[*entries(group, align)] for group in plan.groups]
-    taken, cycles = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices])
+    found = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
+    if found is None:
+        return plan
+    taken, cycles = found
     if cycles >= accelerator.in_a_row((group.steps, group.places) for group in plan.groups):
         return plan
     return replace(plan, groups=tuple(choice[k] for choice, k in zip(choices, taken, strict=True)))

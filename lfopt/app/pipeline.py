@@ -14,6 +14,7 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
+from lfopt.app.deadline import Deadline
 from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.overlap import overlapped
@@ -148,6 +149,7 @@ class Outcome:
     seconds: dict[str, float]  # by stage
     interrupted: bool  # by Ctrl-C, which stops the job, not just one of its methods
     proven: bool  # whether the search for the fewest bytes came to its end
+    deadline: Deadline  # of the whole job, its steps included
     optimal: bool  # whether no other groups move less; of a network with copies: with these; if nothing stays on chip between groups: without that
 
     @property
@@ -185,21 +187,29 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     if config.constraints:
         check_names(Dataflow.of(graph), config.constraints)
     lap("load")
+    deadline = Deadline(config.search.time_limit)
     first = replace(config.search, compare=())
     plain = replace(first, guidance="none", screen=False, propose="none")
     others = [replace(plain, method=method, profile=first.profile and method in taking("latency")) for method in config.search.compare]
+    others = [other for other in dict.fromkeys(others) if other != first]
+
+    def timed(how: SearchConfig, methods: int) -> SearchConfig:
+        """The same, in its part of the time that it and the methods behind it have left."""
+        return replace(how, time_limit=deadline.left("search", methods))
+
+    methods = 1 + len(others)
     if copying := may_copy(config):
-        found = recompute(config, graph, report)
+        found = recompute(replace(config, search=timed(config.search, methods)), graph, report)
     else:
         costs = costs_of(config, graph)
-        found = Recomputed(graph, (), costs, _searched(costs, first, 0, report), optimal=False)
+        found = Recomputed(graph, (), costs, _searched(costs, timed(first, methods), 0, report), optimal=False)
     graph, copies, costs, result, optimal = found._replace(result=kept(found.costs, found.result))
     bound, runs = result.lower_bound_bytes, [Run(result, first.guidance)]
     lap(runs[-1].name)
-    for how in dict.fromkeys(other for other in others if other != first):
+    for behind, how in zip(range(len(others), 0, -1), others, strict=True):
         if result.interrupted:
             break
-        result = kept(costs, _searched(costs, how, bound, report))
+        result = kept(costs, _searched(costs, timed(how, behind), bound, report))
         bound = bound if copying else max(bound, result.lower_bound_bytes)  # that of one set of copies does not hold for others
         runs.append(Run(result, how.guidance))
         lap(runs[-1].name)
@@ -207,7 +217,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     front = next((run.result.front for run in runs if run.result.front), ())
     judged = None
     if SCHEMES[config.scheme].chains and first.wanted == Objective():
-        linked = best._replace(result=_linked(costs, best.result, config.search.time_limit, report))
+        linked = best._replace(result=_linked(costs, best.result, deadline, report))
         runs, best = [linked if run is best else run for run in runs], linked
         lap("chains")
         bound = costs.proven_bytes(bound, copies)
@@ -215,15 +225,17 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
 
     def drafted(result: Result, guidance: GuidanceName) -> Draft:
-        allowed = config.recompute_allowed, first.objective, _limit(config.search.time_limit)
+        allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late("steps"))
         return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)
 
     if config.hardware.l2_bytes and first.wanted == Objective():
-        stayed = best._replace(result=for_second_level(costs, best.result, lambda found: drafted(found, best.guidance), config.search.time_limit))
+        stayed = best._replace(
+            result=for_second_level(costs, best.result, lambda found: drafted(found, best.guidance), deadline.left("second level"))
+        )
         runs, best = [stayed if run is best else run for run in runs], stayed
         lap("second level")
     if config.traffic == "tiled":
-        judged = _judged(costs, config, best.result, report)
+        judged = _judged(costs, config, best.result, deadline, report)
         changed = best._replace(result=judged.result)
         runs, best = [changed if run is best else run for run in runs], changed
         lap("cycles")
@@ -233,7 +245,7 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
         draft = in_other_ways(costs, best.result, draft, lambda found: drafted(found, best.guidance))
     lap("plan")
     optimal = draft.plan.totals.proof == "optimal" or (optimal and not config.hardware.l2_bytes)
-    return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, optimal)
+    return Outcome(graph, costs, draft, tuple(runs), best, first.wanted, judged, seconds, interrupted, proven, deadline, optimal)
 
 
 def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report | None) -> Result:
@@ -244,22 +256,21 @@ def _searched(costs: GroupCosts, how: SearchConfig, bound: int, report: Report |
         return unfused(costs, how.method)
 
 
-def _judged(costs: GroupCosts, config: Config, found: Result, report: Report | None) -> Judged:
+def _judged(costs: GroupCosts, config: Config, found: Result, deadline: Deadline, report: Report | None) -> Judged:
     """The plan that the objective wants. Ctrl-C leaves that of the fewest bytes."""
     try:
-        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, found, report)
+        return (settle if config.search.wanted == Objective() else plan_for)(costs, config, found, report, deadline)
     except KeyboardInterrupt:
         return Judged(None, 0, replace(found, interrupted=True))
 
 
-def _linked(costs: GroupCosts, found: Result, time_limit: float | None, report: Report | None) -> Result:
+def _linked(costs: GroupCosts, found: Result, deadline: Deadline, report: Report | None) -> Result:
     """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
-    clock = time.perf_counter()
 
     def late(done: int) -> bool:
         if report is not None:
             report(f"chains: {done:,} stages worked out", 1.0)
-        return found.interrupted or (time_limit is not None and time.perf_counter() - clock > time_limit)
+        return found.interrupted or deadline.late("chains")
 
     try:
         groups = link(costs, found.groups, late)
@@ -286,25 +297,25 @@ def check_folder(folder: Path, option: str = "--out") -> None:
         raise InvalidConfig(f"{option} {folder}: plan.json or simplified.onnx is a folder")
 
 
-def steps_of(outcome: Outcome, time_limit: float | None = None) -> Finished:
-    """The plan with its steps, as many as are made in so many seconds, its groups placed to overlap.
+def steps_of(outcome: Outcome, report: Report | None = None) -> Finished:
+    """The plan with its steps, as many as are made until the job's time is over, its groups placed to overlap if there is some left for that.
 
     Ctrl-C ends the making of steps as the time limit does. A second one, also if the first has ended the search, ends this too: KeyboardInterrupt.
     """
-    limit = _limit(time_limit, interruptible=not outcome.interrupted)
-    plan = overlapped(outcome.draft.finished(limit), outcome.graph)
+
+    def late() -> bool:
+        if report is not None:
+            report(f"steps: {limit.spent:,} made", 1.0)
+        return outcome.deadline.late("steps")
+
+    limit = Limit(late, interruptible=not outcome.interrupted)
+    plan = overlapped(outcome.draft.finished(limit), outcome.graph, late)
     return Finished(plan, outcome.interrupted or limit.interrupted)
 
 
-def _limit(seconds: float | None, *, interruptible: bool = False) -> Limit:
-    """For steps that are made in so many seconds from now on."""
-    deadline = None if seconds is None else time.perf_counter() + seconds
-    return Limit(lambda: deadline is not None and time.perf_counter() > deadline, interruptible=interruptible)
-
-
-def write_outcome(outcome: Outcome, folder: Path, time_limit: float | None = None) -> Finished:
+def write_outcome(outcome: Outcome, folder: Path, report: Report | None = None) -> Finished:
     """`steps_of`, then plan.json and simplified.onnx in `folder`. Raises CannotWrite."""
-    plan, interrupted = steps_of(outcome, time_limit)
+    plan, interrupted = steps_of(outcome, report)
     return Finished(*_despite_ctrl_c(lambda: write_files(plan, outcome.graph, folder), interrupted))
 
 
@@ -312,5 +323,5 @@ def run(config: Config, folder: Path, report: Report | None = None) -> Outcome:
     """`check_folder`, `find_plan`, then `write_outcome`."""
     check_folder(folder)
     outcome = find_plan(config, report)
-    write_outcome(outcome, folder, config.search.time_limit)
+    write_outcome(outcome, folder, report)
     return outcome

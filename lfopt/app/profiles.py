@@ -168,7 +168,7 @@ def _choices(costs: GroupCosts, group: int) -> tuple[int, ...]:
     mode, possible = costs.chosen(group), set(heights(costs, group))
     if mode is None or group & (group - 1) == 0:
         return (1,)
-    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and mode.height_need(group, rows) < costs.hardware.buffer_bytes))
+    return tuple(rows for rows in HEIGHTS if rows == 1 or (rows in possible and mode.height_fits(group, rows, costs.hardware.buffer_bytes)))
 
 
 def measured(costs: GroupCosts, profiles: Profiles, timed: Latency) -> Latency:

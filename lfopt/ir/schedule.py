@@ -6,11 +6,12 @@ one by one; sums over a schedule need no walk.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from operator import sub
-from typing import Literal
+from operator import add, sub
+from typing import Literal, NamedTuple
 
 from lfopt.ir.box import Box, Span
 from lfopt.ir.cost import DramBytes, L2Bytes
@@ -210,48 +211,119 @@ def computations(nodes: Sequence[Node]) -> Iterator[Compute]:
 # -- folding ---------------------------------------------------------------------------------------------------------------------------------
 
 
-def fold(blocks: Sequence[Sequence[Node]], longest: int = 1) -> tuple[Node, ...]:
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Behind blocks of steps: the last `period` of them come again, moving with every turn as they did from the `period` blocks before them."""
+
+    period: int  # blocks
+    times: int  # turns that follow
+
+
+Block = Sequence[Node]
+
+
+def fold(blocks: Iterable[Block | Again], longest: int = 1) -> tuple[Node, ...]:
     """Blocks of steps in order, with runs of repeating blocks folded into loops; up to `longest` blocks may make one turn.
 
-    Blocks repeat if they differ only in where their steps are, and move by the same amount each time.
+    Blocks repeat if they differ only in where their steps are, and move by the same amount each time. Blocks that only come again are not looked at
+    one by one: the result is the same as if they were all there.
     """
-    keys = _Keys()
-    names = [keys.of_block(block) for block in blocks]
-    origins = [tuple([at for leaf in leaves(block) for at in leaf.origin]) for block in blocks]
-
-    def shift(first: int, period: int) -> list[Move]:
-        """How far each of `period` blocks is from the one a period later."""
-        return [tuple(map(sub, origins[k + period], origins[k])) for k in range(first, first + period)]
-
+    series = _Series(blocks)
+    names = series.names
     folded: list[Node] = []
     at = 0
-    while at < len(blocks):
+    while at < len(names):
         best_period, best_count, best_shift = 0, 1, list[Move]()
-        left = len(blocks) - at
+        left = len(names) - at
         for period in range(1, min(longest, left // 2) + 1):
             if best_period * (best_count - 1) >= left - period:
                 break  # a loop of this period, or a longer one, spares no more blocks even if it runs to the end
             if names[at : at + period] != names[at + period : at + 2 * period]:
                 continue
-            moved = shift(at, period)
-            count = 2
-            while (after := at + (count + 1) * period) <= len(blocks):
+            moved = series.shift(at, period)
+            count = max(2, (series.steady(at, period) - at) // period)
+            while (after := at + (count + 1) * period) <= len(names):
                 here = after - period
-                if names[here:after] != names[at : at + period] or shift(here - period, period) != moved:
+                if names[here:after] != names[at : at + period] or series.shift(here - period, period) != moved:
                     break
-                count += 1
+                count = max(count + 1, (series.steady(here - period, period) - at) // period)
             if period * (count - 1) > best_period * (best_count - 1):
                 best_period, best_count, best_shift = period, count, moved
         if not best_period:
-            folded += blocks[at]
+            folded += series.block(at)
             at += 1
             continue
-        turn = [node for block in blocks[at : at + best_period] for node in block]
+        turn = [node for k in range(at, at + best_period) for node in series.block(k)]
         far = chain.from_iterable(best_shift)
         moves = iter([tuple(islice(far, len(leaf.origin))) for leaf in leaves(turn)])
         folded.append(Loop(best_count, tuple(_with_move(node, moves) for node in turn)))
         at += best_period * best_count
     return tuple(folded)
+
+
+class _Run(NamedTuple):
+    """Blocks of which each is like the one a period before it, and as far from it as that is from the one before."""
+
+    first: int
+    made: int  # from here on they are not given
+    stop: int
+    period: int
+    moves: list[Move]  # from one period to the next, per block from `made` on
+
+
+class _Series:
+    """Blocks by number, those that come again worked out when they are asked for. Blocks of one name are alike in everything but where they are."""
+
+    def __init__(self, blocks: Iterable[Block | Again]) -> None:
+        keys = _Keys()
+        self.names: list[int] = []
+        self._runs: list[_Run] = []
+        self._given: dict[int, tuple[Block, Move]] = {}
+        for block in blocks:
+            end = len(self.names)
+            if isinstance(block, Again):
+                period, first = block.period, end - 2 * block.period
+                assert self.names[first : end - period] == self.names[end - period :], "what comes again has come twice"
+                self._runs.append(_Run(first, end, end + block.times * period, period, self.shift(first, period)))
+                self.names += self.names[end - period :] * block.times
+            else:
+                self._given[end] = block, tuple([at for leaf in leaves(block) for at in leaf.origin])
+                self.names.append(keys.of_block(block))
+
+    def block(self, k: int) -> Block:
+        """The steps."""
+        if k in self._given:
+            return self._given[k][0]
+        given, by = self._behind(k)
+        far = iter(by)
+        return [_elsewhere(node, far) for node in self.block(given)]
+
+    def shift(self, first: int, period: int) -> list[Move]:
+        """How far each of `period` blocks is from the one a period later."""
+        return [tuple(map(sub, self._origin(k + period), self._origin(k))) for k in range(first, first + period)]
+
+    def steady(self, first: int, period: int) -> int:
+        """Up to where blocks are known to come again every `period` blocks, if they are from `first` on; else 0."""
+        k = bisect_right(self._runs, first, key=lambda run: run.first) - 1
+        return self._runs[k].stop if k >= 0 and period % self._runs[k].period == 0 else 0
+
+    def _origin(self, k: int) -> Move:
+        if k in self._given:
+            return self._given[k][1]
+        given, by = self._behind(k)
+        return tuple(map(add, self._origin(given), by))
+
+    def _behind(self, k: int) -> tuple[int, Move]:
+        """The block before the run that this one is like, and how far it is from it."""
+        run = self._runs[bisect_right(self._runs, k, key=lambda run: run.made) - 1]
+        turn, at = divmod(k - run.made, run.period)
+        return run.made - run.period + at, tuple([(turn + 1) * d for d in run.moves[at]])
+
+
+def _elsewhere(node: Node, far: Iterator[int]) -> Node:
+    if isinstance(node, Loop):
+        return replace(node, body=tuple(_elsewhere(inner, far) for inner in node.body))
+    return replace(node.moved(tuple(islice(far, len(node.origin)))), moves=node.moves)
 
 
 class _Keys:

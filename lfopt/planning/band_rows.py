@@ -28,7 +28,7 @@ def chosen(costs: GroupCosts, group: int, propose: Propose | None) -> int:
     """The first height proposed in which the group fits; 1 if none does. What lies between two heights that make a difference counts as the lower."""
     mode, beta, possible = costs.chosen(group), costs.hardware.buffer_bytes, heights(costs, group)
     for rows in propose(group) if propose else ():
-        height = next((height for height in possible if height <= rows), 1)
-        if height == 1 or (mode is not None and mode.height_need(group, height) < beta):
+        height = rows if rows in possible else next((height for height in possible if height <= rows), 1)
+        if height == 1 or (mode is not None and mode.height_fits(group, height, beta)):
             return height
     return 1

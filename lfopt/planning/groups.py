@@ -73,6 +73,7 @@ class Groups:
             self.shared.append(tuple((name, size) for (name, gathered), size in sizes.items() if (name, gathered) not in own))
         self.with_shared = sum(1 << i for i, shared in enumerate(self.shared) if shared)
         self._needs: dict[int, int] = {}  # F_beta by group
+        self._ends: dict[int, tuple[int, int, int]] = {}  # by group: see `_end`
         self._reads = [tuple(self._read(m) for m in dict.fromkeys(o.map for o in operands)) for operands in dataflow.operands]
         self._added = [self._own_dram(i) for i in range(len(dataflow))]
 
@@ -175,7 +176,32 @@ class Groups:
     def _ring_bytes(self, mask: int, band_rows: int) -> int:
         """Maps and sums."""
         rings, row_bytes = self.line_buffers.ring_rows(mask, band_rows), self.row_bytes
-        return sum([rows * row_bytes[m] for m, rows in rings.items()]) + sum([self.sums[i] for i in bits(mask & self.lines.running)])
+        return sum([rows * row_bytes[m] for m, rows in rings.items()]) + self._sums(mask)
+
+    def _sums(self, mask: int) -> int:
+        """Of reductions that run."""
+        return sum([self.sums[i] for i in bits(mask & self.lines.running)])
+
+    def line_fits(self, mask: int, band_rows: int, beta: int) -> bool:
+        """Whether that is less than beta. Rings only grow as a group runs: as a rule, the first band says it of bands that are too high."""
+        if band_rows == 1:
+            return self.line_need(mask) < beta
+        if mask not in self._ends:
+            self._ends[mask] = self._end(mask)
+        beside, highest, row_bytes = self._ends[mask]
+        left = beta - beside
+        if min(band_rows, highest) * row_bytes >= left:
+            return False
+        of = self.row_bytes
+        return self.line_buffers.ring_rows_within(mask, band_rows, lambda rings: sum([rows * of[m] for m, rows in rings.items()]) < left)
+
+    def _end(self, mask: int) -> tuple[int, int, int]:
+        """(bytes beside rings, rows of the highest maps that nothing in the group reads, bytes of a row of all of these): a band of them is held."""
+        flow = self.dataflow
+        made = [m for i in bits(flow.sinks(mask)) if not flow.succs[i] & mask for m in flow.results[i] if flow.maps[m].rows <= self.lines.turns[i]]
+        highest = max((flow.maps[m].rows for m in made), default=0)
+        beside = self.hardware.buffer_need(self._sums(mask), self.weight_bytes(mask)[1])
+        return beside, highest, sum(self.row_bytes[m] for m in made if flow.maps[m].rows == highest)
 
     def is_epilogue_group(self, mask: int) -> bool:
         """Whether the group is one operator followed by elementwise operators on its output."""

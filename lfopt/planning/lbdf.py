@@ -14,6 +14,7 @@ that these rows need is there. All rows of a step are alive at once. Few groups 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -47,7 +48,7 @@ class LineBuffers:
         """
         if band_rows > 1:
             if (mask, band_rows) not in self._by_bands:
-                self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
+                *_, self._by_bands[mask, band_rows] = self._in_bands(mask, band_rows)
             return self._by_bands[mask, band_rows]
         flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
@@ -90,8 +91,15 @@ class LineBuffers:
                 rings[m] = max(1, self._simulated(~m, (m,), between, meet, sinks, computed)[0])
         return rings
 
-    def _in_bands(self, mask: int, band_rows: int) -> dict[int, int]:
-        """Rings of a group that runs in bands of several rows, step by step. Rows of external maps come one after the other, also within a load."""
+    def ring_rows_within(self, mask: int, band_rows: int, fit: Callable[[dict[int, int]], bool]) -> bool:
+        """Whether the rings of a group that runs in bands of several rows fit, by a rule that they meet no longer once they have grown too large."""
+        known = self._by_bands.get((mask, band_rows))
+        return all(map(fit, self._in_bands(mask, band_rows) if known is None else (known,)))
+
+    def _in_bands(self, mask: int, band_rows: int) -> Iterator[dict[int, int]]:
+        """After each band, the rings so far of a group that runs in bands of several rows. Rows of external maps come one after the other,
+        also within a load.
+        """
         flow, lines = self.dataflow, self.lines
         members = list(bits(mask))
         results = {m: i for i in members for m in flow.results[i]}
@@ -127,11 +135,13 @@ class LineBuffers:
                     if goal == waiting[-1][1]:
                         waiting.pop()
 
-        sinks = [i for i in members if flow.sinks(mask) >> i & 1]
+        leaving = flow.sinks(mask)
+        sinks = [i for i in members if leaving >> i & 1]
+        yield rings
         while unfinished := [(min(made[i] + band_rows, lines.turns[i]), i) for i in sinks if made[i] < lines.turns[i]]:
             rows, sink = min(unfinished, key=lambda band: (band[0] / lines.turns[band[1]], band[1]))
             produce(sink, rows)
-        return rings
+            yield rings
 
     def _demand(self, m: int, reader: int, computed: int) -> int:
         """Rows of the map that must exist for the reader's first `computed` rows."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from lfopt.ir import MOST_LINES, MOST_STEPS, UNWRITTEN, Node, line_count, step_count
+from lfopt.ir import MOST_LINES, MOST_STEPS, UNWRITTEN, Again, Node, line_count, step_count
 
 MOST_MADE = 1 << 22  # steps made for a plan, before they are folded into loops: about a minute's work
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sequence[Node] | Again)
 
 
 class Unwritten(Exception):
@@ -44,6 +44,11 @@ class Limit:
             return f"{UNWRITTEN}: Ctrl-C came before"
         return f"{UNWRITTEN}: the time limit struck before" if self._stop() else ""
 
+    @property
+    def spent(self) -> int:
+        """Steps that were made, before they were folded; those that only repeat others were not."""
+        return self._most - self._left
+
     def expect(self, steps: int) -> None:
         """At least so many steps come next. Raises Unwritten."""
         if why := self.over:
@@ -56,10 +61,10 @@ class Limit:
         self.expect(steps)
         self._left -= steps
 
-    def made(self, blocks: Iterable[Sequence[T]]) -> Iterator[Sequence[T]]:
+    def made(self, blocks: Iterable[T]) -> Iterator[T]:
         """The blocks of steps, as long as there may be more. Raises Unwritten."""
         for block in blocks:
-            self.spend(len(block))
+            self.spend(1 if isinstance(block, Again) else len(block))
             yield block
 
     def keep(self, nodes: Sequence[Node]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lfopt.ir import Compute, Node, Place, Span, Step, fold, unfold, whole
+from lfopt.ir import Again, Compute, Node, Place, Span, Step, fold, unfold, whole
 from lfopt.ops import Dataflow, MapRead, RowReads, bits
 from lfopt.planning.streaming import LONGEST_PERIOD, Group, Layout, Walk, row_span, with_rows
 
@@ -65,7 +65,7 @@ def _stage(layout: Layout, found: _Cut, members: int, at: dict[str, int]) -> Sta
     return Stage(together, tuple(parts), tuple(fold(_turns(layout, members, at, found.band_rows, rows), LONGEST_PERIOD) for rows in parts))
 
 
-def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: Rows) -> list[list[Step]]:
+def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: Rows) -> list[list[Step] | Again]:
     flow, group = layout.flow, Group(layout, mask, {})
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}

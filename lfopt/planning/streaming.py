@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lfopt.ir import (
+    Again,
     Box,
     Compute,
     DramBytes,
@@ -38,6 +39,7 @@ from lfopt.ops.part import hull
 from lfopt.ops.rows import all_rows
 from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
+from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
@@ -295,18 +297,37 @@ class Walk:
                 self.needs[i].append((-1, outside.source.name, reads) if outside else (flow.producer[o.map], "", reads))
         self.steps: list[Step] = []
 
-    def turns(self) -> Iterator[list[Step]]:
-        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads."""
+    def turns(self) -> Iterator[list[Step] | Again]:
+        """The steps that make one band of one sink after the other, and at last those that load the rows of inputs that nobody reads.
+
+        Turns that only repeat those before are not walked.
+        """
         done, heights, of = self.done, self.heights, self.lines.turns
         sinks = [i for i in self.group.members if any(m in self.group.outside for m in self.flow.results[i])]
+        steady = self._steady(sinks)
         while unfinished := [(min(done[i] + self.band_rows, heights[i]), i) for i in sinks if done[i] < heights[i]]:
             rows, sink = min(unfinished, key=lambda band: (band[0] / of[band[1]], band[1])) if len(unfinished) > 1 else unfinished[0]
             self._produce(sink, rows)
             yield self.steps
             self.steps = []
+            if found := steady.again((*done.values(), *self.loaded.values())):
+                again, state = found
+                rows = iter(state)
+                done.update(zip(done, rows, strict=False))
+                self.loaded.update(zip(self.loaded, rows, strict=True))
+                yield again
         for name, end in self.ends.items():
             self._load(name, end)
         yield self.steps
+
+    def _steady(self, sinks: Sequence[int]) -> Steady:
+        flow, lines = self.flow, self.lines
+        at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
+        readings = [StateRead(at[i], at[name or maker], reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
+        reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
+        reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
+        bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]
+        return Steady((*self.done.values(), *self.loaded.values()), readings, reaches, bands, self.band_rows, LONGEST_PERIOD)
 
     def _produce(self, sink: int, rows: int) -> None:
         waiting = [(sink, rows)]

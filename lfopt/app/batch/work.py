@@ -70,7 +70,7 @@ def compute(job: BatchJob) -> JobResult:
     loaded = time.perf_counter()
     outcome = find_plan(job.config, graph=graph)
     searched = time.perf_counter()
-    plan, interrupted = steps_of(outcome, job.config.search.time_limit)
+    plan, interrupted = steps_of(outcome)
     if interrupted:
         raise KeyboardInterrupt
     planned = time.perf_counter()

@@ -109,8 +109,8 @@ def search(
     budget
         Plans that a method that samples may evaluate.
     time_limit
-        Seconds for each method; then the best plan so far and its bound are taken. As many again for the steps of the plan; groups whose steps are
-        not made by then are written without.
+        Seconds for the search, whatever follows it, and the steps of the plan together; several methods share those of the search. When a stage's
+        time is over, the best so far is taken; groups whose steps are not made at the end are written without.
     guidance
         Whose explanations say where a method that samples splits groups that do not fit: those of a network (rg, pg, gnne), bytes from the row
         schedule (analytic), links at random (random), or none.
@@ -173,15 +173,16 @@ def search(
     note(outcome.graph)
     _print(outcome)
     clock = time.perf_counter()
-    plan, interrupted = write_outcome(outcome, folder, job.search.time_limit)
-    report = simulate(plan, outcome.graph) if outcome.wanted != Objective() or SCHEMES[plan.scheme].copies else None
-    if report is not None:
-        _print_model(plan, outcome, report)
+    with progress_line() as report:
+        plan, interrupted = write_outcome(outcome, folder, report)
+    figures = simulate(plan, outcome.graph) if outcome.wanted != Objective() or SCHEMES[plan.scheme].copies else None
+    if figures is not None:
+        _print_model(plan, outcome, figures)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
     _say_what_is_missing(outcome, plan)
-    answer(_answer(outcome, plan, folder, report, interrupted=interrupted))
+    answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0
 
 

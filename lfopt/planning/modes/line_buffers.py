@@ -72,6 +72,10 @@ class LineBuffered(ExecutionMode):
         """F_beta in bands of so many rows."""
         return self.groups.line_need(mask, rows)
 
+    def height_fits(self, mask: int, rows: int, beta: int) -> bool:
+        """As `height_need` says, found out as early as it shows."""
+        return self.groups.line_fits(mask, rows, beta)
+
     def need(self, mask: int) -> int:
         """F_beta, rows made one by one."""
         return self.groups.line_need(mask)

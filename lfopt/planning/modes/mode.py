@@ -104,7 +104,7 @@ class ExecutionMode(Protocol):
         if not possible:
             yield Way(cost, terms, self.schedule(mask, beta, terms.band_rows))
             return
-        most = next((rows for rows in possible if self.height_need(mask, rows) < beta), 1)
+        most = next((rows for rows in possible if self.height_fits(mask, rows, beta)), 1)
         for rows in sorted({1, most, *(rows for rows in possible if rows < most and is_single(rows))}):
             yield Way(cost, terms._replace(band_rows=rows), self.schedule(mask, beta, rows))
 
@@ -115,6 +115,10 @@ class ExecutionMode(Protocol):
     def height_need(self, mask: int, rows: int) -> int:
         """Bytes of buffer that the group needs when so many of its output rows are made at a time."""
         raise NotImplementedError
+
+    def height_fits(self, mask: int, rows: int, beta: int) -> bool:
+        """Whether that is less than beta."""
+        return self.height_need(mask, rows) < beta
 
     # -- what it needs -----------------------------------------------------------------------------------------------------------------------
 

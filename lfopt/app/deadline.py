@@ -1,0 +1,36 @@
+"""One time limit for all that a job does: what each stage may take of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+LEAST_SECONDS = 0.1  # of a search, if the time is over
+
+Stage = Literal["search", "chains", "second level", "cycles", "steps"]
+ENDS: dict[Stage, float] = {
+    "search": 0.7,
+    "chains": 0.75,
+    "second level": 0.8,
+    "cycles": 0.85,
+    "steps": 1.0,
+}  # share of the limit by which a stage is to end
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When the stages of a job are to end. A stage that ends early leaves its time to those behind it."""
+
+    seconds: float | None = None  # the limit; None: there is none
+    start: float = field(default_factory=time.perf_counter)
+
+    def late(self, stage: Stage) -> bool:
+        """Whether the time of a stage is over."""
+        return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
+
+    def left(self, stage: Stage, parts: int = 1) -> float | None:
+        """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""
+        if self.seconds is None:
+            return None
+        return max((self.seconds * ENDS[stage] - (time.perf_counter() - self.start)) / parts, LEAST_SECONDS)
