@@ -140,7 +140,7 @@ def run(folder: Path, *more: str) -> object:
 
 
 def test_a_time_limit_that_strikes_while_steps_are_made_is_said_and_has_its_own_exit_code(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(pipeline, "Limit", lambda stop, interruptible: Limit(after(30), interruptible=interruptible))
+    monkeypatch.setattr(pipeline, "Limit", lambda stop, interruptible=False: Limit(after(30), interruptible=interruptible))
     assert run(tmp_path / "o") == 3
     said = capsys.readouterr()
     assert "groups are written without steps: the time limit struck before" in said.err

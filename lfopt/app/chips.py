@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lfopt.app.answers import FieldAnswer, FigureAnswer
+from lfopt.app.answers.chips import FieldAnswer, FigureAnswer
 from lfopt.app.config import INSTALLED, load_hardware, validate
 from lfopt.app.documents import read_yaml
 from lfopt.app.schema import described

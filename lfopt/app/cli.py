@@ -81,7 +81,7 @@ def _run(words: Sequence[str]) -> object:
         for line in said.notes:
             sys.stderr.write(f"note: {line}\n")
         if not {"--help", "-h", "--version"} & {*said.tokens[:1], *said.tokens[-1:]}:
-            from lfopt.app.answers import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
+            from lfopt.app.answers.writing import expect  # noqa: PLC0415  (with it comes what `lfopt --help` does without)
 
             expect(said)
         if said.tokens and said.tokens[0] in COMMANDS and said.tokens[0] not in GROUPS:

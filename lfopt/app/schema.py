@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
-from lfopt.app.answers import ANSWERS, name_of
+from lfopt.app.answers.table import ANSWERS, name_of
 from lfopt.app.batch.jobs import BatchFile
 from lfopt.app.batch.work import JobResult
 from lfopt.app.config import CAPS, Config, SearchConfig

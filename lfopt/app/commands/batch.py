@@ -10,7 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.answers import BatchAnswer, answer
+from lfopt.app.answers.fronts import BatchAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.batch.engine import Failure, Workers, WorkersLost, cluster, processes, run
 from lfopt.app.batch.jobs import BatchJob, Label, by_network, read_jobs
 from lfopt.app.batch.journal import Journal, journal

@@ -7,7 +7,8 @@ import time
 from cyclopts import App
 from rich.markup import escape
 
-from lfopt.app.answers import CacheAnswer, ItemAnswer, answer
+from lfopt.app.answers.programs import CacheAnswer, ItemAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.cache import PROGRAMS, Item, cache_folder, contents, drop, sweep
 from lfopt.app.profiles import databases
 from lfopt.app.screen import mib, out, shorten, shown, spread

@@ -8,7 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.answers import CheckAnswer, answer
+from lfopt.app.answers.plans import CheckAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_seconds
 from lfopt.app.screen import out, progress_line, shown, table
 from lfopt.app.verify import Verified, proven_again, verify

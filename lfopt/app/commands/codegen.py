@@ -15,7 +15,9 @@ from codegen.build import build as compile_c
 from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.source import CSource
-from lfopt.app.answers import CodegenAnswer, FileAnswer, answer
+from lfopt.app.answers.files import FileAnswer
+from lfopt.app.answers.programs import CodegenAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import with_values
 from lfopt.app.commands.options import dice
 from lfopt.app.compiled import Target, check_options

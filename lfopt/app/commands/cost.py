@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.answers import CostAnswer, MisfitAnswer, PricedAnswer, answer
+from lfopt.app.answers.plans import CostAnswer, MisfitAnswer, PricedAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import WITHOUT_STEPS, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, TrafficName, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named

@@ -15,7 +15,8 @@ from rich.markup import escape
 
 from explainers.dataset import CHIP, MANIFEST, SCHEMA, LabelScheme, Order, Shard, Source, costs_of, family, fingerprint, make, outdated, read_manifest
 from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
-from lfopt.app.answers import DatasetAnswer, answer
+from lfopt.app.answers.networks import DatasetAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.batch.engine import Workers, processes, values
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import ZOO, Report, load_network

@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer, answer
+from lfopt.app.answers.plans import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.comparison import Changed, Comparison, compare, numbered, reasons
 from lfopt.app.files import path_of, write_text

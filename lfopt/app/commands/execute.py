@@ -9,7 +9,8 @@ from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
 from lfopt.app.agreement import Agreement, expected, said_of
-from lfopt.app.answers import ExecuteAnswer, answer
+from lfopt.app.answers.programs import ExecuteAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.random_values import random_inputs

@@ -12,7 +12,7 @@ import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.answers import answer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import InputShapes, check_seconds, check_top, chip
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers

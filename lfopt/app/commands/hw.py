@@ -11,7 +11,8 @@ from cyclopts import App, Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers import ChipAnswer, ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldAnswer, FieldsAnswer, FigureAnswer, ShowAnswer, answer
+from lfopt.app.answers.chips import ChipAnswer, ChipCheckAnswer, ChipsAnswer, DetectAnswer, FieldAnswer, FieldsAnswer, FigureAnswer, ShowAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.chips import energy_fields, figures, hardware_fields, installed, judge
 from lfopt.app.config import find_hardware, load_hardware, validate
 from lfopt.app.detect import description

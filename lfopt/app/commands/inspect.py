@@ -6,7 +6,8 @@ from collections import defaultdict
 
 from rich.markup import escape
 
-from lfopt.app.answers import InspectAnswer, OperatorAnswer, answer
+from lfopt.app.answers.networks import InspectAnswer, OperatorAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import InputShapes, chip
 from lfopt.app.config import Rules
 from lfopt.app.origins import by_name, named_table, scope_of_named

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.answers import answer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_top, chip
 from lfopt.app.config import Config, Rules, Scheme, validate
 from lfopt.app.front import Front, Point, front_of

@@ -15,7 +15,9 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from lfopt.app.answers import FileAnswer, QuantizeAnswer, answer
+from lfopt.app.answers.files import FileAnswer
+from lfopt.app.answers.networks import QuantizeAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_arrays
 from lfopt.app.commands.options import InputShapes
 from lfopt.app.pipeline import load_network

@@ -8,7 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from lfopt.app.answers import FileAnswer, ReportAnswer, answer
+from lfopt.app.answers.files import FileAnswer
+from lfopt.app.answers.plans import ReportAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.config import MAX_SECONDS
 from lfopt.app.explain import ExplainerName
 from lfopt.app.files import write_text

@@ -13,7 +13,8 @@ from threadpoolctl import threadpool_limits
 from hw_rtl.build import BuildFailed
 from hw_rtl.run import WATCHDOG_CYCLES, Dram, RunResult, SimulationFailed
 from lfopt.app.agreement import expected
-from lfopt.app.answers import RtlAnswer, answer
+from lfopt.app.answers.programs import RtlAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, write_outputs
 from lfopt.app.commands.options import dice
 from lfopt.app.pipeline import Report as Progress

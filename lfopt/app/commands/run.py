@@ -14,7 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
 from lfopt.app.agreement import Agreement, expected, said_of
-from lfopt.app.answers import OutputAnswer, RunAnswer, answer
+from lfopt.app.answers.programs import OutputAnswer, RunAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph

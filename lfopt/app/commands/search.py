@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers import GroupAnswer, MethodAnswer, SearchAnswer, answer
+from lfopt.app.answers.plans import GroupAnswer, MethodAnswer, SearchAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, WITHOUT_STEPS, InputShapes, chip
 from lfopt.app.config import SAMPLING, Config, GuidanceName, Method, Proposal, Rules, Scheme, TrafficName, find_config, load_config, share, validate
 from lfopt.app.origins import by_name, named_table, scope_of_named

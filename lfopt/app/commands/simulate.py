@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from lfopt.app.answers import answer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import check_top
 from lfopt.app.origins import by_name, named_table, scope_of_named
 from lfopt.app.screen import mib, out, shown, spread, table

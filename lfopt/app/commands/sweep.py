@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from rich.markup import escape
 
-from lfopt.app.answers import StairAnswer, SweepAnswer, answer
+from lfopt.app.answers.fronts import StairAnswer, SweepAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.options import INTERRUPTED, InputShapes, check_seconds, chip
 from lfopt.app.config import Rules, Scheme, TrafficName
 from lfopt.app.files import write_text

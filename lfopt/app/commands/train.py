@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from lfopt.app.answers import TrainAnswer, answer
+from lfopt.app.answers.networks import TrainAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import Report

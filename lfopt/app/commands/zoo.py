@@ -8,7 +8,9 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from lfopt import zoo
-from lfopt.app.answers import ExportAnswer, FileAnswer, NetworkAnswer, ZooAnswer, answer
+from lfopt.app.answers.files import FileAnswer
+from lfopt.app.answers.networks import ExportAnswer, NetworkAnswer, ZooAnswer
+from lfopt.app.answers.writing import answer
 from lfopt.app.files import write_bytes
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.screen import out, shown, table

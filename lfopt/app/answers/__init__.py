@@ -1,0 +1,1 @@
+"""What commands say as JSON: a command builds its answer and hands it to `writing.answer`."""

@@ -1,0 +1,179 @@
+"""What commands say of a plan: how it was found, what it moves, where two differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lfopt.app.answers.files import FileAnswer
+from lfopt.ir import DramBytes, Hardware, Totals
+from lfopt.ir.cost import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAnswer:
+    """One group of a plan."""
+
+    id: int
+    nodes: tuple[str, ...]
+    mode: Mode
+    dram: DramBytes
+    allocated_bytes: int  # on chip
+    required_bytes: int | None  # that the buffer must exceed; 0: any will do; null: not known
+    has_steps: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MethodAnswer:
+    """What one search found."""
+
+    name: str  # of the method, with its guidance
+    seed: int | None
+    dram_bytes: int
+    lower_bound_bytes: int
+    plans_evaluated: int
+    groups_evaluated: int
+    seconds: float
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SearchAnswer:
+    """`lfopt search`."""
+
+    model: str
+    folder: str  # of plan.json and simplified.onnx
+    hardware: Hardware
+    assumed_speed: bool  # whether cycles are those of a MAC array that the chip does not name
+    scheme: str
+    objective: str
+    totals: Totals
+    groups: tuple[GroupAnswer, ...]
+    methods: tuple[MethodAnswer, ...]  # the plan is of the one with the fewest bytes
+    copied_operators: int  # that are computed again
+    cycles: int | None  # by the model, of groups that overlap; null where nothing but bytes was asked for, and nothing is computed again
+    energy_pj: float | None
+    least_value: int  # of the objective: proven for the ways of running groups that were looked at, one after the other; 0: nothing is
+    seconds: dict[str, float]  # by stage
+    interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """`lfopt check`."""
+
+    claimed: Totals
+    recounted: dict[str, int] | None  # by field of the totals; null: the plan was made for another network
+    lower_bound: str  # what is known of it
+    steps: int
+    groups_by_formula: int  # without steps: bytes by formula
+    groups_not_recounted: int
+    wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MisfitAnswer:
+    """Why a group does not fit."""
+
+    needed: int  # bytes
+    available: int
+    store: str  # the buffer, or the store for parameters
+
+
+@dataclass(frozen=True, slots=True)
+class PricedAnswer:
+    """One group of a partition. Without a mode and a misfit: it is not legal."""
+
+    nodes: tuple[str, ...]
+    mode: Mode | None = None
+    dram_bytes: int | None = None
+    buffer_bytes: int | None = None
+    required_bytes: int | None = None
+    does_not_fit: MisfitAnswer | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CostAnswer:
+    """`lfopt cost`."""
+
+    legal: bool
+    reasons: tuple[str, ...]  # why not
+    groups: tuple[PricedAnswer, ...]
+    assumed_speed: bool  # whether cycles are those of a MAC array that the chip does not name
+    dram: DramBytes | None = None  # of the plan; null where there is none
+    dram_bytes: int | None = None
+    cycles: int | None = None
+    energy_pj: float | None = None
+    lower_bound_bytes: int | None = None  # of any partition
+    compulsory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideAnswer:
+    """One of two plans."""
+
+    dram: DramBytes
+    dram_bytes: int
+    groups: int
+    macs: int
+    cycles: int
+    energy_pj: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedGroup:
+    """A group that only one of two plans has."""
+
+    id: int
+    mode: Mode
+    dram_bytes: int
+    cycles: int
+
+
+@dataclass(frozen=True, slots=True)
+class MovedAnswer:
+    """A tensor of which two plans move other bytes."""
+
+    name: str
+    role: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """Operators that two plans run otherwise."""
+
+    change: str
+    nodes: tuple[str, ...]
+    before: tuple[ChangedGroup, ...]
+    after: tuple[ChangedGroup, ...]
+    tensors: tuple[MovedAnswer, ...]
+    does_not_fit: tuple[MisfitAnswer, ...]  # on the other plan's chip
+
+
+@dataclass(frozen=True, slots=True)
+class SettingAnswer:
+    """A setting of chip or search that differs."""
+
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class DiffAnswer:
+    """`lfopt diff`."""
+
+    settings: tuple[SettingAnswer, ...]
+    before: SideAnswer
+    after: SideAnswer
+    same_groups: int
+    changed: tuple[ChangeAnswer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """`lfopt report`."""
+
+    file: FileAnswer
+    seconds: float

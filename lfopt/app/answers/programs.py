@@ -1,0 +1,103 @@
+"""What commands say that let a plan run: in NumPy, as C, in RTL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lfopt.app.agreement import Agreement
+from lfopt.app.answers.files import FileAnswer
+from lfopt.ir import NO_L2, DramBytes, EnergyUse, L2Bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteAnswer:
+    """`lfopt execute`."""
+
+    planned: DramBytes
+    counted: DramBytes
+    not_executed: DramBytes  # of groups that have no steps
+    groups: int
+    steps: int
+    peak_bytes: int  # of the buffer
+    weight_peak_bytes: int  # of the weight buffer, where the chip has one
+    compared: bool  # outputs, with the reference
+    wrong: tuple[str, ...]
+    agreements: tuple[Agreement, ...]  # none where they were not compared
+    l2_planned: L2Bytes = NO_L2  # between the buffer and the second level
+    l2_counted: L2Bytes = NO_L2
+
+
+@dataclass(frozen=True, slots=True)
+class OutputAnswer:
+    """A tensor that a network gave."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    least: float | None  # null where it is empty, or no real number
+    mean: float | None
+    largest: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunAnswer:
+    """`lfopt run`."""
+
+    outputs: tuple[OutputAnswer, ...]
+    found_compiled: bool
+    folder: str  # of what was compiled
+    compile_seconds: float
+    run_seconds: float  # of the first run
+    compared: bool  # with the reference
+    wrong: tuple[str, ...]
+    agreements: tuple[Agreement, ...]  # none where they were not compared
+
+
+@dataclass(frozen=True, slots=True)
+class CodegenAnswer:
+    """`lfopt codegen`."""
+
+    name: str
+    target: str
+    groups: int
+    files: tuple[FileAnswer, ...]
+    arena_bytes: int | None = None  # of C: all arenas
+    context_bytes: int | None = None  # of C: memory of one caller
+    plain_loops: dict[str, str] | None = None  # of C: operators that are slow, and why
+    commands: int | None = None  # of a command stream
+    instruction_bytes: int | None = None  # of a command stream
+
+
+@dataclass(frozen=True, slots=True)
+class RtlAnswer:
+    """`lfopt rtl run`."""
+
+    planned: DramBytes
+    counted: DramBytes  # at the memory port
+    cycles: int
+    predicted_cycles: int
+    predicted_energy: EnergyUse
+    counters: dict[str, int]  # of the hardware
+    compared: bool  # outputs, with the reference
+    wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAnswer:
+    """Something that is kept between runs."""
+
+    kind: str
+    network: str
+    target: str
+    size_bytes: int
+    age_seconds: float  # since it was used
+    damage: str  # empty where it is whole
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAnswer:
+    """`lfopt cache`."""
+
+    folder: str
+    items: tuple[ItemAnswer, ...]  # that are there
+    removed: tuple[ItemAnswer, ...] = ()

@@ -1,0 +1,46 @@
+"""Where the answer of a command goes: it is written where the command line asked for it, or nowhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from lfopt.app.answers.table import ANSWERS, name_of
+from lfopt.app.files import write_text
+from lfopt.app.screen import begin, out, shown, write
+from lfopt.app.tokens import STDOUT, Said
+from lfopt.ir import InvalidConfig
+
+_asked: dict[str, str] = {}  # of this run of the command line: "json" -> where it is to go
+
+
+def expect(said: Said) -> None:
+    """Begin a run of the command line: where its answer goes. Raises InvalidConfig for a command that has none, or a file that cannot be."""
+    _asked.clear()
+    begin(quiet=said.quiet, verbose=said.verbose, json=said.json == STDOUT)
+    if said.json is None:
+        return
+    command = next((name for name in (" ".join(said.tokens[:2]), *said.tokens[:1]) if name in ANSWERS), None)
+    if command is None:
+        raise InvalidConfig(f"--json: found with lfopt {' '.join(said.tokens[:1])}; accepted: with {', '.join(ANSWERS)}")
+    file = Path(said.json)
+    if said.json != STDOUT and (not file.name or file.is_dir() or not file.absolute().parent.is_dir()):
+        raise InvalidConfig(f"--json {said.json}: accepted: a file name in a folder that exists")
+    _asked.update(json=said.json, command=command)
+
+
+def answer(found: object) -> None:
+    """Write the answer of the command that runs, where the command line asked for one: a dataclass, or the same as a mapping. Raises CannotWrite."""
+    where = _asked.get("json")
+    if where is None:
+        return
+    data: Mapping[str, Any] = found if isinstance(found, Mapping) else asdict(found) if is_dataclass(found) and not isinstance(found, type) else {}
+    text = json.dumps({"schema": name_of(_asked["command"]), **data}, indent=1, allow_nan=False) + "\n"
+    if where == STDOUT:
+        write(text)
+        return
+    write_text(Path(where), text)
+    out.print(f"[dim]wrote[/] {shown(where)}", soft_wrap=True)
