@@ -83,6 +83,12 @@ from lfopt.ir import (
     MOST_STEPS as MOST_STEPS,
 )
 from lfopt.ir import (
+    NEVER as NEVER,
+)
+from lfopt.ir import (
+    NO_L2 as NO_L2,
+)
+from lfopt.ir import (
     SCHEMA as SCHEMA,
 )
 from lfopt.ir import (
@@ -90,6 +96,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     UNWRITTEN as UNWRITTEN,
+)
+from lfopt.ir import (
+    Again as Again,
 )
 from lfopt.ir import (
     Attribute as Attribute,
@@ -164,10 +173,19 @@ from lfopt.ir import (
     InvalidPlan as InvalidPlan,
 )
 from lfopt.ir import (
+    L2Bytes as L2Bytes,
+)
+from lfopt.ir import (
+    L2Choice as L2Choice,
+)
+from lfopt.ir import (
     LfoptError as LfoptError,
 )
 from lfopt.ir import (
     Loop as Loop,
+)
+from lfopt.ir import (
+    Memory as Memory,
 )
 from lfopt.ir import (
     MissingValues as MissingValues,
@@ -194,6 +212,9 @@ from lfopt.ir import (
     PlannedGroup as PlannedGroup,
 )
 from lfopt.ir import (
+    Purpose as Purpose,
+)
+from lfopt.ir import (
     Quantization as Quantization,
 )
 from lfopt.ir import (
@@ -213,6 +234,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     Step as Step,
+)
+from lfopt.ir import (
+    Store as Store,
 )
 from lfopt.ir import (
     StoredMap as StoredMap,
@@ -269,7 +293,13 @@ from lfopt.ir import (
     fold as fold,
 )
 from lfopt.ir import (
+    in_line as in_line,
+)
+from lfopt.ir import (
     in_turn as in_turn,
+)
+from lfopt.ir import (
+    l2_bytes as l2_bytes,
 )
 from lfopt.ir import (
     leaves as leaves,
@@ -297,6 +327,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     step_count as step_count,
+)
+from lfopt.ir import (
+    store_ends as store_ends,
 )
 from lfopt.ir import (
     unfold as unfold,

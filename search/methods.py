@@ -35,13 +35,13 @@ def _evolve(model: CostModel, options: SearchOptions) -> Result:
 
 
 METHODS: dict[str, Method] = {
-    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", ("passes",), proves=True),
+    "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", ("passes", "start"), proves=True),
     "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "start"), unit="plans"),
     "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "start"), unit="plans"),
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
     "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
     "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),
-    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow", ("passes",)),
+    "dp": Method(solve_by_types, "the optimum among groups that mapping types allow", ("passes", "start")),
 }
 
 

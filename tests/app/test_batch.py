@@ -269,11 +269,11 @@ def test_an_option_that_is_none_is_one_line(here: Any, folder: Path, arguments: 
 def test_rows_are_what_search_finds_for_the_same_settings(here: Any, folder: Path) -> None:
     (folder / "jobs.yaml").write_text(
         "networks: [zoo:squeezenet1_1]\nhardware: [buffer_128k.yaml]\nbuffers: [256KiB]\nwidths: [1]\nschemes: [lbdf]\nmethods: [local]\nseeds: [1]\n"
-        "over: {search.budget: [20], search.slack: [1%]}\n"
+        "over: {search.budget: [20], search.slack: [0%]}\n"
     )
     assert here("batch", "jobs.yaml", "--jobs", "1", "-o", "a.csv").returncode == 0
     chip = ("--hardware", "buffer_128k.yaml", "--buffer", "256KiB", "--element-bytes", "1")
-    how = ("--scheme", "lbdf", "--method", "local", "--seed", "1", "--budget", "20", "--slack", "1%")
+    how = ("--scheme", "lbdf", "--method", "local", "--seed", "1", "--budget", "20", "--slack", "0%")
     assert here("search", "--model", "zoo:squeezenet1_1", *chip, *how, "-o", "plan").returncode == 0
     plan = json.loads((folder / "plan/plan.json").read_text())
     report = json.loads(here("simulate", "plan", "--json").stdout)

@@ -78,7 +78,7 @@ def run_random(model: Model, seeds: range, folder: Path | None = None, lanes: in
             continue
         if folder is not None:
             moved = total_dram(plan.groups)
-            _, in_c = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
+            _, in_c, _ = counting(plan, graph, folder / str(seed), "-O0").count(inputs)
             others = {"simulate": simulate(plan, graph).dram, "execute": execute(plan, graph, inputs).dram, "C": in_c}
             wrong += [f"seed {seed}: {name} says {found}, the plan {moved}" for name, found in others.items() if found != moved]
         ran.update(group.mode for group in plan.groups)
