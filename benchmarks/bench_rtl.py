@@ -111,7 +111,7 @@ def _plan(scheme: str, graph: Graph, hardware: Hardware) -> tuple[Plan, Graph]:
         costs = GroupCosts(Dataflow.of(graph), hardware, scheme="auto")
         found = _alone(costs)
         return make_draft(graph, costs, found, found.lower_bound_bytes).finished(), graph
-    how = SearchConfig(time_limit=60, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
+    how = SearchConfig(time_limit=75, objective="cycles") if scheme == FASTEST else SearchConfig(time_limit=120)
     outcome = find_plan(Config(graph.name, hardware, "auto" if scheme == FASTEST else scheme, search=how), graph=graph)
     return steps_of(outcome).plan, outcome.graph
 

@@ -29,8 +29,7 @@ FACTOR = 4  # by which a multiplier is raised or lowered, until it is neither to
 MOST = FACTOR**24
 BISECTIONS = 6  # of the multiplier then
 HEAVY = UNIT * FACTOR**3  # multiplier of bytes to begin with, where something else is minimised
-LIGHT = UNIT // FACTOR**3  # from where on they only break ties: as little as they are made to weigh below a cap
-LESS = UNIT * FACTOR  # without a cap: below that a search takes as long as one in which bytes weigh nothing
+LIGHT = UNIT // FACTOR**3  # from where on they only break ties
 TANGENTS = 8  # weighted sums towards the least product
 
 
@@ -165,8 +164,7 @@ class _Search:
         """With bytes at a multiplier that falls, while there is time, until they are above their cap. None where they never are."""
         if self.objective.name == "bytes":
             return None
-        cap = self.objective.caps.dram_bytes
-        last, light = self._squeezed("dram_bytes", cap, HEAVY, LESS if cap is None else LIGHT)
+        last, light = self._squeezed("dram_bytes", self.objective.caps.dram_bytes, HEAVY, LIGHT)
         return None if light and not self._done else last
 
     def free(self) -> Result:
