@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lfopt.ir import DramBytes, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer
+from lfopt.ir import DramBytes, L2Bytes, Loop, Node, Plan, PlannedGroup, Transfer, leaves
 from simulator.recount.modes import MODES
 from simulator.recount.network import Network
 
@@ -62,15 +62,11 @@ def _misplaced(net: Network, group: PlannedGroup, inside: set[str]) -> Iterator[
     if not group.steps and (odd := inside.intersection((*group.inputs, *group.outputs, *group.spilled))):
         yield f"group {group.id}: it has no steps, and {min(odd)!r} lies in the second level"
     said: set[tuple[str, bool]] = set()
-    waiting: list[Node] = [*group.steps]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, Loop):
-            waiting += node.body
-        elif isinstance(node, Transfer):
-            name = net.behind.get(node.tensor, node.tensor) if node.kind in ("input", "output", "spill", "l2") and not node.gather else ""
+    for step in leaves(group.steps):
+        if isinstance(step, Transfer):
+            name = net.behind.get(step.tensor, step.tensor) if step.kind in ("input", "output", "spill", "l2") and not step.gather else ""
             there = name in inside
-            if there != (node.kind == "l2") and (node.tensor, there) not in said:
-                said.add((node.tensor, there))
-                verb = "store" if node.store else "load"
-                yield f"group {group.id}: {verb} {node.tensor!r} as {node.kind}, and it lies in {'the second level' if there else 'DRAM'}"
+            if there != (step.kind == "l2") and (step.tensor, there) not in said:
+                said.add((step.tensor, there))
+                verb = "store" if step.store else "load"
+                yield f"group {group.id}: {verb} {step.tensor!r} as {step.kind}, and it lies in {'the second level' if there else 'DRAM'}"
