@@ -22,7 +22,8 @@ from lfopt.ir import DramTensor, FusionScheme, Graph, Hardware, InvalidConfig, L
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Traffic, plan
 from lfopt.planning.addresses import Life, allocate, peak_bytes
-from lfopt.planning.second_level import ALIGN, Resident, choose
+from lfopt.planning.outlines import DRAM_ALIGN
+from lfopt.planning.second_level import Candidate, choose
 from lfopt.planning.spared import SCALE, Spared
 from search.exact import solve
 from search.options import SearchOptions
@@ -96,14 +97,14 @@ def test_a_second_level_never_adds_dram_bytes_and_a_larger_one_moves_no_more() -
 # -- what stays --------------------------------------------------------------------------------------------------------------------------------
 
 
-def drawn_residents(rng: np.random.Generator, count: int) -> tuple[list[Resident], int]:
+def drawn_candidates(rng: np.random.Generator, count: int) -> tuple[list[Candidate], int]:
     """Maps of some plan, and a second level for some of them."""
-    found: list[Resident] = []
+    found: list[Candidate] = []
     for k in range(count):
         first = int(rng.integers(0, count))
-        size = ALIGN * int(rng.integers(1, 9))
-        found.append(Resident(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
-    return found, int(rng.integers(1, 12 * ALIGN))
+        size = DRAM_ALIGN * int(rng.integers(1, 9))
+        found.append(Candidate(f"m{k}", Life(size, first, first + int(rng.integers(0, 4))), size * int(rng.integers(2, 5))))
+    return found, int(rng.integers(1, 12 * DRAM_ALIGN))
 
 
 def test_no_other_maps_that_fit_spare_more() -> None:
@@ -111,19 +112,19 @@ def test_no_other_maps_that_fit_spare_more() -> None:
     choices = Counter[str]()
     for seed in range(150):
         rng = np.random.default_rng(seed)
-        found, capacity = drawn_residents(rng, int(rng.integers(0, 10)))
+        found, capacity = drawn_candidates(rng, int(rng.integers(0, 10)))
         level = choose(found, capacity)
         spared = sum(one.spared for one in found if one.name in level.addresses)
         subsets = [some for size in range(len(found) + 1) for some in combinations(found, size)]
         fitting = [some for some in subsets if allocate([one.life for one in some])[1] <= capacity]
         best = max(sum(one.spared for one in some) for some in fitting)
-        most = max(sum(one.spared for one in some) for some in subsets if peak_bytes(one.life for one in some) <= capacity // ALIGN * ALIGN)
+        most = max(sum(one.spared for one in some) for some in subsets if peak_bytes(one.life for one in some) <= capacity // DRAM_ALIGN * DRAM_ALIGN)
         assert spared <= best <= most
         assert spared == most if level.choice == "exact" else spared > 0.8 * best, (seed, spared, best, most)
         placed = sorted((level.addresses[one.name], one.life) for one in found if one.name in level.addresses)
         for (low, a), (high, b) in combinations(placed, 2):
             assert low + a.bytes <= high or a.last < b.first or b.last < a.first
-        assert all(at % ALIGN == 0 and at + life.bytes <= capacity for at, life in placed)
+        assert all(at % DRAM_ALIGN == 0 and at + life.bytes <= capacity for at, life in placed)
         choices[level.choice] += 1
     assert choices["exact"] > 140
 
@@ -131,11 +132,11 @@ def test_no_other_maps_that_fit_spare_more() -> None:
 def test_many_maps_at_once_are_chosen_by_a_heuristic_that_still_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lfopt.planning.second_level.WIDEST", 16)
     rng = np.random.default_rng(0)
-    found = [Resident(f"m{k}", Life(ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)]
-    level = choose(found, 40 * ALIGN)
+    found = [Candidate(f"m{k}", Life(DRAM_ALIGN * int(rng.integers(1, 9)), k // 4, k // 4 + 6), int(rng.integers(1, 999))) for k in range(60)]
+    level = choose(found, 40 * DRAM_ALIGN)
     kept = [one for one in found if one.name in level.addresses]
     assert level.choice == "heuristic" and kept
-    assert peak_bytes(one.life for one in kept) <= 40 * ALIGN
+    assert peak_bytes(one.life for one in kept) <= 40 * DRAM_ALIGN
 
 
 @pytest.mark.parametrize("seed", range(8))

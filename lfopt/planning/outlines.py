@@ -14,7 +14,7 @@ from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.modes import MODES, Made
 from lfopt.planning.streaming import Layout
 
-DRAM_ALIGN = 64  # bytes: where a tensor in DRAM may begin
+DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
 NOWHERE: Mapping[str, int] = {}
 
 

@@ -19,12 +19,12 @@ from typing import NamedTuple
 from lfopt.ir import Hardware, L2Choice, Loop, Node, PlannedGroup, Transfer, counted_leaves, dram_bytes, l2_bytes, round_up
 from lfopt.ops import Dataflow
 from lfopt.planning.addresses import Life, allocate
+from lfopt.planning.outlines import DRAM_ALIGN
 
-ALIGN = 64  # bytes: where a map in the second level may begin, as in DRAM
 WIDEST = 4096  # sets of maps that are followed from one group to the next
 
 
-class Resident(NamedTuple):
+class Candidate(NamedTuple):
     """A map that may stay in the second level."""
 
     name: str
@@ -47,11 +47,11 @@ class SecondLevel:
 
 def in_levels(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[tuple[PlannedGroup, ...], SecondLevel]:
     """Groups with their steps, on a chip with a second level: what stays there, and the groups that move it from there and to it."""
-    level = choose(residents(flow, hardware, groups), hardware.l2_bytes)
+    level = choose(candidates(flow, hardware, groups), hardware.l2_bytes)
     return tuple(_moved_to(group, flow, level.addresses) for group in groups), level
 
 
-def residents(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[Resident, ...]:
+def candidates(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]) -> tuple[Candidate, ...]:
     """The maps that may stay, in the order of the groups that make them. What a group without steps reads or makes may not: it runs on DRAM."""
     moved: dict[str, int] = defaultdict(int)
     life: dict[str, tuple[int, int]] = {}
@@ -66,13 +66,13 @@ def residents(flow: Dataflow, hardware: Hardware, groups: Sequence[PlannedGroup]
                 moved[name] += times * step.bytes
                 life[name] = life.get(name, (k, k))[0], k
     maps = ((name, flow.maps[flow.map_index[name]]) for name in life if name in made)
-    found = (Resident(name, Life(round_up(hardware.dram_bytes(tensor), ALIGN), *life[name]), moved[name]) for name, tensor in maps)
+    found = (Candidate(name, Life(round_up(hardware.dram_bytes(tensor), DRAM_ALIGN), *life[name]), moved[name]) for name, tensor in maps)
     return tuple(one for one in found if one.life.bytes)
 
 
-def choose(found: Sequence[Resident], capacity: int) -> SecondLevel:
+def choose(found: Sequence[Candidate], capacity: int) -> SecondLevel:
     """The maps that stay in so many bytes, and their addresses: those that spare the most, as far as the search went."""
-    lines = capacity // ALIGN * ALIGN  # a map takes whole lines
+    lines = capacity // DRAM_ALIGN * DRAM_ALIGN  # a map takes whole lines
     kept, complete = _most_spared(found, lines)
     placed = _placed([found[k] for k in kept], lines)
     if placed is not None:
@@ -80,7 +80,7 @@ def choose(found: Sequence[Resident], capacity: int) -> SecondLevel:
     return SecondLevel(_fewer([found[k] for k in kept], found, lines), "heuristic")
 
 
-def _most_spared(found: Sequence[Resident], capacity: int) -> tuple[list[int], bool]:
+def _most_spared(found: Sequence[Candidate], capacity: int) -> tuple[list[int], bool]:
     """The maps that spare the most and never take more than there is, addresses aside; and whether no set was dropped on the way."""
     born, died = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for k, one in enumerate(found):
@@ -108,13 +108,13 @@ def _most_spared(found: Sequence[Resident], capacity: int) -> tuple[list[int], b
     return [k for k in range(len(found)) if best >> k & 1], complete
 
 
-def _placed(kept: Sequence[Resident], capacity: int) -> dict[str, int] | None:
+def _placed(kept: Sequence[Candidate], capacity: int) -> dict[str, int] | None:
     """Addresses of these maps; None where none were found below the end."""
     addresses, end = allocate([one.life for one in kept])
     return {one.name: address for one, address in zip(kept, addresses, strict=True)} if end <= capacity else None
 
 
-def _fewer(kept: Sequence[Resident], found: Sequence[Resident], capacity: int) -> dict[str, int]:
+def _fewer(kept: Sequence[Candidate], found: Sequence[Candidate], capacity: int) -> dict[str, int]:
     """Maps that have addresses: those kept, the least dense given up until the rest fits; then whatever else fits, the densest first."""
     rest = sorted(kept, key=lambda one: one.density)
     while (placed := _placed(rest, capacity)) is None:
