@@ -12,7 +12,7 @@ from lfopt.ops import bits
 from lfopt.planning import NEVER, GroupCosts, Limit
 from lfopt.planning.alike import Prices
 from lfopt.planning.limit import Unwritten
-from lfopt.planning.modes import Way
+from lfopt.planning.modes import Made, Way
 from lfopt.planning.outlines import with_parameters
 from lfopt.planning.rules import UNMET
 from lfopt.planning.streaming import Layout
@@ -127,19 +127,20 @@ class GroupFigures:
         """The ways with their steps. Of those after the first, none of very many steps, and none once the time is over."""
         limit = first = Limit()
         for number, way in self._ways(group):
-            make, dram = way.scheduled.make, way.terms.dram
-            without = Written(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
-            if isinstance(make, str):
-                yield without
-            else:
-                try:
-                    places, steps = make(limit)
-                except Unwritten:
-                    if limit is first:
-                        yield without
-                else:
-                    steps = with_parameters(self.costs, self.layout, group, way.cost.mode, steps)
-                    yield Written(number, dram.total, self.meter.computing(steps), partial(self.meter.figures, places, steps))
+            dram, made = way.terms.dram, self._made(group, way, limit)
+            if made is not None:
+                yield Written(number, dram.total, self.meter.computing(made[1]), partial(self.meter.figures, *made))
+            elif limit is first or isinstance(way.scheduled.make, str):
+                yield Written(number, dram.total, 0, partial(self.meter.without_steps, group, dram))
             if self.late():
                 return
             limit = Limit(most=MOST_STEPS)
+
+    def _made(self, group: int, way: Way, limit: Limit) -> Made | None:
+        """Places and steps of one way; None where it has none, or more than the limit allows."""
+        make = way.scheduled.make
+        try:
+            made = None if isinstance(make, str) else make(limit)
+        except Unwritten:
+            return None
+        return made and (made[0], with_parameters(self.costs, self.layout, group, way.cost.mode, made[1]))
