@@ -96,18 +96,18 @@ def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | N
     wrong += [str(one) for one in agreements or () if one.wrong]
     peak, weights = (max((getattr(group, name) for group in done.groups), default=0) for name in ("peak_bytes", "weight_peak_bytes"))
     return ExecuteAnswer(
-        planned,
-        done.dram,
-        formula,
-        len(plan.groups),
-        sum(group.steps for group in done.groups),
-        peak,
-        weights,
-        agreements is not None,
-        tuple(wrong),
-        agreements or (),
-        level_2,
-        done.l2,
+        planned=planned,
+        counted=done.dram,
+        not_executed=formula,
+        groups=len(plan.groups),
+        steps=sum(group.steps for group in done.groups),
+        peak_bytes=peak,
+        weight_peak_bytes=weights,
+        compared=agreements is not None,
+        wrong=tuple(wrong),
+        agreements=agreements or (),
+        l2_planned=level_2,
+        l2_counted=done.l2,
     )
 
 
