@@ -143,14 +143,16 @@ class Rewriting:
         found: dict[int, Span] = {}
         for number, top in enumerate(self.nodes):
             for node in leaves((top,)):
-                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.sums, *self._read(node, holding)}
+                touched = {node.place} if isinstance(node, Transfer) else {*node.places, node.sums}
+                if reader := node.operator if isinstance(node, Compute) else node.gather:
+                    touched |= {*self._read(reader, holding)}
                 for k in touched - {-1}:
                     found[k] = (found.get(k, (number, number))[0], number)
         return found
 
-    def _read(self, node: Compute, holding: dict[str, set[int]]) -> Iterator[int]:
+    def _read(self, operator: str, holding: dict[str, set[int]]) -> Iterator[int]:
         """Places of whatever an operator may read."""
-        flow, op = self.flow, self.flow.position[node.operator]
+        flow, op = self.flow, self.flow.position[operator]
         names = {flow.maps[o.map].name for o in flow.operands[op]} | {w.name for w in flow.weights[op]} | {*flow.calls[op].inputs}
         for name in names:
             yield from holding.get(name, ())
@@ -172,6 +174,8 @@ class Rewriting:
         flow, maker, written = self.flow, self.flow.producer[y], set[int]()
         for node in self._from_first(self.nodes, y):
             if isinstance(node, Transfer):
+                if node.gather and any(o.map == x for o in flow.operands[flow.position[node.gather]]):
+                    return False
                 continue
             op = flow.position[node.operator]
             new = range(*row_span(node.boxes[flow.results[op].index(y)])) if op == maker and node.last else range(0)
@@ -179,7 +183,7 @@ class Rewriting:
                 return False
             for operand in (o for o in flow.operands[op] if o.map == x):
                 part, _ = flow.calls[op].part_of(operand.input)
-                beside = self.in_place and operand.reads is same_row(flow.maps[x].rows) and part is not flow.calls[op].parts[0]
+                beside = self.in_place and operand.reads is same_row(flow.maps[x].rows) and part is not flow.calls[op]
                 if beside and not node.last:
                     continue  # what follows in flight reads when sums are finished
                 rows = set(new) if beside else self._rows_read(op, node, x)
@@ -227,7 +231,9 @@ def _macs(flow: Dataflow, nodes: Sequence[Node]) -> Fraction:
         elif isinstance(node, Compute) and all(stop > start for start, stop in node.boxes[0]):
             op = flow.position[node.operator]
             call, share = flow.calls[op], Fraction(box_elements(node.boxes[0]), box_elements(whole(flow.calls[op].result)))
-            if node.inputs is not None:
+            if node.inputs is not None and call.attention is not None:
+                share *= Fraction(node.inputs[1] - node.inputs[0], call.attention.keys)
+            elif node.inputs is not None:
                 index = int(flow.specs[op].tiling is Tiling.CONTRACT)
                 axis = folded_axis(call, index)
                 assert axis is not None, "what takes its input in parts folds an axis of it"
