@@ -3,10 +3,10 @@
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits, keeps_rows
 from lfopt.ops.rows import RowReads
-from lfopt.ops.table import OPAQUE, TABLE, Mapping, OpSpec, Tiling, row_of, spec
+from lfopt.ops.table import ATTENTION, OPAQUE, TABLE, Mapping, OpSpec, Tiling, row_of, spec
 from lfopt.ops.traits import Family
 
 __all__ = [
-    "OPAQUE", "TABLE", "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads", "Tiling", "Weight",
+    "ATTENTION", "OPAQUE", "TABLE", "Call", "Dataflow", "Family", "MapRead", "Mapping", "OpSpec", "RowReads", "Tiling", "Weight",
     "bits", "keeps_rows", "row_of", "spec",
 ]  # fmt: skip

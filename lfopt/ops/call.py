@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, update_wrapper
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from lfopt.ir import Attribute, Graph, Operator, Tensor, row_axis, row_count
+
+if TYPE_CHECKING:
+    from lfopt.ops.attention import Attention
 
 Shape = tuple[int, ...]
 T = TypeVar("T", bound=Attribute)
@@ -32,6 +35,7 @@ class Call:
     tensors: tuple[Tensor | None, ...]  # of the inputs, with element type and quantization; None where an optional input is absent
     result_tensors: tuple[Tensor, ...]  # of the outputs that somebody asked for
     then: tuple[Call, ...] = ()  # what follows in flight, in order
+    attention: Attention | None = None  # the operators that it stands for, where they are attention
 
     @classmethod
     def of(cls, graph: Graph, operator: Operator) -> Call:
@@ -54,9 +58,14 @@ class Call:
         )
 
     @property
-    def parts(self) -> tuple[Call, ...]:
+    def flight(self) -> tuple[Call, ...]:
         """The operator, and what follows it in flight."""
         return (self, *self.then)
+
+    @property
+    def parts(self) -> tuple[Call, ...]:
+        """The operators of the network: those that it stands for, and what follows in flight."""
+        return self.flight if self.attention is None else (*self.attention.parts, *self.then)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -64,11 +73,11 @@ class Call:
         if not self.then:
             return self.operator.inputs
         flying = {name for part in (self, *self.then[:-1]) for name in part.operator.outputs}
-        return tuple("" if name in flying else name for part in self.parts for name in part.operator.inputs)
+        return tuple("" if name in flying else name for part in self.flight for name in part.operator.inputs)
 
     def part_of(self, index: int) -> tuple[Call, int]:
         """Whose input that is, of the operator and those that follow it, and which of its own."""
-        for part in self.parts:
+        for part in self.flight:
             if index < len(part.operator.inputs):
                 return part, index
             index -= len(part.operator.inputs)

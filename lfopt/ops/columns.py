@@ -28,6 +28,8 @@ def column_reads(call: Call, index: int) -> RowReads | None:
     That is so where the results have no columns, or not equally many; where every column needs all columns of an operand that has several, or a
     single one any of those; where the columns needed do not come in order.
     """
+    if call.attention is not None:
+        return None
     call, index = call.part_of(index)  # what follows in flight makes as many columns
     shape, columns = call.shape(index), {column_count(result) for result in call.results}
     if len(columns) > 1 or any(len(result) not in COLUMN_RANKS for result in call.results):

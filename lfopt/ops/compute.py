@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import onnx
 
-from lfopt.ir import Box, UnsupportedModel, box_shape, slices
-from lfopt.ops import floating, integer
+from lfopt.ir import Box, Span, UnsupportedModel, box_shape, slices
+from lfopt.ops import attention, floating, integer
 from lfopt.ops.call import Call
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.footprint import folded_axis
@@ -21,7 +22,7 @@ from lfopt.ops.traits import Family, Tiling
 
 __all__ = ["Folding", "Part", "accumulate", "compute", "finish", "folding", "merge"]
 
-Folding = Literal["input channels", "rows"]
+Folding = Literal["input channels", "rows", "keys"]
 
 
 def folding(call: Call) -> Folding | None:
@@ -30,6 +31,8 @@ def folding(call: Call) -> Folding | None:
     Input channels of a contraction (Conv, ConvTranspose, Gemm, MatMul); rows of a reduction or global pool over them: then a partial sum may be a
     maximum, a minimum or a product. Not where a quantised result could depend, in its last bit, on what the parts are.
     """
+    if call.attention is not None:
+        return "keys"
     tiling = row_of(call).tiling
     if tiling is Tiling.CONTRACT:
         return "input channels"
@@ -48,6 +51,8 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
     Raises IndexError if an operand does not cover what is read, UnsupportedModel if ONNX has no reference for the operator.
     Source: the ONNX operator specifications, in their newest version; where they leave open what happens (AveragePool with ceil_mode), ONNX Runtime.
     """
+    if call.attention is not None:
+        return (finish(call, accumulate(call, operands, out[0], opset), operands, out[0]),)
     call = _with_values(call, operands)
     if call.result_tensors[0].quantization is not None:
         return integer.compute(call, operands, out, opset)
@@ -67,13 +72,15 @@ def compute(call: Call, operands: Sequence[Part | None], out: tuple[Box, ...], o
         )
 
 
-def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int) -> np.ndarray:
+def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int, inputs: Span | None = None) -> np.ndarray:
     """Partial sums of box `out`, over as much of what is folded as is at hand (see `folding`); no bias.
 
     That is, the input channels that operands 0 and 1 both cover (of several groups, within each group: `footprint(..., inputs=...)`), or the rows of
     operand 0. The sums over disjoint spans `merge` to what `finish` takes. float32 (float64 for float64 operands, and for means of integers; else the
-    operands' own type for integers).
+    operands' own type for integers). Of attention: what `lfopt.ops.attention.state_shape` says of the keys `inputs`.
     """
+    if call.attention is not None:
+        return attention.accumulate(call, operands, out, inputs, partial(_part, opset))
     if call.result_tensors[0].quantization is not None:
         return integer.accumulate(call, operands, out, opset)
     with np.errstate(all="ignore"):
@@ -82,16 +89,25 @@ def accumulate(call: Call, operands: Sequence[Part | None], out: Box, opset: int
 
 def merge(call: Call, one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Partial sums over two disjoint spans together."""
+    if call.attention is not None:
+        return attention.merge(one, other)
     row = REDUCTIONS.get(call.operator.kind)
     return np.add(one, other) if row is None else row.fold(one, other)
 
 
 def finish(call: Call, sums: np.ndarray, operands: Sequence[Part | None], out: Box) -> np.ndarray:
     """Values of box `out` from finished sums: bias, alpha and beta, division by a count, the type of the result. Reads only operand 2."""
+    if call.attention is not None:
+        return _typed(attention.finish(call, sums, out, partial(_part, 0)), call.result_tensors[0].dtype)
     if call.result_tensors[0].quantization is not None:
         return integer.finish(call, sums, operands, out)
     with np.errstate(all="ignore"):
         return floating.finish(call, sums, operands, out)
+
+
+def _part(opset: int, call: Call, operands: Sequence[Part | None], boxes: tuple[Box, ...]) -> tuple[np.ndarray, ...]:
+    """What a part of an attention computes."""
+    return compute(call, operands, boxes, opset)
 
 
 def _with_values(call: Call, operands: Sequence[Part | None]) -> Call:

@@ -14,8 +14,9 @@ import numpy as np
 from lfopt.ops.call import Call
 from lfopt.ops.compute import folding
 from lfopt.ops.dataflow import Dataflow, MapRead, bits
+from lfopt.ops.recognise import attentions
 from lfopt.ops.rows import same_row
-from lfopt.ops.table import OPAQUE
+from lfopt.ops.table import ATTENTION, OPAQUE
 
 LONGEST = 16  # operators in a flight
 Fits = Callable[[Call], bool]  # of an operator with others in flight
@@ -46,6 +47,30 @@ def in_flight(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits
         results=tuple(tuple(number[m] for m in flow.results[members[-1]]) for members in kept),
         weights=tuple(tuple({w.name: w for i in members for w in flow.weights[i]}.values()) for members in kept),
         running=sum(1 << k for k, members in enumerate(kept) if running and _runs(flow, members[0])),
+    )
+
+
+def attending(flow: Dataflow, owner: Mapping[str, int] | None = None, fits: Fits | None = None) -> Dataflow:
+    """The dataflow with its attentions as operators, each in the place of its last part. For `owner` and `fits` see `in_flight`."""
+    found = {one.members[-1]: one for one in attentions(flow, owner) if fits is None or fits(one.call)}
+    inside = {i for one in found.values() for i in one.members}
+    kept = [i for i in range(len(flow)) if i in found or i not in inside]
+    hidden = {m for one in found.values() for i in one.members[:-1] for m in flow.results[i]}
+    maps = [m for m in range(len(flow.maps)) if m not in hidden]
+    number = {m: k for k, m in enumerate(maps)}
+    maker = {m: k for k, i in enumerate(kept) for m in flow.results[i]}
+    operands = ((found[i].operands if i in found else flow.operands[i]) for i in kept)
+    return Dataflow(
+        graph=flow.graph,
+        operators=tuple(found[i].call.operator if i in found else flow.operators[i] for i in kept),
+        calls=tuple(found[i].call if i in found else flow.calls[i] for i in kept),
+        specs=tuple(ATTENTION if i in found else flow.specs[i] for i in kept),
+        maps=tuple(flow.maps[m] for m in maps),
+        producer=tuple(maker.get(m, -1) for m in maps),
+        is_output=tuple(flow.is_output[m] for m in maps),
+        operands=tuple(tuple(replace(o, map=number[o.map]) for o in read) for read in operands),
+        results=tuple(tuple(number[m] for m in flow.results[i]) for i in kept),
+        weights=tuple(found[i].weights if i in found else flow.weights[i] for i in kept),
     )
 
 
@@ -156,5 +181,5 @@ def _size(dtype: str) -> int:
 
 
 def flight_names(call: Call) -> tuple[str, ...]:
-    """Names of the operators that follow in flight."""
-    return tuple(part.operator.name for part in call.then)
+    """Names of the operators that follow the first: other parts of an attention, and what is in flight."""
+    return tuple(part.operator.name for part in call.parts[1:])

@@ -12,7 +12,7 @@ from lfopt.ops.boxes import NOTHING
 from lfopt.ops.call import Call
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.part import hull, is_empty
-from lfopt.ops.table import spec
+from lfopt.ops.table import row_of
 from lfopt.ops.traits import Family, Tiling
 from lfopt.ops.windows import read_span
 
@@ -33,6 +33,8 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
     asked = [k for k, name in enumerate(call.operator.outputs) if name]
     made = [(k, shape, out) for k, shape, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
     shape = call.shape(index)
+    if call.attention is not None:
+        return needs(call, index, outs[0], 0, inputs)
     if not made:
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in made])
@@ -40,7 +42,7 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
     if axis is None or call.constant[index] or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [(0, call.rows_out) if row_axis(found) is None else out[row_axis(found) or 0] for _, found, out in made]
-    reads = spec(call.operator.kind, call.operator.domain).reads(call, index)
+    reads = row_of(call).reads(call, index)
     return cut(box, axis, read_span(reads, (min(start for start, _ in rows), max(stop for _, stop in rows))))
 
 
@@ -48,7 +50,7 @@ def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None
     """Part of input `index` that the arithmetic of box `out` of ONNX output `result` reads."""
     if is_empty(out):
         return (NOTHING,) * len(call.shape(index))
-    row = spec(call.operator.kind, call.operator.domain)
+    row = row_of(call)
     if index in row.parameters:
         return whole(call.shape(index))
     box = row.box(call, index, out, result, inputs)
@@ -61,7 +63,7 @@ def folded_axis(call: Call, index: int) -> int | None:
 
     Input channels, which a contraction (Conv, ConvTranspose, Gemm, MatMul) sums over; rows, if a reduction or a global pool folds them.
     """
-    shape, row = call.shape(index), spec(call.operator.kind, call.operator.domain)
+    shape, row = call.shape(index), row_of(call)
     if row.tiling is Tiling.FOLD and index == 0:
         axis = row_axis(shape)
         return axis if axis in (reduced_axes(call) or ()) else None

@@ -79,7 +79,7 @@ def stages(call: Call) -> tuple[Stage, ...]:
 
 def one_by_one(call: Call) -> bool:
     """Whether one value is in flight at a time: each stage reads, of what is made in flight, what the stage before it made, and nothing older."""
-    found, flying = stages(call), {part.result_tensors[0].name for part in call.parts}
+    found, flying = stages(call), {part.result_tensors[0].name for part in call.flight}
     return all(flying.isdisjoint({*after.call.operator.inputs} - {before.made}) for before, after in pairwise(found))
 
 

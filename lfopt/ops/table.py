@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import inf
 
+from lfopt.ops import attention as a
 from lfopt.ops import boxes as b
 from lfopt.ops import counts as n
 from lfopt.ops import dependence as d
@@ -19,7 +20,7 @@ from lfopt.ops.call import Call
 from lfopt.ops.rows import RowReads
 from lfopt.ops.traits import Arithmetic, Family, Mapping, Pattern, Range, Tiling
 
-__all__ = ["OPAQUE", "TABLE", "Mapping", "OpSpec", "Tiling", "row_of", "spec"]
+__all__ = ["ATTENTION", "OPAQUE", "TABLE", "Mapping", "OpSpec", "Tiling", "row_of", "spec"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ class OpSpec:
 
 
 O2O, O2M, M2M, REORGANIZE, SHUFFLE = Mapping
-SPLIT, FOLD, CONTRACT, WHOLE = Tiling
+SPLIT, FOLD, CONTRACT, ATTEND, WHOLE = Tiling
 UNARY, BROADCAST, INJECTIVE, REDUCING, COMPLEX, NOT_FUSED = Pattern
 SUMS, TABLED, TERMS, PRODUCT, SLOPES, MEAN, EXTREME, CHOICE, MOVE, FLOAT = Arithmetic
 ELEMENTWISE, CONVOLUTION, MATRICES, POOL, REDUCTION, ARG, NORMAL, MOVES, INDEX, INTERPOLATION, VIEW, OTHER = Family
@@ -278,6 +279,7 @@ _ROWS = (  # several operators in one row differ in their values alone
     OpSpec("Dropout", VIEW, O2O, d.everything, b.everything, integers=MOVE, parameters=_inputs(1, 2)),
 )  # fmt: skip
 TABLE: dict[str, OpSpec] = {kind: replace(row, kind=kind) for row in _ROWS for kind in row.kind.split()}
+ATTENTION = OpSpec(a.KIND, OTHER, M2M, a.row_rule, a.box_rule, ATTEND)  # operators that stand for one: see `lfopt.ops.recognise`
 OPAQUE = OpSpec("opaque", OTHER, M2M, d.everything, b.everything, WHOLE)  # an operator that lfopt does not know: all rows, always alone
 
 
@@ -288,4 +290,4 @@ def spec(kind: str, domain: str = "") -> OpSpec:
 
 def row_of(call: Call) -> OpSpec:
     """The row of an operator."""
-    return spec(call.operator.kind, call.operator.domain)
+    return ATTENTION if call.attention is not None else spec(call.operator.kind, call.operator.domain)

@@ -40,6 +40,7 @@ class Tiling(Enum):
     SPLIT = "split"  # by channel or by element: every byte moves once, whatever the buffer
     FOLD = "fold"  # as split; rows that it folds may also come in bands, with partial results kept in between
     CONTRACT = "contract"  # operand 1 (weights, or the second matrix) meets operand 0 in blocks; one of them is re-read
+    ATTEND = "attend"  # heads, bands of queries and blocks of keys (see `lfopt.planning.attention`)
     WHOLE = "whole"  # nothing is known: counted once, never executed piecewise
 
 

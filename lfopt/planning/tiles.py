@@ -332,5 +332,6 @@ def signature(flow: Dataflow, mask: int) -> object:
         behind = tuple(local.setdefault(flow.maps[o.map].name, len(local)) for o in flow.operands[i])
         outside = tuple(bool(flow.is_output[m] or flow.readers[m] & ~mask) for m in flow.results[i])
         weights = tuple((w.elements, w.bias, w.gathered) for w in flow.weights[i])
-        rows.append((roots and behind, outside, weights, folding(call)))
+        seen = None if call.attention is None or call.attention.window is None else tuple(ends.tobytes() for ends in call.attention.window)
+        rows.append((roots and behind, outside, weights, folding(call), seen))
     return tuple(rows)

@@ -1,0 +1,329 @@
+"""Attention, softmax(Q K' s + mask) V, as one operator over blocks of keys, in whatever form exporters write it.
+
+Its *parts* are the product of queries and keys, elementwise operators on the scores (a scale, a mask), the softmax, what guards it against rows
+without keys, the product with the values, and what only lays queries, keys, values and the result out: transposes, splits, views, the heads that
+share keys. Nobody else reads what they make, so that of scores only those of one block of keys exist at a time:
+
+    m' = max(m, max_j s_j)      l' = l e^(m - m') + sum_j e^(s_j - m')      a' = a e^(m - m') + sum_j e^(s_j - m') v_j      result = a / l
+
+Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 3; Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1.
+
+Rounding: every block adds two factors e^(m - m') of at most one, each with a relative error of a few units in the last place u, to those of a sum in
+one pass. Over n keys in b blocks the result is within (n + O(b)) u of sum_j p_j |v_j| of the exact one, as a softmax and a product, n u each, are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from lfopt.ir import Box, Compute, Span, box_elements, box_shape, cut, row_axis, row_count, whole
+from lfopt.ops import rows
+from lfopt.ops.boxes import NOTHING
+from lfopt.ops.call import Call, Shape
+from lfopt.ops.parameters import permutation
+from lfopt.ops.part import Part, hull, is_empty, take
+from lfopt.ops.rows import RowReads
+
+KIND = "Attention"
+HIDDEN = -1e4  # scores of hidden keys are at most that: in float32 e^(HIDDEN - m) is 0 if the largest score m that is seen is above -9,896
+Operands = Sequence[Part | None]
+Run = Callable[[Call, Operands, tuple[Box, ...]], tuple[np.ndarray, ...]]  # what a part computes: `lfopt.ops.compute.compute`
+Use = tuple[str, str]  # a tensor from outside, and what it is there: queries, keys, values, scores (a mask), or the result
+Needs = Callable[[Call, int, Box, int, Span | None], Box]  # what a part reads: `lfopt.ops.footprint.needs`
+
+
+@dataclass(frozen=True, eq=False)
+class Attention:
+    """The parts of an attention, and how they hang together."""
+
+    parts: tuple[Call, ...]  # in topological order
+    views: Mapping[str, str]  # per view that a part reads: the tensor that it is a view of
+    shapes: Mapping[str, Shape]  # of all tensors
+    parameters: Mapping[str, frozenset[int]]  # per part, by name: inputs that are no data
+    product: Call  # of queries and keys
+    softmax: Call
+    mixing: Call  # the product with the values
+    needs: Needs
+    guarded: bool = False  # whether a row without keys gives 0, not NaN
+    window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
+    mask: str = ""  # the constant that says so, which nobody has to load
+    uses: tuple[Use, ...] = ()  # by operand
+
+    @cached_property
+    def makers(self) -> dict[str, tuple[Call, int]]:
+        """Per tensor that a part makes: the part, and which of its ONNX outputs it is."""
+        return {name: (part, k) for part in self.parts for k, name in enumerate(part.operator.outputs) if name}
+
+    @property
+    def keys(self) -> int:
+        """Keys of a head."""
+        return self.softmax.result[-1]
+
+    @property
+    def mixed(self) -> str:
+        """The product with the values, by name: [..., queries, width of a head], before it is laid out."""
+        return self.mixing.operator.outputs[0]
+
+    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+
+    def seen(self, mixed: Box) -> Span:
+        """Keys that some query of a box of the product sees."""
+        if self.window is None or is_empty(mixed):
+            return 0, self.keys
+        first, stop = mixed[-2]
+        return int(self.window[0][first:stop].min()), int(self.window[1][first:stop].max())
+
+    def behind(self, name: str, box: Box) -> tuple[str, Box]:
+        """The tensor that a view is of, and the smallest box of it that holds that box of the view."""
+        while name in self.views:
+            source = self.views[name]
+            box, name = through_view(box, self.shapes[name], self.shapes[source]), source
+        return name, box
+
+    def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> dict[Use, Box]:
+        """What a box of a tensor needs of every tensor from outside, through the tensor `stop` no further: the smallest boxes around it.
+
+        `keys`: of which block; None: of all that are seen.
+        """
+        found: dict[Use, list[Box]] = {}
+        self._spread(name, box, "result", keys, stop, found)
+        return {use: hull(boxes) for use, boxes in found.items()}
+
+    def _spread(self, name: str, box: Box, use: str, keys: Span | None, stop: str, found: dict[Use, list[Box]]) -> None:
+        name, box = self.behind(name, box)
+        if name == stop or name not in self.makers:
+            found.setdefault((name, use), []).append(box)
+            return
+        part, k = self.makers[name]
+        for i, operand in enumerate(part.operator.inputs):
+            if operand and operand != self.mask and i not in self.parameters[part.operator.name]:
+                self._spread(operand, self._read(part, i, box, k, keys), self.use(part, i, use), keys, stop, found)
+
+    def use(self, part: Call, index: int, use: str) -> str:
+        """What an operand of a part is, whose result is used so."""
+        if part is self.product:
+            return ("queries", "keys")[index]
+        return "values" if part is self.mixing and index else "scores" if part is self.mixing else use
+
+    def _read(self, part: Call, index: int, box: Box, k: int, keys: Span | None) -> Box:
+        """What a box of a part's result reads of an operand."""
+        if is_empty(box):
+            return (NOTHING,) * len(part.shape(index))
+        if part is self.softmax:
+            return box
+        return self.needs(part, index, box, k, (keys or self.seen(box)) if part is self.mixing else None)
+
+    # -- values ------------------------------------------------------------------------------------------------------------------------------
+
+    def value(self, name: str, box: Box, use: str, given: Mapping[Use, Part], run: Run) -> np.ndarray:
+        """A box of a tensor that is used so, from those that are given."""
+        source, part = self.behind(name, box)
+        if (source, use) in given:
+            values = take(given[source, use], part)
+        else:
+            maker, k = self.makers[source]
+            boxes = tuple(part if j == k else (NOTHING,) * len(shape) for j, shape in self._results(maker))
+            operands = [self._operand(maker, i, part, k, use, given, run) for i in range(len(maker.operator.inputs))]
+            values = run(maker, operands, boxes)[[j for j, _ in self._results(maker)].index(k)]
+        return values if source == name else viewed(values, part, self.shapes[source], box, self.shapes[name])
+
+    @staticmethod
+    def _results(part: Call) -> list[tuple[int, Shape]]:
+        """(ONNX output, shape) of those that somebody asked for."""
+        return [*zip((k for k, name in enumerate(part.operator.outputs) if name), part.results, strict=True)]
+
+    def _operand(self, part: Call, index: int, box: Box, k: int, use: str, given: Mapping[Use, Part], run: Run) -> Part | None:
+        name = part.operator.inputs[index]
+        if not name or index in self.parameters[part.operator.name]:
+            return None
+        need = self._read(part, index, box, k, None)
+        if name == self.mask:
+            values = part.values[index]
+            assert values is not None, "what a mask hides is known from its values"
+            return Part(take(Part(values, whole(values.shape)), need), need)
+        return Part(self.value(name, need, self.use(part, index, use), given, run), need)
+
+
+# -- what the operator table says of it ------------------------------------------------------------------------------------------------------
+
+
+def form_of(call: Call) -> Attention:
+    """The parts of an operator that is attention."""
+    assert call.attention is not None, f"{call.operator.name} is no attention"
+    return call.attention
+
+
+def box_rule(call: Call, index: int, out: Box, result: int, inputs: Span | None) -> Box:
+    """What a box of the result needs of an operand, for a block of keys."""
+    form = form_of(call)
+    return form.regions(call.operator.outputs[0], out, inputs).get(form.uses[index]) or (NOTHING,) * len(call.shape(index))
+
+
+def row_rule(call: Call, index: int) -> RowReads:
+    """Rows of an operand that each row of the result needs."""
+    return row_reads(call)[index]
+
+
+def row_reads(call: Call) -> tuple[RowReads, ...]:
+    """Per operand."""
+    form, axis = form_of(call), row_axis(call.result)
+    taps: list[list[tuple[int, ...]]] = [[] for _ in call.shapes]
+    for row in range(call.rows_out):
+        out = whole(call.result) if axis is None else cut(whole(call.result), axis, (row, row + 1))
+        found = form.regions(call.operator.outputs[0], out)
+        for k, use in enumerate(form.uses):
+            box = found.get(use)
+            own = None if box is None else row_axis(call.shape(k))
+            taps[k].append(() if box is None or is_empty(box) else (0,) if own is None else (box[own][0], box[own][1] - 1))
+    return tuple(rows.reads(row_count(call.shape(k)), found) for k, found in enumerate(taps))
+
+
+def mixed_box(call: Call, out: Box) -> Box:
+    """The part of the product with the values that becomes a box of the result."""
+    form = form_of(call)
+    return form.regions(call.operator.outputs[0], out, stop=form.mixed)[form.mixed, "result"]
+
+
+def result_box(call: Call, mixed: Box) -> Box | None:
+    """The box of the result that a box of the product with the values becomes; None where it becomes no box."""
+    form, box, name = form_of(call), mixed, form_of(call).mixed
+    for part in form.parts[form.parts.index(form.mixing) + 1 :]:
+        box = through_view(box, form.shapes[name], part.shape(0))
+        box, name = tuple(box[axis] for axis in permutation(part)), part.operator.outputs[0]
+    return box if box_elements(box) == box_elements(mixed) else None
+
+
+def state_shape(call: Call) -> Shape:
+    """Of what is kept of every query between two blocks of keys: the weighted sum of values, the largest score, the sum of the weights."""
+    *stack, width = form_of(call).mixing.result
+    return (*stack, width + 2)
+
+
+def state_box(call: Call, out: Box) -> Box:
+    """The part of it that belongs to a box of the result, which holds heads in their whole width."""
+    return cut(mixed_box(call, out), -1, (0, state_shape(call)[-1]))
+
+
+# -- what it computes --------------------------------------------------------------------------------------------------------------------------
+
+
+def _given(call: Call, operands: Operands) -> dict[Use, Part]:
+    return {use: part for use, part in zip(form_of(call).uses, operands, strict=False) if part is not None}
+
+
+def accumulate(call: Call, operands: Operands, out: Box, inputs: Span | None, run: Run) -> np.ndarray:
+    """What is kept of a block of keys: see `state_shape`."""
+    form, given, box = form_of(call), _given(call, operands), mixed_box(call, out)
+    keys = inputs or form.seen(box)
+    scores = form.value(form.softmax.operator.inputs[0], cut(_weights_box(form, box), -1, keys), "scores", given, run)
+    values = form.value(form.mixing.operator.inputs[1], form.needs(form.mixing, 1, box, 0, keys), "values", given, run)
+    scores = scores.astype(np.float64 if scores.dtype == np.float64 else np.float32, copy=False)
+    most = scores.max(axis=-1, keepdims=True)
+    weights = _scaled(scores, most)
+    mixed = np.matmul(weights.reshape(*box_shape(box)[:-1], -1), values.astype(weights.dtype, copy=False))
+    beside = (np.concatenate([most, weights.sum(axis=-1, keepdims=True)], axis=-1)).reshape(*box_shape(box)[:-1], 2)
+    return np.concatenate([mixed, beside], axis=-1)
+
+
+def _weights_box(form: Attention, mixed: Box) -> Box:
+    """The part of the softmax behind a box of the product with the values, all keys."""
+    name = form.softmax.operator.outputs[0]
+    return form.regions(form.mixed, mixed, (0, form.keys), name)[name, "scores"]
+
+
+def _scaled(scores: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """e^(scores - most); 0 where nothing was seen."""
+    with np.errstate(all="ignore"):
+        return np.where(np.isneginf(most), 0, np.exp(scores - most))
+
+
+def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """What is kept of two blocks of keys together."""
+    most = np.maximum(one[..., -2:-1], other[..., -2:-1])
+    merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
+    merged[..., -2:-1] = most
+    return merged
+
+
+def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
+    """A box of the result from what is kept of all keys."""
+    form, total = form_of(call), sums[..., -1:]
+    with np.errstate(all="ignore"):
+        mixed = sums[..., :-2] / total
+    if form.guarded:
+        mixed = np.where(np.isnan(total) | (total == 0), 0, mixed)
+    return form.value(call.operator.outputs[0], out, "result", {(form.mixed, "result"): Part(mixed, mixed_box(call, out))}, run)
+
+
+def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
+    """A step as one for each part that computes something, in order, each on what the step needs of its result."""
+    form, (out,) = form_of(call), step.boxes
+    mixed = mixed_box(call, out)
+    keys = step.inputs or form.seen(mixed)
+    scores = cut(_weights_box(form, mixed), -1, keys)
+    last = form.parts.index(form.mixing)
+    for k, part in enumerate(form.parts[:last]):
+        if part is form.product or (k > form.parts.index(form.product) and part.result == form.softmax.result):
+            yield Compute(part.operator.name, (scores,), (-1,))
+    yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.sums, step.first, step.last)
+
+
+# -- views -------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _groups(one: Shape, other: Shape) -> Iterator[tuple[Span, Span]]:
+    """Runs of axes of two shapes of one size that hold equally many elements, as short as they can be; axes of one element join their neighbours."""
+    i = j = 0
+    while i < len(one) or j < len(other):
+        a, b = i, j
+        left = right = 1
+        while i == a or j == b or left != right:
+            if (left <= right or j == len(other)) and i < len(one):
+                left, i = left * one[i], i + 1
+            elif j < len(other):
+                right, j = right * other[j], j + 1
+            else:
+                break
+        yield (a, i), (b, j)
+
+
+def through_view(box: Box, shape: Shape, source: Shape) -> Box:
+    """The smallest box of a tensor of shape `source` around what a box of a view of it shows.
+
+    >>> through_view(((0, 1), (2, 5), (1, 2), (0, 4)), (1, 8, 3, 4), (1, 8, 12))
+    ((0, 1), (2, 5), (4, 8))
+    """
+    if is_empty(box):
+        return (NOTHING,) * len(source)
+    found: list[Span] = []
+    for (a, i), (b, j) in _groups(shape, source):
+        mine, theirs = shape[a:i], source[b:j]
+        first = last = 0
+        for (start, stop), extent in zip(box[a:i], mine, strict=True):
+            first, last = first * extent + start, last * extent + stop - 1
+        if mine == theirs:
+            found += box[a:i]
+            continue
+        apart = False
+        for k, extent in enumerate(theirs):
+            below = prod(theirs[k + 1 :])
+            low, high = first // below % extent, last // below % extent
+            found.append((0, extent) if apart else (low, high + 1))
+            apart = apart or first // below != last // below
+    return tuple(found)
+
+
+def viewed(values: np.ndarray, box: Box, shape: Shape, part: Box, seen: Shape) -> np.ndarray:
+    """A part of a view of shape `seen` from a box of the tensor behind it that holds it."""
+    if box_elements(box) == box_elements(part):
+        return values.reshape(box_shape(part))
+    if is_empty(part):
+        return np.empty(box_shape(part), values.dtype)
+    flat = np.ravel_multi_index(np.ix_(*(np.arange(start, stop) for start, stop in part)), seen) if seen else np.zeros((), np.intp)
+    index = np.unravel_index(flat, shape)
+    return values[tuple(i - start for i, (start, _) in zip(index, box, strict=True))]

@@ -1,0 +1,312 @@
+"""Find attention in a network: softmax(Q K' s + mask) V among its operators, in whatever form exporters write it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Compute, Graph, Operator, whole
+from lfopt.ops.attention import HIDDEN, KIND, Attention, row_reads
+from lfopt.ops.call import Call
+from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits
+from lfopt.ops.footprint import needs
+from lfopt.ops.table import row_of
+
+LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})  # what may stand between a product of attention and its operands
+MOST_PARTS = 64
+FLOATS = ("bool", "float16", "bfloat16", "float32", "float64")  # types of what its parts make
+ORDER = ("queries", "keys", "values", "scores", "result")  # of operands; maps come before constants
+
+
+class Found(NamedTuple):
+    """One attention of a network."""
+
+    members: tuple[int, ...]  # its operators
+    call: Call  # as one operator
+    operands: tuple[MapRead, ...]
+    weights: tuple[Weight, ...]
+
+
+def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[Found, ...]:
+    """The attentions of a network, none of which share operators; `owner`: groups of operators by name, each lies in one of them.
+
+    Left alone is what somebody reads the scores of, what is quantised, and a softmax that is no operand of a product.
+    """
+    taken: set[int] = set()
+    found: list[Found] = []
+    for op, row in enumerate(flow.specs):
+        if row.kind == "Softmax" and (core := _core(flow, op)) is not None and _together(flow, core.members, owner):
+            members = _widened(flow, core, owner)
+            if taken.isdisjoint(members) and len(members) <= MOST_PARTS and _plain(flow, members):
+                taken |= members
+                found.append(_found(flow, core, members))
+    return tuple(found)
+
+
+class Attentions:
+    """The attentions of a network, as steps name them: by the names of all their parts, before those of what follows in flight."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow, self.found = flow, attentions(flow)
+        self.by_head = {one.call.operator.name: one for one in self.found}
+
+    @classmethod
+    def of(cls, graph: Graph) -> Attentions:
+        """Of a network."""
+        return cls(Dataflow.of(graph))
+
+    @cached_property
+    def masks(self) -> frozenset[str]:
+        """See `masks`."""
+        return masks(self.flow)
+
+    def named(self, step: Compute) -> tuple[Found | None, tuple[str, ...]]:
+        """The attention that a step computes, if it does; and what follows in flight."""
+        one = self.by_head.get(step.operator)
+        names = () if one is None else tuple(part.operator.name for part in one.call.parts[1:])
+        return (None, step.then) if one is None or step.then[: len(names)] != names else (one, step.then[len(names) :])
+
+
+def masks(flow: Dataflow) -> frozenset[str]:
+    """Constants that say which keys the attentions of a network see, and that nobody else reads: no attention has to load them."""
+    found = attentions(flow)
+    named = {form.mask for one in found if (form := one.call.attention) is not None and form.mask}
+    kept = {name for one in found for name in one.call.operator.inputs}
+    inside = {i for one in found for i in one.members}
+    kept |= {w.name for i, weights in enumerate(flow.weights) if i not in inside for w in weights}
+    return frozenset(named - kept)
+
+
+def _together(flow: Dataflow, members: set[int], owner: Mapping[str, int] | None) -> bool:
+    """Whether they are of one group."""
+    return owner is None or len({owner[flow.operators[i].name] for i in members}) == 1
+
+
+def _plain(flow: Dataflow, members: set[int]) -> bool:
+    """Whether all that its parts make are floats, or tests of them, and not quantised."""
+    made = [tensor for i in members for tensor in flow.calls[i].result_tensors]
+    return all(tensor.quantization is None and tensor.dtype in FLOATS for tensor in made)
+
+
+# -- the products and what is between them -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Core:
+    """The operators from the product of queries and keys to that with the values."""
+
+    products: tuple[int, int]
+    softmax: int
+    before: tuple[int, ...]  # elementwise operators on the scores, from the softmax up
+    guard: tuple[int, ...] = ()  # what makes rows without keys 0
+    members: set[int] = field(default_factory=set[int])
+
+    def __post_init__(self) -> None:
+        self.members = {*self.products, self.softmax, *self.before, *self.guard}
+
+
+def _core(flow: Dataflow, softmax: int) -> _Core | None:
+    call = flow.calls[softmax]
+    if call.attribute("axis", -1) % len(call.result) != len(call.result) - 1:
+        return None
+    (made,) = flow.results[softmax]
+    guard = _guard(flow, made)
+    mixing = _only_reader(flow, flow.results[guard[-1]][0] if guard else made)
+    if mixing is None or flow.specs[mixing].kind != "MatMul" or len(call.result) < 2:
+        return None
+    given = [o.input for o in flow.operands[mixing]]
+    keys = call.result[-1]
+    alike = flow.calls[mixing].shape(0)[-2:] == call.result[-2:] and len(flow.calls[mixing].shape(1)) > 1
+    if given != [0, 1] or flow.operands[mixing][0].map != (flow.results[guard[-1]][0] if guard else made) or not alike or keys < 2:
+        return None
+    before: list[int] = []
+    op, wanted = softmax, call.result
+    while True:
+        makers = [flow.producer[o.map] for o in flow.operands[op] if flow.producer[o.map] >= 0]
+        for maker in makers:
+            alone = len(flow.results[maker]) == 1 and _only_reader(flow, flow.results[maker][0]) == op
+            direct = [o.input for o in flow.operands[op] if o.map in flow.results[maker]]
+            seen = flow.calls[op].shape(direct[0]) if direct else ()
+            if not alone or len(direct) != 1 or seen[-2:] != wanted[-2:] or flow.calls[maker].result[-2:] != wanted[-2:]:
+                continue
+            product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
+            if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
+                return _Core((maker, mixing), softmax, tuple(before), guard)
+            if flow.specs[maker].elementwise and flow.calls[maker].result == wanted:
+                before.append(maker)
+                op, wanted = maker, flow.calls[maker].result
+                break
+        else:
+            return None
+        if len(before) > MOST_PARTS:
+            return None
+
+
+def _only_reader(flow: Dataflow, m: int) -> int | None:
+    readers = list(bits(flow.readers[m]))
+    return readers[0] if len(readers) == 1 and not flow.is_output[m] else None
+
+
+def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
+    """IsNaN and Where, if they make rows of the softmax without keys 0."""
+    readers = list(bits(flow.readers[weights]))
+    if len(readers) != 2 or flow.is_output[weights] or [flow.specs[i].kind for i in readers] != ["IsNaN", "Where"]:
+        return ()
+    test, chosen = readers
+    call, (condition,) = flow.calls[chosen], flow.results[test]
+    zero = call.values[1]
+    alike = [o.map for o in flow.operands[chosen]] == [condition, weights] and [o.input for o in flow.operands[chosen]] == [0, 2]
+    if not alike or _only_reader(flow, condition) != chosen or zero is None or zero.size != 1 or float(zero.reshape(-1)[0]) != 0:
+        return ()
+    return test, chosen
+
+
+# -- what lays operands and result out ---------------------------------------------------------------------------------------------------------
+
+
+def _widened(flow: Dataflow, core: _Core, owner: Mapping[str, int] | None) -> set[int]:
+    """The core with what only lays out what it reads and makes, or scales that."""
+    group = None if owner is None else owner[flow.operators[core.softmax].name]
+    members, kept = set(core.members), set(core.members)
+
+    def may(op: int) -> bool:
+        same = owner is None or owner[flow.operators[op].name] == group
+        return same and not any(flow.is_output[m] for m in flow.results[op]) and not any(w.gathered for w in flow.weights[op])
+
+    changed = True
+    while changed:
+        changed = False
+        for maker in sorted({flow.producer[o.map] for i in members for o in flow.operands[i]} - members - {-1}, reverse=True):
+            readers = {r for m in flow.results[maker] for r in bits(flow.readers[m])}
+            if readers <= members and may(maker) and (flow.specs[maker].kind in LAID_OUT or _scales(flow, maker)):
+                members.add(maker)
+                changed = True
+    lays = {i for i in members - kept if flow.specs[i].kind in LAID_OUT}
+    scales = {i for i in members - kept - lays if any(flow.ancestors[i] >> j & 1 for j in lays)}  # others belong to what makes their operand
+    members = kept | lays | scales
+    last = core.products[1]
+    while (reader := _only_reader(flow, flow.results[last][0])) is not None and flow.specs[reader].kind == "Transpose":
+        if owner is not None and owner[flow.operators[reader].name] != group:
+            break
+        last = reader
+        members.add(last)
+    return members
+
+
+def _scales(flow: Dataflow, op: int) -> bool:
+    """Whether it is a function of single elements of one map."""
+    return flow.specs[op].elementwise and len(flow.operands[op]) == 1 and not flow.weights[op] and len(flow.results[op]) == 1
+
+
+# -- as one operator ---------------------------------------------------------------------------------------------------------------------------
+
+
+def _found(flow: Dataflow, core: _Core, chosen: set[int]) -> Found:
+    members = tuple(sorted(chosen))
+    parts = tuple(flow.calls[i] for i in members)
+    window, mask = _window(flow, core)
+    form = Attention(
+        parts,
+        _Views(flow).of(parts),
+        _Shapes(flow),
+        {part.operator.name: row_of(part).parameters for part in parts},
+        flow.calls[core.products[0]],
+        flow.calls[core.softmax],
+        flow.calls[core.products[1]],
+        needs,
+        bool(core.guard),
+        window,
+        mask,
+    )
+    result = flow.calls[members[-1]].operator.outputs[0]
+    found = form.regions(result, whole(flow.graph.shape(result)))
+    uses = sorted(found, key=lambda use: (use[0] in flow.graph.constants, ORDER.index(use[1])))
+    form = replace(form, uses=tuple(uses))
+    operator = Operator(parts[0].operator.name, KIND, tuple(name for name, _ in uses), (result,), origin=parts[0].operator.origin)
+    call = replace(Call.of(flow.graph, operator), attention=form)
+    reads = row_reads(call)
+    operands = tuple(MapRead(flow.map_index[name], reads[k], k) for k, (name, _) in enumerate(uses) if name in flow.map_index)
+    weights = {w.name: w for i in members for w in flow.weights[i] if w.name != mask}
+    return Found(members, call, operands, tuple(weights.values()))
+
+
+class _Shapes(Mapping[str, tuple[int, ...]]):
+    """Shapes of a graph's tensors."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self._tensors = flow.graph.tensors
+
+    def __getitem__(self, name: str) -> tuple[int, ...]:
+        return self._tensors[name].shape
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+class _Views:
+    """Which tensors are views of which."""
+
+    def __init__(self, flow: Dataflow) -> None:
+        self.flow = flow
+
+    @cached_property
+    def behind(self) -> dict[str, str]:
+        """Per view: its operand."""
+        graph = self.flow.graph
+        made = {name for operators in self.flow.operators for name in operators.outputs}
+        return {name: op.inputs[0] for op in graph.operators for name in op.outputs if name and name not in made}
+
+    def of(self, parts: tuple[Call, ...]) -> dict[str, str]:
+        """Those that the parts read, down to what is no view."""
+        found: dict[str, str] = {}
+        for part in parts:
+            for name in part.operator.inputs:
+                while name in self.behind:
+                    found[name] = name = self.behind[name]
+        return found
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _window(flow: Dataflow, core: _Core) -> tuple[tuple[np.ndarray, np.ndarray] | None, str]:
+    """Which keys each query sees, and the constant that says so: a mask that hides all but one run of keys of every row, and changes no other score.
+
+    None for all keys, "" where there is no such mask.
+    """
+    for op in core.before:
+        call = flow.calls[op]
+        for index, name in enumerate(call.operator.inputs):
+            hides = _hides(call, index)
+            if hides is None or hides.ndim < 2 or max(hides.shape[:-2], default=1) > 1 or len(call.result) < 2:
+                continue
+            rows = np.broadcast_to(hides.reshape(hides.shape[-2:]), call.result[-2:])
+            seen = ~rows
+            first, stop = seen.argmax(axis=-1), rows.shape[-1] - seen[:, ::-1].argmax(axis=-1)
+            if seen.any(axis=-1).all() and seen.any(axis=0).all() and (seen.sum(axis=-1) == stop - first).all():
+                return (None if seen.all() else (first, stop)), name
+    return None, ""
+
+
+def _hides(call: Call, index: int) -> np.ndarray | None:
+    """Where a constant operand of an operator on scores hides keys, if it does nothing else; None where that is not known."""
+    value, kind = call.values[index], call.operator.kind
+    if value is None or value.size < 2:
+        return None
+    lowest = np.finfo(value.dtype).min if value.dtype.kind == "f" else 0
+    if kind == "Add" and value.dtype.kind == "f":
+        hidden = value <= max(HIDDEN, lowest)
+        return hidden if (hidden | (value == 0)).all() else None
+    if kind == "Where" and index == 0:
+        for branch, when in ((1, value.astype(bool)), (2, ~value.astype(bool))):
+            other = call.values[branch]
+            if other is not None and other.size == 1 and other.dtype.kind == "f" and other.reshape(-1)[0] <= max(HIDDEN, np.finfo(other.dtype).min):
+                return when
+    return None
