@@ -8,6 +8,7 @@ from operator import or_
 
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
+from lfopt.ops.recognise import masks
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
@@ -54,7 +55,15 @@ class Bounds:
             for m, size in enumerate(groups.map_bytes)
             if flow.producer[m] < 0 and flow.readers[m] & counted or flow.is_output[m] and flow.producer[m] >= 0 and counted >> flow.producer[m] & 1
         ]
-        return sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted)
+        return sum(moved) + groups.weight_bytes(counted)[0] + groups.parameter_bytes(counted) - self._mask_bytes
+
+    @cached_property
+    def _mask_bytes(self) -> int:
+        """Of constants that only say which keys attention sees: where it is one operator, it does not load them."""
+        flow, hardware = self.groups.dataflow, self.groups.hardware
+        if not self.flights:
+            return 0
+        return sum(hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases) for name in masks(flow))
 
     @cached_property
     def without_recompute_bytes(self) -> int:

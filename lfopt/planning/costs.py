@@ -14,7 +14,7 @@ from typing import Any
 
 from lfopt.ir import FREE, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
 from lfopt.ops import Call, Dataflow, bits
-from lfopt.ops.flight import in_flight
+from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
 from lfopt.planning.groups import Groups, is_table, may_fly
@@ -109,7 +109,8 @@ class GroupCosts:
             return (apart is None or may_share(flight, apart)) and hold(flight, hardware)
 
         if scheme in SCHEMES and SCHEMES[scheme].flights:
-            flow = in_flight(flow, owner, partial(fits, hold=may_fly))
+            fly = partial(fits, hold=may_fly)
+            flow = in_flight(attending(flow, owner, fly), owner, fly)
         elif _tables_fly(graph, hardware, traffic):
             flow = in_flight(flow, owner, partial(fits, hold=is_table), running=False)
         return cls(flow, hardware, traffic, scheme=scheme, epilogue=epilogue, max_recompute=max_recompute, constraints=constraints)

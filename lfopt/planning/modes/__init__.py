@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lfopt.planning.modes.alone import Excluded, Opaque
+from lfopt.planning.modes.attention import Attentive
 from lfopt.planning.modes.bands import InBands
 from lfopt.planning.modes.chained import Chained, Linked
 from lfopt.planning.modes.gated import Gated
@@ -23,6 +24,7 @@ MODES: dict[str, type[ExecutionMode]] = {  # of modes that move equally many byt
     "sliced": BySlices,
     "gated": Gated,
     "chained": Chained,
+    "attention": Attentive,
     "tiled": Tiled,
     "opaque": Opaque,
     "excluded": Excluded,

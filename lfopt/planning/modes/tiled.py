@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from lfopt.ir import Cost, DramBytes
-from lfopt.ops import bits
+from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
 from lfopt.planning.epilogue import families
 from lfopt.planning.groups import Groups
@@ -31,6 +31,8 @@ class Tiled(ExecutionMode):
 
     def anywhere(self, mask: int) -> bool:
         """Where it may run so at all."""
+        if self.groups.dataflow.specs[(mask & -mask).bit_length() - 1] is ATTENTION:
+            return False
         return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
 
     def tile(self, mask: int, beta: int) -> tiles.Tile:

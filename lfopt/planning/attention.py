@@ -1,0 +1,392 @@
+"""Attention that does not fit the buffer whole: heads, bands of queries and blocks of keys, with a running maximum and sum between the blocks.
+
+    for each block of heads                                      (or bands of queries outside, where heads share a mask that is loaded)
+        for each band of queries: load them
+            for each block of keys that some of them see: load keys and values, and what is added to the scores
+                the attention of the band to the block: no score is stored
+            what follows in the group, and the store
+
+    F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result
+    F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else once for every band of queries
+
+Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its section 3.1 has it the other way round, sums
+would leave the buffer); Kao et al. (FLAT), arXiv 2107.06419, section 4, keeps rows of scores instead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, pairwise, product
+from math import ceil
+from typing import Literal
+
+from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold
+from lfopt.ops.attention import form_of, result_box, state_box
+from lfopt.ops.footprint import footprint
+from lfopt.planning.contractions import powers
+from lfopt.planning.finish import Finish, row_count
+from lfopt.planning.limit import Limit
+from lfopt.planning.streaming import Entry
+from lfopt.planning.turns import in_turn
+from lfopt.planning.work import Work, even_sizes, spans
+
+FEW_BANDS = 16  # of queries, that are all tried where masks hide keys
+Tile = tuple[int, int, int]  # numbers of a block of heads, a band of queries, a block of keys
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """What is on chip at a time."""
+
+    heads: int
+    queries: int
+    keys: int
+    outside: Literal["heads", "queries"] = "heads"  # whose loop runs around the other
+
+
+class Attending:
+    """One attention and its epilogue, in blocks."""
+
+    def __init__(self, work: Work) -> None:
+        self.work, self.layout, self.call = work, work.layout, work.call
+        self.form = form_of(work.call)
+        *stack, self.queries, self.width = self.form.mixing.result
+        self.stack, self.keys = tuple(stack), self.form.keys
+        self.finish = Finish(work, range(len(self.call.operator.inputs)))
+        self.along = max((axis for axis, extent in enumerate(self.stack) if extent > 1), default=-1)  # axis that is cut into blocks of heads
+        weights = {w.name for w in work.flow.weights[work.head]}
+        maps = {o.input: o.source.name for o in work.operands if o.op == work.head}
+        names = [(k, name) for k, name in enumerate(self.call.operator.inputs) if k in maps or name in weights]
+        self.operands = [k for k, _ in names]
+        self.constant = {k: k not in maps for k in self.operands}
+        self.places: dict[int, str] = {}  # per operand: one of its own, though others may be the same map
+        for k, name in names:
+            taken = name in self.places.values() or name in self.finish.places
+            apart = taken or (k and not self.constant[k])
+            self.places[k] = self.layout.place_name(f"{name} as {self.form.uses[k][1]}") if apart else name
+        self.sums_place = self.layout.place_name("sums")
+        self._boxes: dict[object, Box] = {}
+        self._sums: dict[tuple[int, int, int], list[int]] = {}
+        self._stacks: dict[int, list[Box]] = {}
+        self._changes: dict[tuple[int, int], int] = {}
+        self.even = not any(part.operator.kind == "Concat" for part in self.form.parts)  # whether blocks of equal size read equally much
+
+    # -- what there is to choose -------------------------------------------------------------------------------------------------------------
+
+    def head_sizes(self) -> list[int]:
+        """Heads in a block, so that all blocks have equally many."""
+        extent = self.stack[self.along] if self.along >= 0 else 1
+        return [size for size in range(1, extent + 1) if extent % size == 0]
+
+    def choices(self, beta: int) -> Iterator[Blocks]:
+        """Blocks worth trying that fit.
+
+        Several heads at a time spare bytes only of what they share. Without windows larger bands never move more, and blocks of keys all the same.
+        """
+        shared = any(self.changes(k, 1) < len(self.stacks(1)) for k in self.operands)
+        outsides: tuple[Literal["heads", "queries"], ...] = ("heads", "queries") if shared else ("heads",)
+        keys = powers(self.keys) if self.form.window else dict.fromkeys((1, self.keys))
+        for outside, heads, size in product(outsides, self.head_sizes() if shared else [1], keys):
+            yield from self._bands_that_fit(Blocks(heads, 1, size, outside), beta)
+
+    def _bands_that_fit(self, blocks: Blocks, beta: int) -> Iterator[Blocks]:
+        sizes, windows = even_sizes(self.queries), self.form.window is not None
+        if windows:
+            sizes = sorted({*sizes[:FEW_BANDS], *powers(self.queries)}, reverse=True)
+        fitting = sizes[bisect_left(range(len(sizes)), x=True, key=lambda k: self.fits(replace(blocks, queries=sizes[k]), beta)) :]
+        yield from (replace(blocks, queries=queries) for queries in (fitting if windows else fitting[:1]))
+
+    def fits(self, blocks: Blocks, beta: int) -> bool:
+        """Whether results are boxes, and the buffer holds what they take."""
+        return self._result(blocks, 0, 0) is not None and self.need(blocks) < beta
+
+    def wider(self, blocks: Blocks, beta: int) -> Blocks:
+        """Larger blocks for the same bytes: fewer turns."""
+        moved = self.dram(blocks).total
+        for name, sizes in (("keys", even_sizes(self.keys)), ("heads", self.head_sizes()[::-1])):
+            for size in sizes:
+                larger = replace(blocks, **{name: size})
+                if size > getattr(blocks, name) and self.fits(larger, beta) and self.dram(larger).total == moved:
+                    blocks = larger
+                    break
+        return blocks
+
+    # -- boxes -------------------------------------------------------------------------------------------------------------------------------
+
+    def stacks(self, heads: int) -> list[Box]:
+        """The blocks of heads, as boxes of the axes before the queries."""
+        if heads not in self._stacks:
+            axes = [spans(extent, heads if axis == self.along else 1) for axis, extent in enumerate(self.stack)]
+            self._stacks[heads] = [tuple(box) for box in product(*axes)]
+        return self._stacks[heads]
+
+    def changes(self, k: int, heads: int) -> int:
+        """How often an operand differs from one block of heads to the next, the first one counted."""
+        if (k, heads) not in self._changes:
+            blocks = Blocks(heads, 1, 1)
+            boxes = [self.box(k, blocks, head, 0, (0, self.keys)) for head in range(len(self.stacks(heads)) if self._depends(k)[0] else 1)]
+            self._changes[k, heads] = 1 + sum(one != other for one, other in pairwise(boxes))
+        return self._changes[k, heads]
+
+    def band(self, blocks: Blocks, band: int) -> Span:
+        """A band of queries."""
+        first = band * blocks.queries
+        return first, min(first + blocks.queries, self.queries)
+
+    def bands(self, blocks: Blocks) -> int:
+        """How many there are."""
+        return ceil(self.queries / blocks.queries)
+
+    def blocks_of(self, blocks: Blocks, band: Span) -> list[Span]:
+        """The blocks of keys that a band sees."""
+        first, stop = self.form.seen((band, (0, self.width)))
+        size = blocks.keys
+        return [(start, min(start + size, self.keys)) for start in range(first // size * size, stop, size)]
+
+    def _mixed(self, blocks: Blocks, head: int, band: int) -> Box:
+        return (*self.stacks(blocks.heads)[head], self.band(blocks, band), (0, self.width))
+
+    def _result(self, blocks: Blocks, head: int, band: int) -> Box | None:
+        return result_box(self.call, self._mixed(blocks, head, band))
+
+    def out(self, blocks: Blocks, head: int, band: int) -> Box:
+        """The part of the result that a block of heads and a band of queries make."""
+        found = self._result(blocks, head, band)
+        assert found is not None, "blocks are chosen so that results are boxes"
+        return found
+
+    def box(self, k: int, blocks: Blocks, head: int, band: int, keys: Span) -> Box:
+        """What they read of an operand, for a block of keys."""
+        heads, queries, _ = self._depends(k)
+        key = (k, blocks.heads, blocks.queries if queries else 0, head if heads else 0, band if queries else 0, keys)
+        if key not in self._boxes:
+            self._boxes[key] = footprint(self.call, k, self.out(blocks, head if heads else 0, band if queries else 0), inputs=keys)
+        return self._boxes[key]
+
+    def _depends(self, k: int) -> tuple[bool, bool, bool]:
+        """Whether what is read of an operand depends on the head, on the query, on the key."""
+        return self._dependence[k]
+
+    @cached_property
+    def _dependence(self) -> dict[int, tuple[bool, bool, bool]]:
+        form, found = self.form, dict[int, tuple[bool, bool, bool]]()
+        mixed = (*((0, 1) for _ in self.stack), (0, 1), (0, self.width))
+
+        def read(box: Box) -> list[tuple[Box, ...]]:
+            uses = [form.regions(form.mixed, box, (key, key + 1)) for key in (0, self.keys - 1)]
+            return [tuple(use[form.uses[k]] for use in uses) for k in self.operands]
+
+        first, later = read(mixed), read(cut(mixed, -2, (self.queries - 1, self.queries)))
+        heads = [read((*box, *mixed[-2:])) for box in self.stacks(1)]
+        for n, k in enumerate(self.operands):
+            found[k] = any(one[n] != first[n] for one in heads), later[n] != first[n], first[n][0] != first[n][1]
+        return found
+
+    def _bytes(self, k: int, box: Box) -> int:
+        if box_elements(box) == 0:
+            return 0
+        return self.layout.constant_bytes(self.call.operator.inputs[k], box) if self.constant[k] else self.layout.map_bytes(box)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+
+    def entries(self, blocks: Blocks) -> list[Entry]:
+        """The places."""
+        layout, found = self.layout, list[Entry]()
+        for k in self.operands:
+            keys = [(0, blocks.keys)] if self.even or not self._depends(k)[2] else spans(self.keys, blocks.keys)
+            boxes = {box_shape(box): box for box in (self.box(k, blocks, 0, 0, span) for span in keys)}.values()
+            if self.constant[k]:
+                found.append(Entry(self.places[k], "weight", 1, max(self._bytes(k, box) for box in boxes)))
+            else:
+                found.append(Entry(self.places[k], "map", max(map(row_count, boxes)), max(map(layout.row_on_chip, boxes))))
+        out = self.out(blocks, 0, 0)
+        if self._several(blocks):
+            state = state_box(self.call, out)
+            found.append(Entry(self.sums_place, "sum", row_count(state), layout.sums_row(state)))
+        return found + self.finish.entries(out)
+
+    def _several(self, blocks: Blocks) -> bool:
+        """Whether any band sees several blocks of keys."""
+        if self.form.window is None:
+            return blocks.keys < self.keys
+        return any(len(self.blocks_of(blocks, self.band(blocks, band))) > 1 for band in range(self.bands(blocks)))
+
+    def need(self, blocks: Blocks) -> int:
+        """Buffer bytes."""
+        return self.layout.need(self.entries(blocks))
+
+    def turns(self, blocks: Blocks) -> int:
+        """Times that the attention runs on a block of keys."""
+        if self.form.window is None:
+            return len(self.stacks(blocks.heads)) * self.bands(blocks) * ceil(self.keys / blocks.keys)
+        return len(self.stacks(blocks.heads)) * sum(len(self.blocks_of(blocks, self.band(blocks, band))) for band in range(self.bands(blocks)))
+
+    def dram(self, blocks: Blocks) -> DramBytes:
+        """Bytes that the schedule moves."""
+        heads = len(self.stacks(blocks.heads))
+        moved = {False: 0, True: 0}  # by whether it is a constant
+        for k in self.operands:
+            moved[self.constant[k]] += self._moved(k, blocks)
+        written = 0
+        for band, times in self._alike(blocks):
+            end = self.finish.dram(self.out(blocks, 0, band))
+            written += heads * times * end.output
+            moved[False] += heads * times * end.input
+            moved[True] += heads * times * end.weight
+        return DramBytes(input=moved[False], output=written, weight=moved[True])
+
+    def _alike(self, blocks: Blocks) -> list[tuple[int, int]]:
+        """(a band, how many are of its size)."""
+        bands = self.bands(blocks)
+        if bands * blocks.queries == self.queries:
+            return [(0, bands)]
+        return [(0, bands - 1), (bands - 1, 1)] if bands > 1 else [(0, 1)]
+
+    def _moved(self, k: int, blocks: Blocks) -> int:
+        """Bytes of one operand: what is there since the turn before is not loaded again."""
+        by_head, by_query, by_key = self._depends(k)
+        heads, bands, changes = len(self.stacks(blocks.heads)), self.bands(blocks), self.changes(k, blocks.heads)
+        again = bands if by_query else 1  # different parts of it, if it is the same for every block of keys
+        if by_key and self._several(blocks):
+            return self._passing(k, blocks)
+        each = sum(times * self._bytes(k, self.box(k, blocks, 0, band, self._first(blocks, band))) for band, times in self._alike(blocks))
+        each = each if by_query else self._bytes(k, self.box(k, blocks, 0, 0, self._first(blocks, 0)))
+        if blocks.outside == "heads":
+            return each * (heads if again > 1 else changes)
+        return each * changes * (1 if by_query or changes == 1 else bands) if by_head else each
+
+    def _first(self, blocks: Blocks, band: int) -> Span:
+        return self.blocks_of(blocks, self.band(blocks, band))[0]
+
+    def _passing(self, k: int, blocks: Blocks) -> int:
+        """Bytes of an operand that comes block by block of keys."""
+        heads, bands = len(self.stacks(blocks.heads)), self.bands(blocks)
+        if self.form.window is None:
+            return heads * sum(times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks))
+        same_heads = self.changes(k, blocks.heads) == 1
+        total, stays = 0, 0  # bytes of one block of heads; of what the first turn need not load
+        before: Box | None = None
+        ends: list[tuple[Box, int]] = []
+        for band in range(bands):
+            spans_ = self.blocks_of(blocks, self.band(blocks, band))
+            first, last = (self.box(k, blocks, 0, band, span) for span in (spans_[0], spans_[-1]))
+            size, one, only = self._bytes(k, first), self._sum(k, blocks, band, spans_), len(spans_) == 1
+            ends += [(first, size), (last, self._bytes(k, last))]
+            if blocks.outside == "heads":
+                total += one - (size if first == before else 0)
+            else:
+                rest = one - (size if same_heads and only else 0)
+                repeats = heads - self.changes(k, blocks.heads) if only else 0
+                total += one - (size if first == before and (same_heads or heads == 1) else 0)
+                total += (heads - 1) * rest if same_heads else (heads - 1 - repeats) * one
+            before = last
+        if blocks.outside == "queries":
+            return total
+        if ends[0][0] == ends[-1][0]:
+            stays = ends[0][1] * (heads - self.changes(k, blocks.heads))
+        return heads * total - stays
+
+    def _sum(self, k: int, blocks: Blocks, band: int, seen: Sequence[Span]) -> int:
+        """Bytes of blocks that lie side by side."""
+        if self._depends(k)[1]:
+            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in seen)
+        key = (k, blocks.heads, blocks.keys)
+        if key not in self._sums:
+            sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(self.keys, blocks.keys))
+            self._sums[key] = [0, *accumulate(sizes)]
+        upto = self._sums[key]
+        return upto[-(-seen[-1][1] // blocks.keys)] - upto[seen[0][0] // blocks.keys]
+
+    def _all_blocks(self, k: int, blocks: Blocks, band: int) -> int:
+        """Bytes of all blocks of keys, for one band."""
+        found = spans(self.keys, blocks.keys)
+        if not self.even:
+            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in found)
+        first, last = (self._bytes(k, self.box(k, blocks, 0, band, span)) for span in (found[0], found[-1]))
+        return (len(found) - 1) * first + last
+
+    # -- steps -------------------------------------------------------------------------------------------------------------------------------
+
+    def schedule(self, blocks: Blocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
+        """Places and steps."""
+        places = self.layout.stack(self.entries(blocks))
+        at = {place.name: k for k, place in enumerate(places)}
+        heads, bands = range(len(self.stacks(blocks.heads))), range(self.bands(blocks))
+        limit.expect(1)
+
+        def tile(head: int, band: int) -> tuple[Node, ...]:
+            return fold([*limit.made(self._tile(blocks, head, band, at))])
+
+        if blocks.outside == "heads":
+            nodes = in_turn([self._key(blocks, head, 0) for head in heads], lambda head: fold([tile(head, band) for band in bands]))
+            return places, tuple(nodes)
+        rows = [tuple(in_turn([self._key(blocks, head, band) for head in heads], lambda head: tile(head, band))) for band in bands]  # noqa: B023
+        return places, fold(rows)
+
+    def _before(self, blocks: Blocks, head: int, band: int) -> Tile | None:
+        """The turn before the first one of a block of heads and a band."""
+        bands = self.bands(blocks)
+        if blocks.outside == "heads":
+            head, band = (head, band - 1) if band else (head - 1, bands - 1)
+        else:
+            head, band = (head - 1, band) if head else (len(self.stacks(blocks.heads)) - 1, band - 1)
+        return None if head < 0 or band < 0 else (head, band, len(self.blocks_of(blocks, self.band(blocks, band))) - 1)
+
+    def _key(self, blocks: Blocks, head: int, band: int) -> object:
+        """What is alike in heads whose turns differ only in where they are, by as much as those of the heads before them do."""
+        span = self.blocks_of(blocks, self.band(blocks, band))[0]
+        before = self._before(blocks, head, band)
+        loaded = tuple(self._loads(k, blocks, (head, band, 0), before) for k in self.operands)
+        if head == 0:
+            return head, loaded
+        boxes = [(self.box(k, blocks, head, band, span), self.box(k, blocks, head - 1, band, span)) for k in self.operands]
+        boxes.append((self.out(blocks, head, band), self.out(blocks, head - 1, band)))
+        return loaded, tuple(tuple((s - t, e - f) for (s, e), (t, f) in zip(one, other, strict=True)) for one, other in boxes)
+
+    def _loads(self, k: int, blocks: Blocks, tile: Tile, before: Tile | None) -> bool:
+        """Whether a turn loads an operand: it reads something, and something else than the turn before."""
+        box = self._at(k, blocks, tile)
+        return bool(box_elements(box)) and (before is None or self._at(k, blocks, before) != box)
+
+    def _at(self, k: int, blocks: Blocks, tile: Tile) -> Box:
+        head, band, number = tile
+        return self.box(k, blocks, head, band, self.blocks_of(blocks, self.band(blocks, band))[number])
+
+    def _tile(self, blocks: Blocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
+        """The turns of a block of heads and a band of queries."""
+        out, seen = self.out(blocks, head, band), self.blocks_of(blocks, self.band(blocks, band))
+        before = self._before(blocks, head, band)
+        result = at[self.finish.made[0]]
+        for number, span in enumerate(seen):
+            steps: list[Step] = []
+            tile = (head, band, number)
+            for k in self.operands:
+                if self._loads(k, blocks, tile, before):
+                    name, box, place = self.call.operator.inputs[k], self._at(k, blocks, tile), at[self.places[k]]
+                    steps.append(self.layout.load_constant(name, box, place) if self.constant[k] else self.layout.load(name, box, place))
+            before, last = tile, number == len(seen) - 1
+            if last:
+                steps += self.finish.before(out, at)
+            alone = len(seen) == 1
+            steps.append(
+                self.layout.compute(
+                    self.work.head, (out,), (result,), None if alone else span, -1 if alone else at[self.sums_place], first=not number, last=last
+                )
+            )
+            if last:
+                steps += self.finish.steps(out, at)
+            yield steps
+
+
+def best(work: Work, beta: int) -> tuple[Blocks, DramBytes, int] | None:
+    """(blocks, bytes, buffer) of what fits a buffer of beta bytes (strictly) and moves the fewest bytes, of equals in the fewest turns."""
+    attending = Attending(work)
+    found = [(attending.dram(blocks), blocks) for blocks in attending.choices(beta)]
+    if not found:
+        return None
+    dram, blocks = min(found, key=lambda pair: (pair[0].total, attending.turns(pair[1])))
+    blocks = attending.wider(blocks, beta)
+    return blocks, dram, attending.need(blocks)

@@ -1,0 +1,97 @@
+"""Mode `attention`: softmax(Q K' s + mask) V by heads, bands of queries and blocks of keys, without its scores (`lfopt.planning.attention`)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from lfopt.ir import Cost, DramBytes
+from lfopt.ops import ATTENTION, bits
+from lfopt.planning.attention import Attending, Blocks, best
+from lfopt.planning.finish import row_count
+from lfopt.planning.groups import Groups
+from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, Traffic, is_single
+from lfopt.planning.streaming import Layout
+from lfopt.planning.tiles import signature
+from lfopt.planning.work import Work
+
+
+class _Choice(NamedTuple):
+    blocks: Blocks | None  # None: none fit
+    dram: DramBytes
+    buffer_bytes: int
+    rows: int = 1  # of the result in a block
+
+
+class Attentive(ExecutionMode):
+    """Single attentions, with their epilogues, on any buffer."""
+
+    summary = "attention by heads, queries and blocks of keys: its scores are never stored"
+    whole, in_paper = False, False
+
+    def __init__(self, groups: Groups, space: Space) -> None:
+        """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow."""
+        self.groups, self.space = groups, space
+        self._known: dict[object, _Choice] = {}
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Sizes on this chip."""
+        return Layout(self.groups.dataflow, self.groups.hardware)
+
+    def anywhere(self, mask: int) -> bool:
+        """Where it may run so at all."""
+        flow = self.groups.dataflow
+        if not mask or flow.specs[(mask & -mask).bit_length() - 1] is not ATTENTION:
+            return False
+        return is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))
+
+    def _work(self, mask: int) -> Work:
+        return Work(self.layout, mask, {})
+
+    def _best(self, mask: int, beta: int) -> _Choice:
+        key = signature(self.groups.dataflow, mask), beta
+        if key not in self._known:
+            work = self._work(mask)
+            found = best(work, beta)
+            if found is None:  # bytes are those of the smallest blocks, so that a larger buffer never costs more
+                self._known[key] = _Choice(None, Attending(work).dram(Blocks(1, 1, 1)), beta - 1)
+            else:
+                blocks, dram, need = found
+                self._known[key] = _Choice(blocks, dram, need, row_count(Attending(work).out(blocks, 0, 0)))
+        return self._known[key]
+
+    @property
+    def _in_blocks(self) -> bool:
+        return self.space.traffic is Traffic.TILED
+
+    def price(self, mask: int, beta: int, once: int, bound: None = None) -> Cost | None:
+        """The fewest bytes of any blocks that fit; traffic `once` counts every tensor once all the same."""
+        if not self.anywhere(mask):
+            return None
+        found = self._best(mask, beta)
+        return Cost(found.dram.total if self._in_blocks else once, found.buffer_bytes, "attention")
+
+    def terms(self, mask: int, beta: int) -> Terms:
+        """Rows in a band are those of a block of the result."""
+        flow = self.groups.dataflow
+        if not self._in_blocks:
+            return Terms(self.groups.once(mask), band_rows=max(flow.heights[i] for i in bits(mask)))
+        found = self._best(mask, beta)
+        return Terms(found.dram, band_rows=found.rows)
+
+    def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """See `Attending.schedule`."""
+        found = self._best(mask, beta)
+        if not self._in_blocks:
+            return Scheduled(
+                found.buffer_bytes, f"traffic {self.space.traffic.value!r} counts every tensor once, and the buffer is too small for that"
+            )
+        blocks = found.blocks
+        if blocks is None:
+            return Scheduled(found.buffer_bytes, "the buffer is too small for one query and one key of attention")
+        return Scheduled(found.buffer_bytes, lambda limit: Attending(self._work(mask)).schedule(blocks, limit))
+
+    def may_fit(self, mask: int, bound: None, beta: int) -> bool:
+        """What follows an epilogue group is one only if it is itself."""
+        return self.space.epilogue and self.anywhere(mask)
