@@ -41,9 +41,11 @@ from lfopt.ir import (
 from lfopt.ir.names import plural
 from lfopt.ops import Call, Dataflow, Tiling, keeps_rows, row_of
 from lfopt.ops.arithmetic import SUMS, arithmetic
+from lfopt.ops.attention import state_box, state_shape
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import TABLE_BYTES
+from lfopt.ops.recognise import Attentions
 from lfopt.ops.stages import calls_of, parameters
 from simulator.buffer import Buffer, NotOnChip, Overrun
 from simulator.second_level import SecondLevel
@@ -127,6 +129,8 @@ class Machine:
         self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
+        self.attentions = Attentions(flow)
+        self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.found for w in one.weights}
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote
         for name in self.graph.inputs:
@@ -246,7 +250,7 @@ class Machine:
             for name, box in zip(names, step.boxes, strict=True):
                 self._check(name, box)
             if step.inputs is not None or not (step.first and step.last):
-                what = folding(self.calls[step.operator])
+                what = folding(self._called(step)[0])
                 if what is None:
                     raise IndexError("it has no partial sums")
                 if step.inputs is not None and not step.inputs[0] < step.inputs[1]:
@@ -367,35 +371,43 @@ class Machine:
         self._map(step.tensor, self.written)[slices(step.box)] = True
 
     def _compute(self, step: Compute) -> None:
-        call = self.calls[step.operator]
+        call, then = self._called(step)
         self._check_parameters(call)
         operator = call.operator
-        names = self.results[step.operator]
+        names = self.results[step.operator] if call.attention is None else call.operator.outputs
         boxes = step.boxes
-        wanted = range(len(operator.inputs)) if step.last else range(2)  # a bias is read when the sums are finished
+        wanted = range(len(operator.inputs)) if step.last or call.attention is not None else range(2)  # a bias is read when the sums are finished
         operands = [self._operand(call, i, name, boxes, step.inputs) if name and i in wanted else None for i, name in enumerate(operator.inputs)]
         if step.first and step.last:
             values = compute(call, operands, boxes, self.graph.opset)
         else:
-            sums = accumulate(call, operands, boxes[0], self.graph.opset)
-            held = f"sums of {names[0]}"
+            sums = accumulate(call, operands, boxes[0], self.graph.opset, step.inputs)
+            held, shape, box = f"sums of {names[0]}", self.graph.shape(names[0]), boxes[0]
+            if call.attention is not None:
+                shape, box = state_shape(call), state_box(call, box)
             if not step.first:
-                sums = merge(call, self.buffer.read_rows(held, boxes[0]), sums)
+                sums = merge(call, self.buffer.read_rows(held, box), sums)
             if not step.last:
-                shape = self.graph.shape(names[0])
-                self.buffer.write_rows(held, shape, boxes[0], sums, step.sums, _first_row(boxes[0]), sums=True, together=True)
+                self.buffer.write_rows(held, shape, box, sums, step.sums, _first_row(box), sums=True, together=True)
                 return
             values = (finish(call, sums, operands, boxes[0]),)
-        if step.then:
-            names, values = self._in_flight(step, names, values)
+        if then:
+            names, values = self._in_flight(then, boxes[0], names, values)
         for name, box, value, place in zip(names, boxes, values, step.places, strict=True):
             if box_elements(box) and place >= 0:
                 self.buffer.write_rows(name, self.graph.shape(name), box, np.asarray(value), place, _first_row(box), together=True)
 
-    def _in_flight(self, step: Compute, names: tuple[str, ...], values: tuple[np.ndarray, ...]) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
+    def _called(self, step: Compute) -> tuple[Call, tuple[str, ...]]:
+        """The operator that a step computes, an attention where it names all its parts, and those that follow in flight."""
+        attention, then = self.attentions.named(step)
+        return self.calls[step.operator] if attention is None else attention.call, then
+
+    def _in_flight(
+        self, following: tuple[str, ...], box: Box, names: tuple[str, ...], values: tuple[np.ndarray, ...]
+    ) -> tuple[tuple[str, ...], tuple[np.ndarray, ...]]:
         """Name and values of the last result of operators that follow one of a single result."""
-        (box,), flying = step.boxes, dict(zip(names, values, strict=True))
-        for then in step.then:
+        flying = dict(zip(names, values, strict=True))
+        for then in following:
             call = self.calls[then]
             if len(self.results[then]) != 1 or not row_of(call).elementwise or call.result != self.graph.shape(names[0]):
                 raise IndexError(f"{then!r} cannot follow in flight: it is not elementwise, or makes another shape")
@@ -409,7 +421,7 @@ class Machine:
                 else:
                     operands.append(self._operand(call, i, name, (box,), None) if name else None)
             (flying[self.results[then][0]],) = compute(call, operands, (box,), self.graph.opset)
-        names = self.results[step.then[-1]]
+        names = self.results[following[-1]]
         return names, (flying[names[0]],)
 
     def _operand(self, call: Call, index: int, name: str, boxes: tuple[Box, ...], inputs: tuple[int, int] | None) -> Part:

@@ -18,6 +18,7 @@ from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Ste
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
+from lfopt.ops.recognise import Attentions, Found
 from lfopt.ops.windows import read_span
 
 MATRIX = 2  # rank of weights that do not depend on the batch
@@ -197,6 +198,7 @@ class _Walk:
         self.flow = flow
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.map_of = _maps_by_name(flow)
+        self.attentions = Attentions(flow)
         self.slots: list[dict[int, _Content]] = [{} for _ in group.places]  # per place: by slot
         self.lives: list[tuple[int, int, int]] = []  # (place, first step, last step) of what was overwritten
         self.place_of: dict[int, int] = {}  # per map: where its rows lie
@@ -238,6 +240,10 @@ class _Walk:
 
     def compute(self, step: Compute, by: Move, now: int) -> None:
         """Read operands, write results or partial sums."""
+        attention, _ = self.attentions.named(step)
+        if attention is not None:
+            self._attend(attention, step, by, now)
+            return
         if step.then:
             if id(step) not in self.flights:
                 self.flights[id(step)] = (*in_turn(step),)
@@ -267,6 +273,24 @@ class _Walk:
                 if place >= 0:
                     self.place_of[m] = place
                     self._write(place, range(*span) if row_axis(self.flow.maps[m].shape) is not None else range(1), now)
+
+    def _attend(self, attention: Found, step: Compute, by: Move, now: int) -> None:
+        """One block of keys of an attention: everything that lies here of what it reads, the sums, and at last the result."""
+        names = {*attention.call.operator.inputs}
+        for m in {self.map_of[name] for name in names if name in self.map_of} & self.place_of.keys():
+            self._touch_all(self.place_of[m], now)
+        for name in names & self.blocks.keys():
+            for place, slot in self.blocks[name]:
+                self.slots[place][slot].last = now
+        if step.sums >= 0:
+            self._write(step.sums, range(self.places[step.sums].slots), now)
+        last = self.index[step.then[-1]]
+        if step.last and step.places[0] >= 0:
+            (m,) = self.flow.results[last]
+            self.place_of[m] = step.places[0]
+            axis = row_axis(self.flow.maps[m].shape)
+            first, stop = (0, 1) if axis is None else (span + (by[axis] if by else 0) for span in step.boxes[0][axis])
+            self._write(step.places[0], range(first, stop), now)
 
     def _inputs(self, i: int, operand: MapRead, step: Compute, by: Move) -> Span | None:
         """Rows of an operand that the step reads, where it folds some of them."""

@@ -47,6 +47,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
+from lfopt.ops.recognise import Attentions
 from lfopt.planning import MODES
 from simulator.dram import in_runs
 from simulator.energy import Spending
@@ -348,7 +349,7 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
 def check_steps(plan: Plan, flow: Dataflow) -> None:
     """Raise InvalidPlan unless the groups partition the operators, and every step names places, tensors and boxes that exist."""
     left = {operator.name for operator in flow.operators}
-    maps = {tensor.name for tensor in flow.maps}
+    maps, attentions = {tensor.name for tensor in flow.maps}, Attentions(flow)
     for k, group in enumerate(plan.groups):
         if group.id != k:
             raise InvalidPlan(f"groups.{k}.id: found {group.id}; accepted: {k}, its position")
@@ -362,7 +363,7 @@ def check_steps(plan: Plan, flow: Dataflow) -> None:
             if name not in maps:
                 raise InvalidPlan(f"groups.{k}: {name!r} is not a feature map of the network")
         _check_counts(f"groups.{k}", group.allocated_bytes, group.required_bytes or 0, *astuple(group.dram))
-        _CheckedGroup(group, flow).check()
+        _CheckedGroup(group, flow, attentions).check()
     if left:
         raise InvalidPlan(f"groups: operator {min(left)!r} is in none of them")
     _check_counts("totals", *(value for value in astuple(plan.totals) if isinstance(value, int)))
@@ -381,7 +382,8 @@ def _few_digits(value: int) -> str:
 class _CheckedGroup:
     """The steps of one group, held against the network."""
 
-    def __init__(self, group: PlannedGroup, flow: Dataflow) -> None:
+    def __init__(self, group: PlannedGroup, flow: Dataflow, attentions: Attentions) -> None:
+        self.attentions = attentions
         self.group, self.flow = group, flow
         names = set(group.nodes)
         self.members = {operator.name: i for i, operator in enumerate(flow.operators) if operator.name in names}
@@ -470,7 +472,8 @@ class _CheckedGroup:
             self._check_box(step, box, reach, self.flow.maps[result].name)
             reach = reach[len(box) :]
         self._check_place(step, step.sums, -1)
-        what = folding(self.flow.calls[op])
+        attention, _ = self.attentions.named(step)
+        what = folding(self.flow.calls[op] if attention is None else attention.call)
         if what is None and (step.inputs or not (step.first and step.last)):
             raise self._wrong(f"{self._name(step)}: it has no partial sums")
         if step.inputs and not 0 <= step.inputs[0] + reach[-1][0] <= step.inputs[1] + reach[-1][0]:

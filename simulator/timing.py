@@ -67,6 +67,8 @@ from lfopt.ir import (
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
+from lfopt.ops.attention import in_parts
+from lfopt.ops.recognise import Attentions
 from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
@@ -137,10 +139,12 @@ class Accelerator:
     _works: dict[object, Work] = field(default_factory=dict[object, Work])
     _commands: dict[object, Command] = field(default_factory=dict[object, Command])
     _stages: dict[tuple[str, ...], tuple[Stage, ...]] = field(default_factory=dict[tuple[str, ...], tuple[Stage, ...]])
+    _attentions: Attentions = field(init=False)
     _kept: dict[tuple[int, Span, Span], Met] = field(default_factory=dict[tuple[int, Span, Span], Met])
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
+        self._attentions = Attentions(self.flow)
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
     # -- single steps ------------------------------------------------------------------------------------------------------------------------
@@ -189,6 +193,10 @@ class Accelerator:
         """What a step computes one after the other: of quantised maps its stages, with what a table does in flight; else its operators."""
         if not step.then:
             return (step,)
+        attention, then = self._attentions.named(step)
+        if attention is not None:
+            rest = Compute(step.operator, step.boxes, step.places, then=then)
+            return (*in_parts(attention.call, step), *([*in_turn(rest)][1:] if then and step.last else ()))
         flight = (step.operator, *step.then)
         if flight not in self._stages:
             calls = [self.flow.calls[self._index[name]] for name in flight]
