@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from copy import copy
 
 from lfopt.ir import DramTensor, Plan, PlannedGroup, parameters_of
@@ -15,13 +15,17 @@ ADDRESS_SPACE = 1 << 48  # bytes of DRAM
 Known = list[tuple[PlannedGroup, list[str]]]  # groups with those of their operators that exist
 
 
-def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, int], *, flies: bool) -> Iterator[str]:
-    """What is wrong with the map of both memories. `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such."""
-    return _Memory(net, plan, tables, flies=flies).problems(known)
+def memory_problems(net: Network, plan: Plan, known: Known, tables: dict[str, int], free: Container[str], *, flies: bool) -> Iterator[str]:
+    """What is wrong with the map of both memories. `tables`: of operators in flight, see `shared_tables`; `flies`: whether there may be such.
+
+    `free`: constants that may have a place in DRAM, and need not.
+    """
+    return _Memory(net, plan, tables, free, flies=flies).problems(known)
 
 
 class _Memory:
-    def __init__(self, net: Network, plan: Plan, tables: dict[str, int], *, flies: bool) -> None:
+    def __init__(self, net: Network, plan: Plan, tables: dict[str, int], free: Container[str], *, flies: bool) -> None:
+        self.free = free
         self.net, self.plan, self.hardware, self.tables, self.flies = net, plan, plan.hardware, tables, flies
 
     def problems(self, known: Known) -> Iterator[str]:
@@ -31,6 +35,7 @@ class _Memory:
             yield "memory: a tensor has two entries"
         wanted: dict[str, str] = dict.fromkeys(net.graph.inputs, "input")
         wanted |= {constant.name: "weight" for found in net.constants.values() for constant in found}
+        wanted = {name: role for name, role in wanted.items() if name in claimed or name not in self.free}
         parameters = self._parameters(known, claimed)
         wanted |= dict.fromkeys(parameters, "parameter")
         for _, members in known:

@@ -6,13 +6,14 @@ are left open (None): of what those read, only rows are checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from lfopt.ir import row_axis
+from lfopt.ir import Box, Span, row_axis
+from lfopt.ops.attention import box_rule
 from lfopt.ops.call import Call
 from lfopt.ops.dependence import spatial_window
 from lfopt.ops.parameters import pad_amounts, reduced_axes
@@ -43,7 +44,7 @@ def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    if axis is not None and not (known and rules[axis] is _inputs):
+    if axis is not None and call.attention is None and not (known and rules[axis] is _inputs):
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules
@@ -56,6 +57,8 @@ def constant_rules(call: Call, index: int) -> Rules:
 
 def folded(call: Call) -> int:
     """How much is folded into one output element, and may come in parts: input channels of a contraction, rows of a reduction; 0 of all else."""
+    if call.attention is not None:
+        return call.attention.keys
     found = spec(call.operator.kind, call.operator.domain)
     kind = found.kind
     if found.tiling is Tiling.FOLD:
@@ -246,7 +249,34 @@ RULES: dict[str, Callable[[Call, int], Rules]] = {
 
 
 def _rules(call: Call, index: int) -> Rules:
+    if call.attention is not None:
+        return _attention(call, index)
     found = spec(call.operator.kind, call.operator.domain)
     if len(call.results) == 1 and found.kind in RULES:
         return RULES[found.kind](call, index)
     return _broadcast(call.shape(index), len(call.result)) if found.elementwise else [None] * len(call.shape(index))
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _attention(call: Call, index: int) -> Rules:
+    """Per axis of an operand of an attention, for the keys at hand."""
+    known: dict[tuple[Box, Span], Box] = {}
+    return [partial(_attended, call, index, axis, known) for axis in range(len(call.shape(index)))]
+
+
+def _attended(call: Call, index: int, axis: int, known: dict[tuple[Box, Span], Box], result: Result) -> Part:
+    starts, stops = np.empty_like(result.rows[0]), np.empty_like(result.rows[0])
+    for run, (box, keys) in enumerate(each_run(result.axes, result.inputs)):
+        if (box, keys) not in known:
+            known[box, keys] = box_rule(call, index, box, 0, None if keys in ((0, folded(call)), (0, 0)) else keys)
+        starts[run], stops[run] = known[box, keys][axis]
+    return starts, stops
+
+
+def each_run(axes: Sequence[Part], inputs: Part) -> Iterator[tuple[Box, Span]]:
+    """(box, what is folded) of every run of a step."""
+    for row in np.stack([end for part in (*axes, inputs) for end in part], axis=1).tolist():
+        spans = tuple(zip(row[::2], row[1::2], strict=True))
+        yield spans[:-1], spans[-1]

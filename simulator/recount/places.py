@@ -9,6 +9,7 @@ from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis, store_ends
+from simulator.recount.attention import kept_shape, state_of
 from simulator.recount.modes import MODES
 from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
@@ -22,6 +23,9 @@ WEIGHTS = (
     "weight blocks of vectors",
     "weight blocks behind",
 )  # what places are called through which blocks of weights pass
+
+
+USES = (" as queries", " as keys", " as values", " as scores")  # and those from which attention reads it
 
 
 class Tenant(NamedTuple):
@@ -86,9 +90,16 @@ def _put(schedule: Schedule, rings: Sequence[Ring]) -> list[set[Tenant]]:
         for piece, place in zip(computation.pieces, step.places, strict=True):
             target = place if step.last else step.sums
             if target >= 0 and all(piece.extents):
-                rings[target].writes.append(Write(piece, piece.first_row))
+                made = piece if step.last else _kept(schedule, computation, piece)
+                rings[target].writes.append(Write(made, made.first_row))
                 found[target].add(Tenant(piece.tensor, sums=not step.last))
     return found
+
+
+def _kept(schedule: Schedule, computation: Computation, piece: Piece) -> Piece:
+    """What is held of a part of a result while what is folded comes in parts."""
+    call = schedule.net.calls[computation.step.operator]
+    return piece if call.attention is None else state_of(call, piece)
 
 
 def _crowded(schedule: Schedule) -> Iterator[str]:
@@ -97,8 +108,9 @@ def _crowded(schedule: Schedule) -> Iterator[str]:
         step = computation.step
         for piece, place in zip(computation.pieces, step.places, strict=True):
             target = place if step.last else step.sums
-            if target >= 0 and all(piece.extents) and piece.height > (slots := schedule.group.places[target].slots):
-                yield f"{describe(computation.leaf)}: {piece.height} rows at once for {slots} slots"
+            made = piece if step.last or not all(piece.extents) else _kept(schedule, computation, piece)
+            if target >= 0 and all(piece.extents) and made.height > (slots := schedule.group.places[target].slots):
+                yield f"{describe(computation.leaf)}: {made.height} rows at once for {slots} slots"
 
 
 def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str]:
@@ -124,6 +136,8 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
             yield f"place {place.name!r}: blocks are not numbered one after the other"
     else:
         shape = schedule.net.graph.shape(tenant.tensor)
+        if tenant.sums:
+            shape = kept_shape(schedule.net.calls, schedule.net.maker[tenant.tensor]) or shape
         whole, needed = _row_bytes(schedule, shape, tenant), max(_row_bytes(schedule, write.piece.extents, tenant) for write in ring.writes)
         narrow = [axis for axis, extent in enumerate(shape) if any(write.piece.extents[axis] < extent for write in ring.writes)]
         cut = ring.collects(shape, narrow) if MODES[schedule.group.mode].spills else -1
@@ -144,7 +158,7 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
 def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
     """What a place may be called: as the map in it, and how it comes there a second time; for what passes through it; as the only constant in it."""
     if purpose == "map":
-        return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside"))
+        return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside", *USES))
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))
@@ -212,10 +226,13 @@ class _Reads:
 
     def _computation(self, computation: Computation) -> None:
         leaf, step, pieces = computation.leaf, computation.step, computation.pieces
-        inputs = None if step.last else range(2)  # a bias is added when sums are finished
+        call = self.schedule.net.calls[step.operator]
+        most = 2 if call.attention is None else len(call.operator.inputs)
+        inputs = None if step.last else range(most)  # a bias is added when sums are finished
         self.operands.append((leaf, step.operator, lambda: self.schedule.result(step.operator, pieces, computation.inputs), inputs))
         if not step.first:
-            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_Read(leaf, partial(_same, pieces[0]), step.sums))
+            held = _kept(self.schedule, computation, pieces[0])
+            self.reads[Tenant(pieces[0].tensor, sums=True)].append(_Read(leaf, partial(_same, held), step.sums))
 
     def _maps(self, leaf: Leaf, op: str, result: Callable[[], Result], inputs: range | None) -> None:
         """Those of these inputs; None: of all, those of what follows in flight too."""

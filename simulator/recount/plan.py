@@ -20,7 +20,10 @@ from lfopt.ir import (
     line_count,
     step_count,
 )
+from lfopt.ops.call import Call
+from lfopt.ops.recognise import Attentions
 from lfopt.ops.table import OPAQUE
+from simulator.recount.attention import unmasked, with_attentions
 from simulator.recount.chained import chain_problems
 from simulator.recount.copies import not_copies, without_copies
 from simulator.recount.flights import flights_of, is_table, not_flights, with_flights
@@ -100,6 +103,7 @@ class _Recounting:
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
+        self.attentions = Attentions.of(net.graph)
         self.flies = plan.scheme in IN_FLIGHT or tables  # on chips with tables, what is one follows in flight in every scheme
         self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
@@ -127,7 +131,8 @@ class _Recounting:
         done, without = multiplications(self.net) + self.halo_macs, multiplications(self.original)
         if not done <= self.plan.max_recompute * without * (1 + 1e-9):
             self.found.append(f"max_recompute: found {self.plan.max_recompute}, with {float(done):,.0f} multiply-accumulates, of {without:,} without")
-        self.found += memory_problems(self.net, self.claimed, known, self.tables, flies=self.flies)
+        free = self.attentions.masks if self.plan.scheme in IN_FLIGHT else frozenset[str]()
+        self.found += memory_problems(self.net, self.claimed, known, self.tables, free, flies=self.flies)
         return self._totals(known)
 
     def _say(self, group: PlannedGroup, what: str) -> None:
@@ -232,15 +237,25 @@ class _Recounting:
 
         And the network with every operator by itself, but with the tables that those in flight share.
         """
-        flights = {flight for flight in flights_of(group.steps) if len(flight) > 1}
+        flown = [*dict.fromkeys(flights_of(group.steps))]
+        calls: dict[tuple[str, ...], Call] = {}
+        for step in computations(group.steps):
+            if (one := self.attentions.named(step)[0]) is not None:
+                calls[step.operator, *step.then] = one.call
+        base, own = self.net, self.net
+        if calls and self.plan.scheme in IN_FLIGHT:
+            base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
+            members = in_order(base, [op for op in members if op in base.operators])
+            flown = [(flight[0], *flight[len(calls[flight].parts) :]) if flight in calls else flight for flight in flown]
+        flights = {flight for flight in flown if len(flight) > 1}
         if not flights:
-            return self.net, members, self.net
+            return base, members, own
         if self.plan.scheme not in IN_FLIGHT and (odd := next((f for f in sorted(flights) if not (self.flies and is_table(self.net, f))), None)):
             self._say(group, f"operators in flight from {odd[0]!r} on, which are not of scheme {self.plan.scheme}")
-        if wrong := next(not_flights(self.net, members, dict.fromkeys(flights_of(group.steps))), None):
+        if wrong := next(not_flights(base, members, dict.fromkeys(flown)), None):
             self._say(group, wrong)
-            return self.net, members, self.net
-        raw, net = copy(self.net), with_flights(self.net, flights)
+            return base, members, own
+        raw, net = copy(own), with_flights(base, flights)
         raw.tables = {op: tables for flight in flights for op, tables in shared_tables(self.net, flight, self.hardware).items()}
         self.tables |= raw.tables
         return net, in_order(net, [op for op in members if op in net.operators]), raw
@@ -403,6 +418,13 @@ class _Recounting:
         if any(getattr(group.dram, name) < getattr(least, name) for name in ("input", "output", "weight", "parameter", "spill")):
             self._say(group, f"DRAM bytes: the plan says {group.dram}, it cannot be less than {least}")
 
+    def _mask_bytes(self) -> int:
+        """Bytes of constants that attention need not load."""
+        if self.plan.scheme not in IN_FLIGHT:
+            return 0
+        sizes = ((name, self.net.tensor(name).elements) for name in self.attentions.masks)
+        return sum(self.hardware.constant_bytes(size, bias=name in self.net.biases) for name, size in sizes)
+
     # -- baselines and totals ----------------------------------------------------------------------------------------------------------------
 
     def _totals(self, known: list[tuple[PlannedGroup, list[str]]]) -> Recount:
@@ -418,6 +440,7 @@ class _Recounting:
             "layer_by_layer_bytes": sum(moved_once(net, [op], hardware).dram.total for op in kept),
             "epilogue_fused_bytes": sum(moved_once(net, members, hardware).dram.total for members in fused),
             "compulsory_bytes": weight_bytes(net, kept, hardware)[0]
+            - self._mask_bytes()
             + (least_parameters(net, kept, hardware) if self.flies else sum(parameter_bytes(net, op, hardware) for op in kept))
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": left_out,

@@ -11,6 +11,7 @@ import numpy as np
 
 from lfopt.ir import DramBytes, Span, Transfer, parameter_runs, round_up, row_axis
 from simulator.recount import gated
+from simulator.recount.attention import key_problems
 from simulator.recount.groups import parameter_bytes, table_count
 from simulator.recount.modes import MODES
 from simulator.recount.network import gathered_runs
@@ -169,7 +170,10 @@ def computed_problems(schedule: Schedule) -> Iterator[str]:
         if grid.size and grid.max() > 1 and set(np.unique(grid)) - {0, *repeats.get(name, {1})}:
             yield f"{name!r}: some of it is computed {grid.max()} times"
     for op, found in by_operator.items():
-        if not all(one.whole_sum and one.step.inputs is None for one in found):
+        call = schedule.net.calls[op]
+        if call.attention is not None:
+            yield from key_problems(op, found, call)
+        elif not all(one.whole_sum and one.step.inputs is None for one in found):
             yield from _sums(schedule, op, found)
 
 

@@ -1,0 +1,130 @@
+"""Attention as one operator, as the steps of a group claim it: its operands, what it keeps between blocks of keys, the keys that are added."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from lfopt.ir import Box, Span, box_shape
+from lfopt.ops.attention import form_of, mixed_box, row_reads, state_box, state_shape
+from lfopt.ops.call import Call
+from lfopt.ops.table import ATTENTION
+from simulator.recount.needs import Part, each_run
+from simulator.recount.network import Constant, Network, Read
+from simulator.recount.progressions import Ints
+from simulator.recount.schedule import Computation, Piece, describe
+
+
+def with_attentions(net: Network, calls: Sequence[Call]) -> Network:
+    """The network with these attentions as operators, each named as its first part, in the place of its last."""
+    found = copy(net)
+    found.reads, found.makes, found.constants, found.calls = dict(net.reads), dict(net.makes), dict(net.constants), dict(net.calls)
+    found.maker, found.position, found.operators, found.specs = dict(net.maker), dict(net.position), dict(net.operators), dict(net.specs)
+    found.readers = readers = defaultdict(list, net.readers)
+    for call in calls:
+        names = [part.operator.name for part in call.parts]
+        head, (result,) = call.operator.name, call.operator.outputs
+        for op in names:
+            for table in (found.reads, found.makes, found.constants, found.operators, found.calls, found.specs):
+                del table[op]
+        found.operators[head], found.calls[head], found.specs[head], found.makes[head] = call.operator, call, ATTENTION, [result]
+        rows = row_reads(call)
+        given = [(k, name) for k, name in enumerate(call.operator.inputs) if name]
+        found.reads[head] = [
+            Read(name, head, k, rows[k].first, rows[k].last, name, rows[k].first, rows[k].last)
+            for k, name in given
+            if name not in net.graph.constants
+        ]
+        constants = ((k, name, net.tensor(name).elements) for k, name in given if name in net.graph.constants)
+        found.constants[head] = [Constant(name, head, k, size, bias=False, gathered=False) for k, name, size in constants if size > 1]
+        found.maker[result], found.position[head] = head, net.position[names[-1]]
+        for op in names[1:]:
+            del found.position[op]
+        for name in {read.map for read in found.reads[head]}:
+            readers[name] = list(dict.fromkeys(head if op in names else op for op in readers[name]))
+    found.operators = dict(sorted(found.operators.items(), key=lambda pair: found.position[pair[0]]))
+    return found
+
+
+def unmasked(net: Network, calls: Sequence[Call]) -> Network:
+    """The network as it is, without the masks that nobody has to load."""
+    found = copy(net)
+    found.constants = dict(net.constants)
+    for call in calls:
+        for part in call.parts:
+            name = part.operator.name
+            found.constants[name] = [constant for constant in found.constants[name] if constant.name != form_of(call).mask]
+    return found
+
+
+# -- what it keeps -----------------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class State(Piece):
+    """What is kept of a box of the result between two blocks of keys, in all runs of a step."""
+
+    origin: Ints = None  # type: ignore[assignment]  # (runs, axes) where it begins
+
+    def start(self, axis: int) -> Ints:
+        """(runs,) where it begins."""
+        return self.origin[:, axis]
+
+    def covers(self, axis: int, part: Part) -> bool:
+        """Whether it begins at 0 in all runs, and holds all of such parts."""
+        return not self.origin[:, axis].any() and self.extents[axis] >= part[1].max()
+
+
+def state_of(call: Call, piece: Piece) -> State:
+    """The same of a piece of the result."""
+    known: dict[Box, Box] = {}
+    found: list[list[int]] = []
+    nothing = np.zeros(piece.leaf.runs, np.int64)
+    for box, _ in each_run(piece.parts, (nothing, nothing)):
+        if box not in known:
+            known[box] = state_box(call, box)
+        found.append([start for start, _ in known[box]])
+    shapes = {box_shape(box) for box in known.values()}
+    extents = tuple(max(extent) for extent in zip(*shapes, strict=True))
+    return State(piece.leaf, piece.tensor, extents, piece.column, np.array(found, np.int64))
+
+
+def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
+    """Shape of what an operator keeps, if that is not the shape of its result."""
+    return state_shape(calls[op]) if calls[op].attention is not None else None
+
+
+# -- what it adds ------------------------------------------------------------------------------------------------------------------------------
+
+
+def key_problems(op: str, found: Sequence[Computation], call: Call) -> Iterator[str]:
+    """Of every part of the result, each key that is seen is added once, in one row of steps from the first to the last."""
+    form = form_of(call)
+    runs: list[tuple[int, Box, Span, Computation]] = []
+    for one in found:
+        given = one.step.inputs is not None
+        for time, (box, span) in zip(one.leaf.times.tolist(), each_run(one.pieces[0].parts, one.inputs), strict=True):
+            runs.append((time, box, span if given else form.seen(mixed_box(call, box)), one))
+    runs.sort(key=lambda run: run[0])
+    at: Box | None = None
+    seen: list[Span] = []
+    for _, box, span, one in runs:
+        if one.step.first == (at is not None) or (at is not None and at != box):
+            yield f"{describe(one.leaf)}: {'it begins anew' if one.step.first else 'it goes on with another part'} before {op!r} is finished"
+            return
+        at, seen = box, [*seen, span]
+        if one.step.last:
+            first, stop = form.seen(mixed_box(call, box))
+            ends = sorted(seen)
+            whole = ends[0][0] <= first and ends[-1][1] >= stop and all(a[1] == b[0] for a, b in pairwise(ends))
+            if not whole:
+                yield f"{describe(one.leaf)}: not every key that {op!r} sees is added just once"
+                return
+            at, seen = None, []
+    if at is not None:
+        yield f"{op!r} is begun and not finished"
