@@ -15,6 +15,7 @@ from math import prod
 
 import numpy as np
 
+from codegen.attention import Attending, kept_step, kept_tensor
 from codegen.blob import Blob
 from codegen.layout import CTYPES, Layout
 from codegen.loops.nest import Array, Nest
@@ -44,6 +45,8 @@ from lfopt.ir import (
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
+from lfopt.ops.attention import form_of, state_shape
+from lfopt.ops.recognise import Attentions
 from lfopt.ops.stages import calls_of, parameters
 
 RANK = 8  # of a tensor, at most
@@ -160,6 +163,8 @@ class Counted:
         if self.l2_end > MOST_L2:
             raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
+        self.attentions = Attentions(flow)
+        self.kept = {one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.found}  # of attention, between two blocks of keys
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
         self.tensors: list[str] = []
@@ -257,12 +262,17 @@ class Counted:
 
     def _facts(self, name: str) -> tuple[tuple[int, ...], str, int | None]:
         """Shape, C type and row axis of a tensor in the buffer, or of the partial sums of one."""
-        tensor = self.graph.tensors[name.removeprefix(SUMS)]
+        tensor = self._tensor(name)
         if tensor.dtype not in CTYPES or len(tensor.shape) > RANK:
             found = f"{tensor.dtype} {list(tensor.shape)}"
             raise Unsupported(f"tensor {tensor.name!r}: found {found}; counting C accepts {', '.join(CTYPES)}, up to rank {RANK}")
         kind = self._sum_type(tensor) if name.startswith(SUMS) else tensor.dtype
         return tensor.shape, CTYPES[kind], None if name in self.graph.constants else row_axis(tensor.shape)
+
+    def _tensor(self, name: str) -> Tensor:
+        """A tensor in the buffer, or what is held of one before it is complete."""
+        made = name.removeprefix(SUMS)
+        return self.kept[made] if made != name and made in self.kept else self.graph.tensors[made]
 
     def _sum_type(self, tensor: Tensor) -> str:
         """Type of the partial sums of a map."""
@@ -385,7 +395,66 @@ class Counted:
             kind = ("L2_WRITTEN" if node.store else "L2_READ") if node.kind == "l2" else kind
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
+    def _attend(self, group: PlannedGroup, node: Compute, call: Call, first_place: int, base: Callable[[str, int], int]) -> None:
+        """A step of an attention."""
+        _, then = self.attentions.named(node)
+        (result,) = call.operator.outputs
+        kept, held = kept_step(call, node), f"{SUMS}{result}"
+        state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
+        made = self._results(then[-1])[0] if then else result
+        target, where, source, box = (made, node.places[0], node, text) if node.last else (held, node.sums, kept, state)
+        shape = self._tensor(target).shape
+        axis = row_axis(shape)
+        number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
+        if where >= 0:
+            self.groups(f"claim(m, {self._number(target)}, {box}, &places[{first_place + where}], {number}, {base(target, where)});")
+        else:
+            self.groups(f"unwanted(m, {self._number(target)});")
+        first, stop = node.inputs or (0, form_of(call).keys)
+        used = len(node.boxes[0])
+        span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
+        name = self._attention(group, call, then)
+        self.groups(f"{name}({', '.join(('m', text, state, *span, str(int(node.first)), str(int(node.last))))});")
+
+    def _attention(self, group: PlannedGroup, call: Call, then: tuple[str, ...]) -> str:
+        """The C function of an attention in a group, and of what follows it in flight."""
+        if (group.id, call.operator.name) in self.operators:
+            return self.operators[group.id, call.operator.name]
+        (result,) = call.operator.outputs
+        self.operators[group.id, call.operator.name] = name = f"operator_{group.id}_{self.calls[call.operator.name][0]}"
+        flying = self._flying((call.parts[-1].operator.name, *then[:-1]), self.boxes[call.operator.name]) if then else {}
+        inputs, blob = call.operator.inputs, self.blob
+
+        def outside(k: int) -> Array:
+            value, tensor = call.values[k], call.tensors[k]
+            if call.constant[k] and value is not None and value.size == 1 and tensor is not None:
+                pointer = f"(({CTYPES[tensor.dtype]} *)(void *){blob.add(value, tensor.dtype)})"
+                return Array(Layout(tensor, tuple(range(value.ndim))), value.shape, pointer)
+            return self._array(inputs[k], call.shape(k))
+
+        inner = f"{name}_attention" if then else name
+        kept = self._array(f"{SUMS}{result}", state_shape(call))
+        Attending(self.functions, call, self.graph, blob, inner, outside, kept).write(flying.get(result) or self._array(result, call.result))
+        if then:
+            out = self.functions
+            with out.block(f"static void {name}(const context *m, const box *b0, const box *s, int from, int to, int first, int last)"):
+                out(f"{inner}(m, b0, s, from, to, first, last);", "if (!last) return;")
+                self._following(then, flying)
+            out("")
+        return name
+
+    def _following(self, then: Sequence[str], flying: Mapping[str, Array]) -> None:
+        """The loops of what follows in flight."""
+        for after in then:
+            with self.functions.block(""):
+                self.functions.comment(after)
+                loops(OnBoxes(self.functions, self.calls[after][1], self._operands(after, flying), self._arrays(after, flying), self.blob, None))
+
     def _compute(self, group: PlannedGroup, node: Compute, first_place: int, base: Callable[[str, int], int]) -> None:
+        attention, _ = self.attentions.named(node)
+        if attention is not None:
+            self._attend(group, node, attention.call, first_place, base)
+            return
         names = self._results(node.then[-1] if node.then else node.operator)
         boxes: list[str] = []
         used = 0
@@ -422,7 +491,7 @@ class Counted:
         if (group.id, operator) in self.operators:
             return self.operators[group.id, operator]
         i, call = self.calls[operator]
-        flying = self._flying((operator, *then[:-1])) if then else {}
+        flying = self._flying((operator, *then[:-1]), self.boxes[operator]) if then else {}
         operands = self._operands(operator, flying)
         if gathers:
             self.gathered.add(call.operator.inputs[0])
@@ -439,17 +508,14 @@ class Counted:
             loops(OnBoxes(out, call, operands, results, self.blob, sums))
             if then and sums:
                 out("if (!last) return;")
-            for after in then:
-                with out.block(""):
-                    out.comment(after)
-                    loops(OnBoxes(out, self.calls[after][1], self._operands(after, flying), self._arrays(after, flying), self.blob, None))
+            self._following(then, flying)
         out("")
         return name
 
-    def _flying(self, operators: Sequence[str]) -> dict[str, Array]:
-        """What operators make that others take in flight, each in memory of its own."""
+    def _flying(self, operators: Sequence[str], elements: int) -> dict[str, Array]:
+        """What operators make that others take in flight, each in memory of its own. `elements`: of the largest box."""
         found: dict[str, Array] = {}
-        size = 8 * self.boxes[operators[0]]
+        size = 8 * elements
         for k, operator in enumerate(operators):
             (name,) = self._results(operator)
             self._facts(name)  # raises Unsupported
@@ -477,7 +543,7 @@ class Counted:
 
     def _array(self, name: str, shape: tuple[int, ...]) -> Array:
         k = self._number(name)
-        tensor = self.graph.tensors[name.removeprefix(SUMS)]
+        tensor = self._tensor(name)
         if name.startswith(SUMS):
             tensor = Tensor(name, tensor.shape, self._sum_type(tensor))
         return OnChip(Layout(tensor, tuple(range(len(tensor.shape)))), shape, f"at_{k}")
