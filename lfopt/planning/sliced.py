@@ -32,7 +32,7 @@ from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
 from lfopt.planning.sliced_rows import Reading, RowOrder, Source, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
-MOST_ROWS = 64  # that are made in one step, where every operator reads the rows that it makes
+MOST_ROWS = 64  # that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it makes
 
 
 class Way(NamedTuple):
@@ -348,9 +348,9 @@ class SlicedGroups:
         return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
 
     def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
-        """Whether every operator reads just the rows that it makes, but for maps of one row."""
-        turns = {self.lines.turns[r.op] for r in reads}
-        return segment.mean < 0 and len(turns) == 1 and all(r.access == "vector" or r.operand.reads is same_row(*turns) for r in reads)
+        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one row."""
+        turns, vectors = {self.lines.turns[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
+        return vectors and segment.mean < 0 and len(turns) == 1 and all(r.access == "vector" or r.operand.reads is same_row(*turns) for r in reads)
 
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every sliced map is read once, and one result follows from all others."""
