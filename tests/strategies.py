@@ -20,6 +20,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, row_axis
 from lfopt.ops import Dataflow
 from lfopt.planning import Propose
+from lfopt.rewrite import simplify
 
 OPSET = onnx.defs.onnx_opset_version()
 Shape = tuple[int, ...]
@@ -99,6 +100,49 @@ def random_block(rng: np.random.Generator) -> Graph:
         elif net.chance(0.2):
             net.add("Add", [here, net.new_input(net.shapes[here])], net.shapes[here])
     return net.finish()
+
+
+def random_mlp(rng: np.random.Generator) -> Graph:
+    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one, or one of them alone."""
+    net = _Net(rng)
+    net.inputs, net.shapes = [], {}
+    lead = net.one_of((1, net.upto(2, 9)), (1, net.upto(2, 9)), (2, net.upto(1, 5)), (1, net.upto(1, 3), net.upto(1, 4)), (net.upto(1, 9),))
+    x = here = net.new_input((*lead, net.upto(1, 8)))
+    if net.chance(0.2):
+        here = x = net.add("Neg", [x], net.shapes[x])
+    if net.chance(0.9):
+        width = net.upto(2, 12)
+        products = [_linear(net, x, width) for _ in range(net.one_of(1, 1, 2))]
+        here = _activation(net, products[0])
+        if products[1:]:
+            here = net.add("Mul", [here, products[1]] if net.chance(0.5) else [products[1], here], net.shapes[here])
+    if net.chance(0.8) or here == x:
+        here = _linear(net, here, net.shapes[x][-1] if net.chance(0.5) else net.upto(1, 9))
+        if net.shapes[here] == net.shapes[x] and net.chance(0.6):
+            net.add("Add", [here, x] if net.chance(0.5) else [x, here], net.shapes[x])
+    return simplify(net.finish())
+
+
+def _linear(net: _Net, x: str, width: int) -> str:
+    """A product by a matrix, perhaps with a bias."""
+    *lead, depth = net.shapes[x]
+    if len(lead) == 1 and net.chance(0.7):
+        turned = net.chance(0.3)
+        matrix = net.weight(width, depth) if turned else net.weight(depth, width)
+        return net.add("Gemm", [x, matrix] + ([net.weight(width)] if net.chance(0.5) else []), (*lead, width), transB=int(turned))
+    y = net.add("MatMul", [x, net.weight(depth, width)], (*lead, width))
+    return net.add("Add", [net.weight(width), y] if net.chance(0.5) else [y, net.weight(width)], net.shapes[y]) if net.chance(0.5) else y
+
+
+def _activation(net: _Net, x: str) -> str:
+    """Relu, SiLU, or GELU by Erf."""
+    shape, kind = net.shapes[x], net.one_of("Relu", "SiLU", "GELU")
+    if kind == "Relu":
+        return net.add("Relu", [x], shape)
+    if kind == "SiLU":
+        return net.add("Mul", [x, net.add("Sigmoid", [x], shape)], shape)
+    y = net.add("Erf", [net.add("Div", [x, net.weight(1)], shape)], shape)
+    return net.add("Mul", [x, net.add("Add", [y, net.weight(1)], shape)], shape)
 
 
 def _expansion(net: _Net, x: str, channels: int | None = None) -> str:
@@ -236,7 +280,7 @@ def random_gate(rng: np.random.Generator) -> Graph:
     if net.chance(0.8):
         m = _activated(net, _filtered(net, m, net.shapes[m][1], group=net.shapes[m][1], size=net.one_of(1, 3, 3, 5), stride=net.one_of(1, 1, 1, 2)))
     deep = net.shapes[m][1]
-    vectors = [_folded(net, m) for _ in range(net.one_of(1, 1, 1, 2))]
+    vectors = [_folded(net, m) for _ in range(net.one_of(1, 1, 2))]
     v = vectors[0] if len(vectors) == 1 else net.add("Add", vectors, (n, deep, 1, 1))
     for size in (net.upto(1, 4), deep) if net.chance(0.8) else (deep,) if net.chance(0.5) else ():
         v = _activated(net, _filtered(net, v, size, group=1, size=1))

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import onnx
@@ -53,7 +53,7 @@ from search.options import SearchOptions
 from search.partition import Dice, Partitions
 from simulator.execute import Execution, execute
 from simulator.recount import recount
-from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_reduction, with_weight_buffer
+from tests.strategies import random_bands, random_graph, random_hardware, random_joins, random_mlp, random_reduction, with_weight_buffer
 
 SCHEMES = tuple(SCHEME_ROWS)
 Values = Mapping[str, np.ndarray]
@@ -322,19 +322,19 @@ class Tally:
         return self.too_small[roomy] / max(self.roomy[roomy], 1)
 
 
-def drawn(rng: np.random.Generator, *, integers: bool = False) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
-    """A random network, a chip for it, and its inputs; in float32 or in int8."""
-    graph = computable(random_graph(rng, int(rng.integers(1, 10))))
+def drawn(rng: np.random.Generator, *, integers: bool = False, linear: bool = False) -> tuple[Graph, Hardware, dict[str, np.ndarray]]:
+    """A random network, a chip for it, and its inputs; in float32 or in int8. `linear`: two linear layers, plain or gated."""
+    graph = random_mlp(rng) if linear else computable(random_graph(rng, int(rng.integers(1, 10))))
     hardware, inputs = random_hardware(rng, graph), random_inputs(graph, rng)
     if integers:
         graph, inputs = in_integers(graph, inputs, rng)
     return graph, hardware, inputs
 
 
-def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, bands: bool = False) -> list[str]:
-    """Plan and execute one random graph, perhaps in bands of several rows on a chip with room for them; what disagrees, one line each."""
+def run_random(seed: int, tally: Tally, scheme: str, *, integers: bool = False, linear: bool = False) -> list[str]:
+    """Plan and execute one random graph; what disagrees, one line each."""
     rng = np.random.default_rng(seed)
-    graph, hardware, inputs = drawn(rng, integers=integers)
+    graph, hardware, inputs = drawn(rng, integers=integers, linear=linear)
     wanted = reference(graph, inputs)
     costs = GroupCosts.of(graph, hardware, Traffic.TILED, scheme=scheme, epilogue=bool(rng.random() < 0.7))
     groups = random_scheme(costs, seed)
@@ -380,6 +380,17 @@ def test_two_buffers_move_and_hold_what_was_planned(*, integers: bool) -> None:
                     assert held == counted.weight_peak_bytes < chip.weight_buffer_bytes
                     apart += held > 0
     assert apart > 8
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_linear_layers_move_what_was_planned(*, integers: bool) -> None:
+    """Plain and gated, spelled as Gemm or MatMul; the whole network is one group wherever a mode runs it so."""
+    tally, wrong = Tally(), list[str]()
+    with threadpool_limits(1):
+        for seed, scheme in product(range(50_000, 50_010), SCHEMES):
+            wrong += run_random(seed, tally, scheme, integers=integers, linear=True)
+    assert not wrong, "\n".join(wrong[:10])
+    assert tally.modes["tiled"] > 3
 
 
 SMALL, QUANTISED = range(0, 440, 55), range(10_000, 10_120, 30)

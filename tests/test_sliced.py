@@ -21,7 +21,7 @@ from lfopt.planning.sliced import Way
 from simulator.execute import execute
 from simulator.recount import recount
 from tests.codegen.test_counted import disagreement
-from tests.strategies import random_block, random_hardware
+from tests.strategies import random_block, random_hardware, random_mlp
 from tests.test_one_truth import Values, disagreements, in_integers, planned, random_inputs
 from tests.test_tightness import altered_steps, check_alterations, rings_with_a_row_less, rows_of, stages, unread_rows, verdict, with_place
 
@@ -60,10 +60,10 @@ def alone(costs: GroupCosts) -> GroupCosts:
 
 
 def blocks(seeds: range) -> Iterator[tuple[GroupCosts, Graph, Values, int]]:
-    """Random blocks that can run slice by slice, and what they need for it."""
+    """Random blocks and linear layers that can run slice by slice, and what they need for it."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = random_block(rng)
+        graph = random_mlp(rng) if seed % 3 == 2 else random_block(rng)
         inputs: Values = random_inputs(graph, rng)
         if seed % 2:
             graph, inputs = in_integers(graph, inputs, rng)
@@ -100,7 +100,7 @@ def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_
         assert written(Limit()) == written(Limit()), "a way is written twice: timed, then planned"
         kinds[case.kind] += 1
     assert len(kinds) == 8, kinds
-    assert min(kinds.values()) > 2
+    assert min(kinds.values()) > 1
 
 
 def test_a_block_moves_the_same_in_c_that_counts(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def load(model: Network, input_shapes: InputShapes | None = None, *, weights: bo
 def simplify(model: Network, rules: Rules = "default") -> Graph:
     """The same network with fewer operators.
 
-    `rules`: default folds BatchNormalization; all also rewrites (algebra, parts of GELU, Softmax and the like, noise of
-    exporters); none does nothing.
+    `rules`: default folds BatchNormalization and lets linear layers work on maps [b, s, d]; all also rewrites (algebra,
+    parts of GELU, Softmax and the like, noise of exporters); none does nothing.
     """
     return simplified(load(model), rules)
 

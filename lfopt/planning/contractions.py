@@ -6,9 +6,9 @@ An epilogue runs on the finished tile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from itertools import groupby, pairwise, product
 from math import ceil
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
 from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
+from lfopt.ops.rows import same_row
 from lfopt.planning.finish import Finish, row_count
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Entry, with_rows
@@ -92,7 +93,7 @@ class Slices(Contraction):
     def grids(self) -> Iterator[Grid]:
         """Tiles worth trying, those of some channels and columns from the lowest to the highest."""
         for shape in self.shapes():
-            yield from (grid for finish in (False, True) for grid in self.heights(shape, by_row=finish))
+            yield from (self.as_high(shape, rows, by_row=by_row) for by_row in (False, True) for rows in self.heights(shape, by_row=by_row))
 
     def shapes(self) -> Iterator[Grid]:
         """Channels, columns and input channels of the tiles worth trying, one row of each."""
@@ -101,18 +102,21 @@ class Slices(Contraction):
             for strips in powers(self.columns_out):
                 yield from (Grid(1, ceil(self.columns_out / strips), size, inputs, 1) for size in channels)
 
-    def heights(self, shape: Grid, *, by_row: bool) -> list[Grid]:
-        """Tiles of that shape, from the lowest to the highest; `by_row`: those whose sums are finished row by row, if there are sums."""
+    def heights(self, shape: Grid, *, by_row: bool) -> Sequence[int]:
+        """Rows of tiles of that shape, from the lowest to the highest; `by_row`: of those whose sums are finished row by row, if there are sums."""
         sizes = even_sizes(self.reads.rows_out)[::-1]
-        if by_row:
-            return [replace(shape, rows=rows) for rows in sizes[1:]] if shape.inputs < self.depth else []
-        return [replace(shape, rows=rows, finish=rows) for rows in sizes]
+        return sizes if not by_row else sizes[1:] if shape.inputs < self.depth else ()
+
+    @staticmethod
+    def as_high(shape: Grid, rows: int, *, by_row: bool) -> Grid:
+        """Tiles of that shape with so many rows."""
+        return replace(shape, rows=rows, finish=1 if by_row else rows)
 
     @cached_property
-    def parts(self) -> list[int]:
+    def parts(self) -> Sequence[int]:
         """Output channels of a tile inside a group that are worth trying, the most first."""
         grain = self.work.grain(1 if self.work.columns else -1)
-        return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else []
+        return even_sizes(self.per_group, grain) if self.groups == 1 or self.per_group % grain == 0 else ()
 
     @cached_property
     def together(self) -> list[int]:
@@ -129,14 +133,13 @@ class Slices(Contraction):
             self._memo[key] = make()
         return self._memo[key]
 
-    def _rows(self, rows: int) -> dict[Span, Span]:
+    def _rows(self, rows: int) -> Mapping[Span, Span]:
         """Rows of operand 0, per band of the result."""
-        return self._once(("rows", rows), lambda: read_spans(self.reads, rows))
+        return read_spans(self.reads, rows)
 
-    def _columns(self, columns: int) -> dict[Span, Span]:
+    def _columns(self, columns: int) -> Mapping[Span, Span]:
         """Columns of operand 0, per strip of the result."""
-        reads = self.work.columns
-        return self._once(("columns", columns), lambda: {(0, 1): (0, 1)} if reads is None else read_spans(reads, columns))
+        return {(0, 1): (0, 1)} if self.work.columns is None else read_spans(self.work.columns, columns)
 
     def _blocks(self, channels: int) -> list[Box]:
         """Blocks of the result, whole in rows and columns."""
@@ -170,8 +173,8 @@ class Slices(Contraction):
         layout = self.layout
         block, span = self._blocks(grid.channels)[0], (0, grid.inputs)
         tile = self._tile(block, (0, grid.rows), (0, grid.columns))
-        tall = max(stop - start for start, stop in self._rows(grid.rows).values())
-        wide = max(stop - start for start, stop in self._columns(grid.columns).values())
+        tall = self._once(("tall", grid.rows), lambda: max(stop - start for start, stop in self._rows(grid.rows).values()))
+        wide = self._once(("wide", grid.columns), lambda: max(stop - start for start, stop in self._columns(grid.columns).values()))
         patch = self._once(("patch", grid.channels, grid.inputs), lambda: self._part(block, inputs=span))
         patch = self._patch(patch, (0, tall), (0, wide))
         found = [Entry(self.data.source.name, "map", row_count(patch), layout.row_on_chip(patch))]
@@ -194,19 +197,24 @@ class Slices(Contraction):
         single = grid.inputs == self.depth and len(self._blocks(grid.channels)) == 1
         return 1 if single else len(self._rows(grid.rows)) * len(self._columns(grid.columns))
 
-    def least_again(self, shape: Grid, beta: int) -> int:
-        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow."""
-        sliced, blocks = shape.inputs < self.depth, self._blocks(shape.channels)
+    def least_again(self, shape: Grid, beta: int, spare: int) -> int:
+        """Bytes that tiles of that shape move beyond every tensor once, at the least, on a buffer where they may be as high as their sums allow.
+
+        Nothing finer is asked where they are at least `spare` anyhow.
+        """
+        sliced = shape.inputs < self.depth
+        again = (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes if sliced else 0
+        again += self.work.halo_bytes(shape.columns)
+        if again >= spare:
+            return again
+        blocks = self._blocks(shape.channels)
         row = self._tile(blocks[0], (0, 1), (0, shape.columns))
         rows = (beta - 1) // (self.layout.sums_row(row) if sliced else self.layout.row_on_chip(row))
         if rows < 1 and sliced:
             return UNREACHED
         bands = ceil(self.reads.rows_out / rows) if sliced else 1
         passes = bands * len(self._columns(shape.columns)) if sliced or len(blocks) > 1 else 1
-        again = (passes - 1) * self.weight_bytes + self.work.halo_bytes(shape.columns)
-        if sliced:
-            again += (ceil(self.per_group / shape.channels) - 1) * self.data.source.tensor.elements * self.layout.hardware.element_bytes
-        return again
+        return again + (passes - 1) * self.weight_bytes
 
     def turns(self, grid: Grid) -> int:
         """Times that the operator runs on a slice of a tile."""
@@ -354,8 +362,11 @@ class Slices(Contraction):
         return changed
 
 
-def read_spans(reads: RowReads, step: int) -> dict[Span, Span]:
+@lru_cache(maxsize=1024)
+def read_spans(reads: RowReads, step: int) -> Mapping[Span, Span]:
     """Per span of `step` output rows: the input rows that it reads, grown so that together they cover all."""
+    if reads is same_row(reads.rows_in):
+        return {span: span for span in spans(reads.rows_in, step)}
     found: dict[Span, Span] = {}
     for start, stop in spans(reads.rows_out, step):
         low, high = min(reads.first[start:stop]), max(reads.last[start:stop]) + 1

@@ -37,7 +37,7 @@ class Finish:
 
     def entries(self, out: Box, rows: int | None = None) -> list[Entry]:
         """The places, for the largest block; `rows`: how many of it are finished at a time, all if not said."""
-        layout, part = self.layout, out if rows is None else parts(out, rows)[0]
+        layout, part = self.layout, out if rows is None else first_part(out, rows)
         found = [Entry(name, "map", row_count(part), layout.row_on_chip(part)) for name in self.made]
         for name, readers in self.others.items():
             box = self._operand(readers, part)
@@ -98,6 +98,12 @@ def parts(out: Box, rows: int) -> list[Box]:
     """A box cut into parts of so many rows, the last one shorter if need be."""
     first, stop = row_span(out)
     return [with_rows(out, (start, min(start + rows, stop))) for start in range(first, stop, rows)]
+
+
+def first_part(out: Box, rows: int) -> Box:
+    """The first of those, which is the largest."""
+    first, stop = row_span(out)
+    return with_rows(out, (first, min(first + rows, stop)))
 
 
 def row_count(box: Box) -> int:

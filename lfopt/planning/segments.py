@@ -1,8 +1,9 @@
 """Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice, another contraction sums over the slices.
 
-A *segment* is such a group. Its *head*, a contraction that reads a map with all its channels, may be missing: it then begins with an operator that
-reads its operands slice by slice. What follows makes the same channels of its result as it reads (depthwise convolutions, pools, elementwise
-operators). It may end with a *tail*, a contraction that sums over the slices, or with a reduction that runs through the rows of a slice.
+A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make equally many channels: one as a rule, two
+in a gated layer such as (silu(x U) * (x V)) W, none where it begins with an operator that reads its operands slice by slice. What follows makes the
+same channels of its result as it reads (depthwise convolutions, pools, elementwise operators). It may end with a *tail*, a contraction that sums
+over the slices, or with a reduction that runs through the rows of a slice.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class Role(NamedTuple):
 class Segment:
     """A group that runs slice by slice, and what it takes at the least. It only grows as operators of higher index join."""
 
-    head: int = -1
+    head: int = -1  # the first one
     tail: int = -1
     mean: int = -1  # the reduction that it ends with
     channels: int = 0  # in all slices together
-    source: int = -1  # the map that the head reads
+    source: int = -1  # the map that the heads read
     made: frozenset[int] = frozenset()  # maps that are made slice by slice
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
@@ -122,14 +123,24 @@ class Segments:
             return None
         if not mask:
             if role.contracts:
-                source = next(o.map for o in self.flow.operands[op] if o.input == 0)
-                return self._joined(Segment(channels=role.channels), op, role, head=op, source=source)
+                return self._joined(Segment(channels=role.channels), op, role, head=op, source=self._read_by(op))
             return self._joined(Segment(channels=role.channels), op, role) if role.channels > self.width else None
         assert segment is not None
         inside = [o.input for o in self.flow.operands[op] if o.map in segment.made]
+        if self._is_head(segment.source, segment.channels, op) and 0 not in inside:
+            return self._joined(segment, op, role, head=op)
         if role.contracts:
             return self._joined(segment, op, role, tail=op) if role.sums and inside == [0] else None
         return self._joined(segment, op, role) if inside and role.channels == segment.channels else None
+
+    def _is_head(self, source: int, channels: int, op: int) -> bool:
+        """Whether a contraction reads all channels of this map, and makes so many."""
+        role = self.roles[op]
+        return role is not None and role.contracts and role.channels == channels and self._read_by(op) == source
+
+    def _read_by(self, op: int) -> int:
+        """The map that a contraction has as operand 0."""
+        return next(o.map for o in self.flow.operands[op] if o.input == 0)
 
     def least(self, op: int) -> int:
         """Bytes of buffer that an operator takes in whatever segment; NEVER if it is in none."""
@@ -138,11 +149,18 @@ class Segments:
             return NEVER
         if role.contracts:
             found = self.grow(None, 0, op)
-            return NEVER if found is None else min(found.floor, found.alone)
+            return NEVER if found is None else min(found.floor - self._beside(op, found.held), found.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
         made = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
         return sum(role.least[m] * self.slices.slice_bytes(m) for m in local) + made + self._least_weights(frozenset(), op, tail=False)[1]
+
+    def _beside(self, op: int, held: Held) -> int:
+        """Bytes beyond a slice that a head takes for maps of one row which it reads in flight: behind another head it may find just a slice."""
+        role = self.roles[op]
+        local = {o.map for o in self.flow.operands[op] if role is not None and o.input in role.local}
+        rows = (m for m, access in held if access == "vector" and m in local and self.flow.producer[m] >= 0)
+        return sum(self.slices.row_bytes[m] - self.slices.slice_bytes(m) for m in rows)
 
     def families(self, beta: int) -> Iterator[int]:
         """For every operator that a segment may begin with: those that may be in it, as far as they fit a buffer (strictly) by themselves."""
@@ -151,23 +169,26 @@ class Segments:
             start, role = self.grow(None, 0, first), self.roles[first]
             if role is None or start is None or min(start.floor, start.alone) >= beta:
                 continue
-            family, frontier = 1 << first, 0 if role.runs or start.floor >= beta else flow.succs[first]
+            family, frontier = 1 << first, 0
+            if not role.runs and start.floor < beta:
+                beside = bits(flow.readers[start.source]) if start.head >= 0 else ()
+                frontier = flow.succs[first] | sum(1 << i for i in beside if i > first and self._is_head(start.source, role.channels, i))
             while frontier:
                 i = (frontier & -frontier).bit_length() - 1
                 frontier ^= 1 << i
                 here = self.roles[i]
-                if here is None or self.least(i) >= beta or not (here.sums if here.contracts else here.channels == role.channels):
+                head = start.head >= 0 and self._is_head(start.source, role.channels, i)
+                if here is None or self.least(i) >= beta or not (head or (here.sums if here.contracts else here.channels == role.channels)):
                     continue
                 family |= 1 << i
-                if not here.contracts and not here.runs:
-                    frontier |= flow.succs[i]
+                if head or not (here.contracts or here.runs):
+                    frontier |= flow.succs[i] & ~family
             yield family
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""
         flow, role = self.flow, self.roles[op]
-        read = next(o.map for o in flow.operands[op] if o.input == 0)
-        shape = flow.maps[read].shape
+        shape = flow.maps[self._read_by(op)].shape
         channels = shape[CHANNEL_AXIS_OF_RANK[len(shape)]] if role is not None and role.sums else 0
         return self._joined(Segment(channels=channels), op, role, tail=op) if role is not None and channels > self.width else None
 
@@ -191,9 +212,9 @@ class Segments:
             made |= {result}
             floor += self._more(held, result, "slice", int(role.computes), part)
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
-        alone = self._alone(op) if head >= 0 else None
+        alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            max(head, before.head), tail, op if role.runs else -1, before.channels, source, made, held, names, floor + size,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, made, held, names, floor + size,
             NEVER if alone is None else alone.floor,
         )  # fmt: skip
 

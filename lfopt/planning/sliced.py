@@ -25,12 +25,14 @@ import numpy as np
 
 from lfopt.ir import Box, Span, round_up
 from lfopt.ops import bits
+from lfopt.ops.rows import same_row
 from lfopt.planning.banding import Grid, Ints, Made, lowest, needed, rows_made
 from lfopt.planning.groups import Groups
 from lfopt.planning.segments import NEVER, SLOTS, Segment, Segments, spans
 from lfopt.planning.sliced_rows import Reading, RowOrder, Source, ring_rows
 
 MOST_PARTS = 32  # that the tail's output channels are cut into, but for the finest cut
+MOST_ROWS = 64  # that are made in one step, where they are vectors [b, s, d], and every operator reads just the rows that it makes
 
 
 class Way(NamedTuple):
@@ -314,7 +316,10 @@ class SlicedGroups:
         """Rows of the ring of every map that is on chip slice by slice, per number of bands."""
         maker = {m: self.flow.producer[m] for m in segment.made}
         computed = {m: int(made[i].stop.max()) for m, i in maker.items()}
-        if self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
+        if self.in_step(segment, reads):
+            high = np.minimum(grid.most(made[reads[0].op].stop - made[reads[0].op].start), MOST_ROWS)
+            found = dict.fromkeys((*segment.made, *(r.operand.map for r in reads if r.access == "slice")), high)
+        elif self.is_chain(mask, segment, reads):  # each map is asked for by its reader alone
             widest = {r.operand.map: r.operand.reads.widest[int(made[r.op].stop.max())] for r in reads if r.access == "slice"}
             found = {m: np.full(len(grid.counts), max(widest.get(m, 1), 1)) for m in (*segment.made, *widest)}
         else:
@@ -341,6 +346,11 @@ class SlicedGroups:
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
         maker = {m: self.flow.producer[m] for m in segment.made}
         return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
+
+    def in_step(self, segment: Segment, reads: Sequence[Reading]) -> bool:
+        """Whether every operator makes rows that are vectors, of just the same rows, but for maps of one row."""
+        turns, vectors = {self.lines.turns[r.op] for r in reads}, all(len(self.flow.calls[r.op].result) == 3 for r in reads)
+        return vectors and segment.mean < 0 and len(turns) == 1 and all(r.access == "vector" or r.operand.reads is same_row(*turns) for r in reads)
 
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every sliced map is read once, and one result follows from all others."""

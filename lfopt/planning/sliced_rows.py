@@ -1,7 +1,8 @@
 """The order in which a slice of a band runs, row by row, and the rows of the rings that this takes.
 
 Results that no other result follows from are made row by row, always the one of which the next row leaves the smallest part done; then what is left
-of the others. Before an operator computes a row, the rows that it reads are made or loaded, input by input, lowest row first.
+of the others. Before an operator computes a row, the rows that it reads are made or loaded, input by input, lowest row first. Where every operator
+reads just the rows that it makes, as in linear layers, many rows are made in one step.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ class Reading(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A row that is made or loaded."""
+    """Rows that are made or loaded."""
 
-    op: int  # that makes it; -1: it is loaded
+    op: int  # that makes them; -1: they are loaded
     source: Source | None
-    row: int
+    row: int  # the first one
+    height: int = 1  # how many there are
 
 
 class RowOrder:
@@ -91,6 +93,14 @@ class RowOrder:
             self.loaded[source] = row + 1
 
 
+def in_step(readings: Sequence[Reading], sources: Sequence[Source], rows: Span, most: int) -> Iterator[list[Event]]:
+    """A slice of one band whose operators all read the rows that they make: so many rows at a time, operator by operator."""
+    ops = dict.fromkeys(reading.op for reading in readings)
+    for start in range(*rows, most):
+        count = min(most, rows[1] - start)
+        yield [*(Event(-1, source, start, count) for source in sources), *(Event(op, None, start, count) for op in ops)]
+
+
 def ring_rows(order: RowOrder) -> dict[int, int]:
     """The most rows of every sliced map that are needed at once."""
     readers: dict[int, list[Reading]] = {}
@@ -102,7 +112,7 @@ def ring_rows(order: RowOrder) -> dict[int, int]:
     found = dict.fromkeys((*order.maker, *readers), 1)
     done = dict(order.done)
     for turn in order.turns():
-        for op, source, row in turn:
+        for op, source, row, _ in turn:
             m = source[0] if source is not None else made.get(op, -1)
             if m in found and (source is None or source[1] == "slice"):
                 oldest = min((r.operand.reads.keep[done[r.op]] for r in readers.get(m, ()) if done[r.op] < order.rows[r.op][1]), default=row)

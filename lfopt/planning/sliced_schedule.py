@@ -16,7 +16,7 @@ from lfopt.planning.banding import Grid
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
 from lfopt.planning.sliced import SlicedGroups, Way
-from lfopt.planning.sliced_rows import Event, Source
+from lfopt.planning.sliced_rows import Event, Source, in_step
 from lfopt.planning.streaming import with_rows
 from lfopt.planning.turns import in_turn
 
@@ -51,6 +51,7 @@ class Schedule:
         for m in self.of["slice"]:
             start, stop = groups.passing_rows(made, self.reads, m, grid)
             self.passing[m, "slice"] = [*zip(start.tolist(), stop.tolist(), strict=True)]
+        self.in_step = groups.in_step(way.segment, self.reads)
         self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, made, grid).items()}
         self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
         self._sizes: dict[tuple[Slice, Span], int] = {}  # of blocks of weights
@@ -221,9 +222,11 @@ class Schedule:
             for m in self.of["part"]:
                 loads[m, "part"] = (new, stop)
         rows = {i: (bands[band][0], bands[band][1]) for i, bands in self.rows.items()}
-        order = self.groups.order(self.mask, segment, self.reads, rows, loads)
-        turns = [[step for event in turn for step in self._event(event, band, part, found)] for turn in order.turns()]
-        yield from fold(turns, LONGEST_PERIOD)
+        if self.in_step and not found.last:  # the last slice ends sums, of which one row has room when it is finished
+            turns = in_step(self.reads, [*loads], rows[self.reads[0].op], max(self.rings.values()))
+        else:
+            turns = self.groups.order(self.mask, segment, self.reads, rows, loads).turns()
+        yield from fold([[step for event in turn for step in self._event(event, band, part, found)] for turn in turns], LONGEST_PERIOD)
 
     def _block(self, found: Slice, part: Span, number: int) -> Iterator[Step]:
         """Load the weights of a slice."""
@@ -237,8 +240,8 @@ class Schedule:
             offset += self.layout.constant_bytes(name, box)
 
     def _event(self, event: Event, band: int, part: int, found: Slice) -> Iterator[Step]:
-        """Load or make one row."""
-        flow, sizes, segment, row = self.flow, self.segments, self.segment, (event.row, event.row + 1)
+        """Load or make rows."""
+        flow, sizes, segment, row = self.flow, self.segments, self.segment, (event.row, event.row + event.height)
         if event.source is not None:
             m, access = event.source
             reading = next(r for r in self.reads if r.operand.map == m and r.access == access)

@@ -25,7 +25,7 @@ from lfopt.ir import DramBytes, Hardware, Node, Place, row_axis
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.compute import folding
 from lfopt.planning.contraction_bands import Bands
-from lfopt.planning.contractions import Grid, Slices, powers
+from lfopt.planning.contractions import UNREACHED, Grid, Slices, powers
 from lfopt.planning.folds import Folds
 from lfopt.planning.limit import Limit
 from lfopt.planning.streaming import Frames, Layout
@@ -249,14 +249,16 @@ def _slices(work: Work, beta: int, best: Tile | None) -> Iterator[Tile]:
         return
     slices, once = Slices(work), work.once
     for shape in slices.shapes():
-        if best is not None and once.total + slices.least_again(shape, beta) >= best.dram.total:
+        spare = UNREACHED if best is None else best.dram.total - once.total
+        if slices.least_again(shape, beta, spare) >= spare:
             continue
         for by_row in (False, True):
+            at = partial(slices.as_high, shape, by_row=by_row)
             heights = slices.heights(shape, by_row=by_row)
-            fitting = bisect_left(heights, x=True, key=lambda grid: slices.need(grid) >= beta)
+            fitting = bisect_left(heights, x=True, key=lambda rows: slices.need(at(rows)) >= beta)
             if not fitting:
                 continue
-            grid = heights[fitting - 1]
+            grid = at(heights[fitting - 1])
             if best is not None and once.total + (slices.passes(grid) - 1) * slices.weight_bytes >= best.dram.total:
                 continue
             found = _slice_tile(slices, grid)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
-from math import ceil, lcm, prod
+from math import ceil, isqrt, lcm, prod
 
 from lfopt.ir import Box, DramBytes, Span, cut, round_up, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
@@ -73,7 +73,7 @@ class Work:
         """What extents of blocks along an axis are multiples of: channels are cut between blocks of `width`."""
         return self.width if CHANNEL_AXIS_OF_RANK.get(len(self.shape)) == axis % len(self.shape) else 1
 
-    def sizes(self, axis: int) -> list[int]:
+    def sizes(self, axis: int) -> Sequence[int]:
         """Extents of blocks that cut an axis of the result evenly, largest first."""
         return even_sizes(self.shape[axis], self.grain(axis))
 
@@ -178,10 +178,13 @@ def channel_blocks(call: Call, size: int) -> list[Box]:
     return found
 
 
-def even_sizes(extent: int, grain: int = 1) -> list[int]:
+@cache
+def even_sizes(extent: int, grain: int = 1) -> tuple[int, ...]:
     """Extents of blocks that cut an axis evenly, in multiples of a grain; largest first.
 
     >>> even_sizes(10), even_sizes(40, 16)
-    ([10, 5, 4, 3, 2, 1], [40, 32, 16])
+    ((10, 5, 4, 3, 2, 1), (40, 32, 16))
     """
-    return sorted({min(round_up(ceil(extent / n), grain), extent) for n in range(1, extent + 1)}, reverse=True)
+    few = range(1, isqrt(extent) + 2)  # more blocks than that are no larger than that
+    exact = {-(-extent // n) for n in few} | {-(-extent // -(-extent // size)) for size in few}
+    return tuple(sorted({min(round_up(size, grain), extent) for size in exact}, reverse=True))
