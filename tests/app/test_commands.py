@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import onnx
@@ -119,28 +118,12 @@ def test_the_same_seed_gives_the_same_plan_file(lfopt, tmp_path, method):
 
 
 def test_an_interrupt_leaves_the_best_plan_so_far(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "lfopt.app.cli",
-        "search",
-        "--config",
-        "mobilenet_v2.yaml",
-        "--method",
-        "local",
-        "--budget",
-        "100000000",
-        "--out",
-        "o",
-    ]
+    words = "search --config mobilenet_v2.yaml --method local --budget 100000000 --out o --verbose"
+    command = [sys.executable, "-m", "lfopt.app.cli", *words.split()]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-
-    def take_interrupts() -> None:  # a job in the background may have inherited that they are ignored
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, preexec_fn=take_interrupts, **pipes) as running:
-        time.sleep(6)
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as running:
+        assert any(" local: 1 of 100,000,000 plans" in line for line in running.stderr), "it has begun"
         running.send_signal(signal.SIGINT)
         try:
             output, said = running.communicate(timeout=60)
