@@ -6,7 +6,7 @@ import struct
 import subprocess
 from pathlib import Path
 
-from codegen.build import find_compiler, write_source
+from codegen.build import find_compiler, library_name, write_source
 from codegen.emit import header
 from codegen.runtime import Compiled
 from codegen.source import CSource
@@ -31,7 +31,7 @@ def compiled(source: CSource, folder: Path) -> Compiled:
     """Any source, written, compiled without its program, and loaded."""
     write_source(source, folder)
     code = sorted(name for name in source.files if name.endswith(".c"))
-    command = [*find_compiler(), *source.flags, "-shared", "-fPIC", *code, "-o", "model.so", "-lm"]
+    command = [*find_compiler(), *source.flags, "-shared", "-fPIC", *code, "-o", library_name(source), "-lm"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[:2000]
-    return Compiled(folder / "model.so", source.name, folder / "weights.bin")
+    return Compiled(folder / library_name(source), source.name, folder / "weights.bin")
