@@ -52,6 +52,7 @@ FAMILIES = (
     ("fsrcnn", "FSRCNN"),
     ("rcnn", "R-CNN"),
     ("ssd", "SSD"),
+    ("detr", "DETR"),
     ("resnet", "ResNet"),
     ("vgg", "VGG"),
     ("s3d", "S3D"),

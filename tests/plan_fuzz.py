@@ -250,7 +250,7 @@ def readers_agree(subject: Subject, file: Path, plan: Plan, graph: Graph, scratc
     for how in HOW:
         source = printed(plan, graph, how)
         if source is not None and (text := digest(source)) not in subject.code:
-            made = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), "-O0", alignment=True)
+            made = run_checked(source, subject.inputs, graph.outputs, _empty(scratch), alignment=True)
             _same(made, subject.outputs)
             subject.code.add(text)
     program = programmed(plan, graph)

@@ -281,7 +281,7 @@ def run_many(seeds: Sequence[int], *, integers: bool = False) -> None:
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_with_copies_and_operators_in_flight_there_is_one_truth(*, integers: bool) -> None:
-    run_many([*range(150), 2701, 4722, 6339], integers=integers)  # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
+    run_many([*range(75), 2701, 4722, 6339], integers=integers)  # with faults once: tables behind a Split, a narrow strip, a mean that nobody reads
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from pathlib import Path
 
 import numpy as np
@@ -60,11 +62,11 @@ def compare(first: int, graphs: int, least: int, most: int) -> int:
 
 @pytest.mark.parametrize("first", range(0, 2000, 500))
 def test_exact_search_finds_what_trying_every_scheme_finds(first: int) -> None:
-    assert compare(first, 500, 4, 7) > 5_000
+    assert compare(first, 250, 4, 7) > 2_500
 
 
 def test_exact_search_finds_what_trying_every_scheme_of_eight_or_nine_operators_finds() -> None:
-    assert compare(10_000, 300, 8, 9) > 30_000
+    assert compare(10_000, 120, 8, 9) > 12_000
 
 
 @pytest.mark.slow
@@ -77,7 +79,7 @@ def test_exact_search_finds_what_trying_every_scheme_finds_on_many_more(first: i
 
 
 def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    for seed in range(20_000, 20_300):
+    for seed in range(20_000, 20_150):
         rng = np.random.default_rng(seed)
         graph = random_graph(rng, int(rng.integers(5, 11)))
         hardware, traffic, epilogue = random_hardware(rng, graph), list(Traffic)[int(rng.integers(3))], bool(rng.random() < 0.5)
@@ -90,6 +92,9 @@ def test_passes_that_keep_one_state_per_size_end_in_the_same_optimum(monkeypatch
 
 
 def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_respects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that goes on by one second whenever it is looked at."""
+    looks = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(looks)))
     monkeypatch.setattr(exact, "FIRST_WIDTH", 1)
     proofs: list[str] = []
     for seed in range(30_000, 30_150):
@@ -98,11 +103,11 @@ def test_a_search_cut_short_gives_a_legal_scheme_and_a_bound_that_the_optimum_re
         hardware, flow = random_hardware(rng, graph), Dataflow.of(graph)
         costs = GroupCosts(flow, hardware, Traffic.ONCE, epilogue=False)
         best = optimum(graph, hardware).dram_bytes
-        found = solve(costs, SearchOptions(time_limit=float(rng.choice([0.0, 0.0005, 0.002]))))
+        found = solve(costs, SearchOptions(time_limit=float(rng.choice([0, 10, 20, 40, 80]))))
         assert legal(graph, FusionScheme(tuple(flow.names(group) for group in found.groups))).legal
         assert found.lower_bound_bytes <= best <= found.dram_bytes, f"seed {seed}"
         proofs.append(found.proof)
-    assert "bound" in proofs
+    assert {*proofs} == {"bound", "optimal"}
 
 
 def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_optimum() -> None:
@@ -124,14 +129,14 @@ def test_a_search_that_begins_with_a_plan_is_never_worse_and_ends_in_the_same_op
 @pytest.mark.parametrize("epilogue", [False, True])
 def test_more_buffer_never_costs_more_bytes(traffic: Traffic, epilogue: bool) -> None:
     steps = 0
-    for seed in range(40_000, 40_060):
+    for seed in range(40_000, 40_030):
         graph = random_graph(np.random.default_rng(seed), 7)
         elements = sum(tensor.elements for tensor in graph.tensors.values())
-        sizes = np.unique(np.geomspace(8, 4 * elements + 16, 24).astype(int))
+        sizes = np.unique(np.geomspace(8, 4 * elements + 16, 16).astype(int))
         found = [optimum(graph, Hardware(int(size)), traffic, epilogue=epilogue).dram_bytes for size in sizes]
         assert found == sorted(found, reverse=True), f"seed {seed}: {dict(zip(sizes.tolist(), found, strict=True))}"
         steps += len(set(found)) - 1
-    assert steps > 60  # buffers that are worth something
+    assert steps > 30  # buffers that are worth something
 
 
 @pytest.mark.parametrize("name", ["hf_mobilenet_v2", "hf_resnet18", "tv_squeezenet1_1"])

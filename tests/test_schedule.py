@@ -183,10 +183,10 @@ def test_blocks_that_are_not_alike_stay_apart() -> None:
 def test_a_loop_of_ten_thousand_million_turns_is_summed_without_walking_it() -> None:
     step = Transfer(store=False, tensor="x", box=((0, 1),), kind="input", rows=2, row_bytes=3, place=0, slot=0, moves=((1, 1), (0, 1)))
     nodes = (Loop(100_000, (Loop(100_000, (step,)),)),)
-    start = time.perf_counter()
+    start = time.process_time()
     assert dram_bytes(nodes) == DramBytes(input=6 * 10**10)
     assert step_count(nodes) == 10**10
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 # -- listings ------------------------------------------------------------------------------------------------------------------------------

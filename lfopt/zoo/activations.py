@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import erf, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,14 @@ PIECES: dict[str, tuple[Piece, ...]] = {
         Piece("gate", "Add", ("tanh", 1.0)),
         Piece("gelu", "Mul", ("half", "gate")),
     ),
+    # The form that the paper defines, with the error function
+    "gelu_erf": (
+        Piece("scaled", "Div", ("x", sqrt(2))),
+        Piece("erf", "Erf", ("scaled",)),
+        Piece("gate", "Add", ("erf", 1.0)),
+        Piece("half", "Mul", (0.5, "gate")),
+        Piece("gelu_erf", "Mul", ("x", "half")),
+    ),
 }
 
 
@@ -75,6 +83,8 @@ def _hard_sigmoid(x: np.ndarray) -> np.ndarray:
 # What an operator of a piece computes.
 _ARITHMETIC: dict[str, Callable[..., np.ndarray]] = {
     "Add": np.add,
+    "Div": np.divide,
+    "Erf": np.vectorize(erf, otypes=[float]),
     "Mul": np.multiply,
     "Pow": np.power,
     "Sigmoid": _sigmoid,

@@ -85,10 +85,19 @@ class Net(Writer):
         y = self.emit("Gemm", at, inputs, (n, out), stats, alpha=1.0, beta=1.0, transB=input_axis)
         return self.act(y, act) if act else y
 
+    def linear(self, at: str, x: Value, out: int, *, act: str | None = None, std: float | None = None, bias: bool = True) -> Value:
+        """Fully connected layer at every position of n, s, c, and the activation `act` after it: a product, and a sum if it has a bias."""
+        inputs, stats = self._linear(at, x, (x.shape[-1], out), act, std, input_axis=0, bias=bias)
+        shape = (*x.shape[:-1], out)
+        y = self.emit("MatMul", f"{at}.product" if bias else at, inputs[:2], shape, stats)
+        if bias:
+            y = self.emit("Add", at, [y.name, inputs[2]], shape, stats)
+        return self.act(y, act) if act else y
+
     # Layers without weights
 
     def act(self, x: Value, kind: str) -> Value:
-        """Activation: one operator, or several for "silu", "mish" and "gelu" (see `lfopt.zoo.activations`)."""
+        """Activation: one operator, or several for "silu", "mish", "gelu" and "gelu_erf" (see `lfopt.zoo.activations`)."""
         if kind not in FUNCTIONS:
             raise ValueError(f"{self.name}: activation {kind!r} after {x.name!r}; the zoo writes {', '.join(FUNCTIONS)}")
         if kind in PIECES:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import onnx
 
+from lfopt.zoo import bert, gpt2
 from lfopt.zoo.builder import Net, Outputs, Value
 from lfopt.zoo.c3d import c3d
 from lfopt.zoo.deeplab import deeplabv3_mobilenet_v3_large
+from lfopt.zoo.detr import detr
 from lfopt.zoo.efficientnet import SCALES, efficientnet
 from lfopt.zoo.fsrcnn import fsrcnn, fsrcnn_deconv
-from lfopt.zoo.gpt2 import VOCABULARY, gpt2
 from lfopt.zoo.mobilenet import mobilenet_v1, mobilenet_v2, mobilenet_v3_large, mobilenet_v3_small
 from lfopt.zoo.resnet import STAGES, resnet
+from lfopt.zoo.segformer import segformer_b0
 from lfopt.zoo.squeezenet import squeezenet
 from lfopt.zoo.ssd import mobilenet_v1_ssd
 from lfopt.zoo.unet import unet
 from lfopt.zoo.vgg import vgg16
+from lfopt.zoo.vit import vit
+from lfopt.zoo.whisper import whisper_tiny_encoder
 from lfopt.zoo.yolo import yolov4
 
 Layers = Callable[[Net, Value], Outputs]  # from the input to the outputs
@@ -35,7 +40,7 @@ class Summary:
     """One row of the zoo."""
 
     name: str
-    input_shape: tuple[int, ...]  # n, c, h, w of an image; n, c, t, h, w of a video; n, s of a text
+    input_shape: tuple[int, ...]  # n, c, h, w of an image; n, c, t, h, w of a video; n, c, t of a sound; n, s of a text
     source: str  # the paper that publishes the network
     description: str  # what it is, in a few words
     layers: Layers = field(repr=False, compare=False)
@@ -60,6 +65,41 @@ _YOLOV4 = "Bochkovskiy et al., 2020, arXiv:2004.10934"
 _UNET = "Ronneberger et al., MICCAI 2015, arXiv:1505.04597"
 _C3D = "Tran et al., ICCV 2015, arXiv:1412.0767"
 _GPT2 = "Radford et al., OpenAI, 2019"
+_BERT = "Devlin et al., NAACL 2019, arXiv:1810.04805"
+_VIT = "Dosovitskiy et al., ICLR 2021, arXiv:2010.11929"
+_DEIT = "Touvron et al., ICML 2021, arXiv:2012.12877"
+_WHISPER = "Radford et al., ICML 2023, arXiv:2212.04356"
+_DETR = "Carion et al., ECCV 2020, arXiv:2005.12872"
+_SEGFORMER = "Xie et al., NeurIPS 2021, arXiv:2105.15203"
+
+
+def _bert(tokens: int) -> Summary:
+    return Summary("bert_base", (1, tokens), _BERT, "language encoder, one sentence", bert.bert, vocabulary=bert.VOCABULARY)
+
+
+def _gpt2(tokens: int) -> Summary:
+    return Summary("gpt2", (1, tokens), _GPT2, "language model, parts in small operators", gpt2.gpt2, vocabulary=gpt2.VOCABULARY)
+
+
+def _gpt2_step(cached: int) -> Summary:
+    layers = partial(gpt2.gpt2_step, cached=cached)
+    return Summary("gpt2_step", (1, 1), _GPT2, "language model, one token against cached keys and values", layers, vocabulary=gpt2.VOCABULARY)
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A network for texts of any length."""
+
+    of: Callable[[int], Summary]  # the row for so many tokens
+    usual: int  # tokens, if nothing is said
+    longest: int
+
+
+_TEXTS = {
+    "bert_base": _Text(_bert, usual=128, longest=bert.POSITIONS),
+    "gpt2": _Text(_gpt2, usual=64, longest=gpt2.POSITIONS),
+    "gpt2_step": _Text(_gpt2_step, usual=gpt2.POSITIONS - 1, longest=gpt2.POSITIONS - 1),
+}
 
 _ROWS = (
     *(
@@ -84,7 +124,12 @@ _ROWS = (
     _square("yolov4", 416, _YOLOV4, "detector on CSPDarknet53, three maps", yolov4),
     _square("unet", 256, _UNET, "segmentation, a quarter of the published width", unet),
     Summary("c3d", (1, 3, 16, 112, 112), _C3D, "classifier of videos, 3 x 3 x 3 convolutions", c3d),
-    Summary("gpt2", (1, 64), _GPT2, "language model, parts in small operators", gpt2, vocabulary=VOCABULARY),
+    *(text.of(text.usual) for text in _TEXTS.values()),
+    _square("vit_b16", 224, _VIT, "classifier, patches as tokens", partial(vit, width=768, heads=12)),
+    _square("vit_tiny", 224, _DEIT, "classifier, patches as tokens, a quarter of the width", partial(vit, width=192, heads=3)),
+    Summary("whisper_tiny_encoder", (1, 80, 3000), _WHISPER, "encoder of half a minute of speech, 1,500 tokens", whisper_tiny_encoder),
+    Summary("detr_resnet50", (1, 3, 800, 1066), _DETR, "detector, encoder and decoder on ResNet-50", detr),
+    _square("segformer_b0", 512, _SEGFORMER, "segmentation, attention to reduced maps", segformer_b0),
 )
 _BY_NAME = {row.name: row for row in _ROWS}
 
@@ -95,12 +140,28 @@ def names() -> tuple[str, ...]:
 
 
 def summary(name: str) -> Summary:
-    """The row of one network."""
+    """The row of one network; of a text of another length, NAME@TOKENS. Raises UnknownNetwork.
+
+    >>> summary("bert_base@512").input_shape
+    (1, 512)
+    """
+    base, at, tokens = name.partition("@")
+    if at and base in _BY_NAME:
+        return replace(_text(base, tokens), name=name)
     if name not in _BY_NAME:
         close = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
         accepted = [*close, *(known for known in _BY_NAME if known not in close)]
         raise UnknownNetwork(f"network {name!r} is not in the zoo; it has {', '.join(accepted)}")
     return _BY_NAME[name]
+
+
+def _text(base: str, tokens: str) -> Summary:
+    text = _TEXTS.get(base)
+    if text is None:
+        raise UnknownNetwork(f"network {base}@{tokens}: found a length after {base!r}; accepted: one after {', '.join(_TEXTS)}")
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", tokens) or int(tokens) > text.longest:
+        raise UnknownNetwork(f"network {base}@{tokens}: found {tokens!r}; accepted: a number of tokens from 1 to {text.longest}")
+    return text.of(int(tokens))
 
 
 def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:

@@ -111,12 +111,13 @@ def normalized(x: Moments) -> Moments:
     return Moments(0.0, x.static / x.variance, x.varying / x.variance)
 
 
-def attended(x: Moments, positions: int) -> Moments:
-    """Moments of a causal attention's mean of x, whose scores are standard normal.
+def attended(x: Moments, seen: Sequence[int], std: float = 1.0) -> Moments:
+    """Moments of an attention's mean of x, whose scores are normal with standard deviation std. seen: how many positions the queries look at.
 
-    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position, near e / n for many.
+    The weights of n positions are exp(score) over their sum: the sum of their squares is 1 for one position, near exp(std^2) / n for many.
     """
-    kept = float(np.mean(np.e / (np.arange(positions) + np.e)))
+    strength = np.exp(std**2)
+    kept = float(np.mean(strength / (np.asarray(seen) - 1 + strength)))
     return Moments(x.mean, x.static, x.varying * kept)
 
 

@@ -16,13 +16,19 @@ STAGES = {
 
 def resnet(net: Net, image: Value, depth: int) -> Value:
     """Image to 1000 logits."""
+    x = features(net, image, depth)
+    return net.dense("logits", net.flatten("flatten", net.mean("pool", x)), 1000)
+
+
+def features(net: Net, image: Value, depth: int) -> Value:
+    """Image to a map a 32nd of it in height and width."""
     stages, bottleneck = STAGES[depth]
     x = net.conv("stem", image, 64, 7, stride=2, act="relu")
     x = net.max_pool("stem.pool", x, 3, stride=2, pad=1)
     for s, blocks in enumerate(stages):
         for b in range(blocks):
             x = _block(net, f"stage{s + 1}.block{b + 1}", x, 64 * 2**s, 2 if s > 0 and b == 0 else 1, bottleneck)
-    return net.dense("logits", net.flatten("flatten", net.mean("pool", x)), 1000)
+    return x
 
 
 def _block(net: Net, at: str, x: Value, channels: int, stride: int, bottleneck: bool) -> Value:

@@ -76,7 +76,7 @@ def causal_attention(net: Net, at: str, x: Value, heads: int, std: float) -> Val
     masked = Moments(MASKED * hidden, MASKED**2 * hidden * (1 - hidden), 1 - hidden)
     scores = net.emit("Where", f"{at}.masked", [seen, scores.name, net.scalar(MASKED)], scores.shape, masked)
     shares = softmax(net, f"{at}.softmax", scores)
-    y = net.emit("MatMul", f"{at}.context", [shares.name, value.name], value.shape, moments.attended(value.moments, s))
+    y = net.emit("MatMul", f"{at}.context", [shares.name, value.name], value.shape, moments.attended(value.moments, range(1, s + 1)))
     y = net.reshape(f"{at}.joined", net.transpose(f"{at}.positions_first", y, (0, 2, 1, 3)), (n, s, c))
     return linear(net, f"{at}.project", y, c, std=std)
 

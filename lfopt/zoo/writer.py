@@ -55,6 +55,7 @@ class Writer:
         self.values: dict[str, Value] = {}
         self._seed = seed
         self._weights = weights  # False: large weight tensors are declared, not filled
+        self._states: list[Value] = []
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[str, TensorProto] = {}
 
@@ -69,11 +70,16 @@ class Writer:
         uniform = Moments((vocabulary - 1) / 2, 0.0, (vocabulary**2 - 1) / 12)
         return self._add_value(Value("tokens", shape, uniform, element_type=TensorProto.INT64))
 
+    def state(self, name: str, shape: tuple[int, ...], stats: Moments) -> Value:
+        """An input beside the first: what an earlier step has left, such as a cache."""
+        self._states.append(self._add_value(Value(name, shape, stats)))
+        return self._states[-1]
+
     def model(self, given: Value, outputs: Outputs, doc: str) -> onnx.ModelProto:
         """All layers as an ONNX model; every intermediate tensor states its shape."""
         typed = {v.name: helper.make_tensor_value_info(v.name, v.element_type, v.shape) for v in self.values.values()}
         wanted = outputs if isinstance(outputs, tuple) else (outputs,)
-        ends = [typed.pop(given.name)], [typed.pop(value.name) for value in wanted]
+        ends = [typed.pop(value.name) for value in (given, *self._states)], [typed.pop(value.name) for value in wanted]
         graph = helper.make_graph(self._nodes, self.name, *ends, list(self._constants.values()), value_info=list(typed.values()))
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION, producer_name="lfopt.zoo", doc_string=doc)
@@ -110,6 +116,10 @@ class Writer:
         """Add a number without dimensions, named by its value."""
         return self.constant(f"scalar_{value:g}", np.array(value, np.float32))
 
+    def index(self, value: int) -> str:
+        """Add a whole number without dimensions, named by its value."""
+        return self.constant(f"index_{value}", np.array(value))
+
     def weight(self, name: str, shape: tuple[int, ...], std: float, mean: float = 0.0) -> str:
         """Add a normal weight tensor. Its values are drawn only where they are kept."""
         kept = self._weights or prod(shape) <= LARGE
@@ -126,8 +136,9 @@ class Writer:
         live: float = 1.0,
         shift: float = 0.0,
         input_axis: int = 1,
+        bias: bool = True,
     ) -> tuple[list[str], Moments]:
-        """Inputs of a layer with weights of this shape and a bias, and the moments of its output; live: see `moments.weighted`.
+        """Inputs of a layer with weights of this shape and a bias, if it has one, and the moments of its output; live: see `moments.weighted`.
 
         Activated channels share a mean. Were it not taken off, it would come back as an ever larger constant that hides the image; so
         filters sum to zero over the channels of each tap or, where there is only one channel, the bias takes the mean off as a folded
@@ -140,8 +151,8 @@ class Writer:
         gain = std**2 / moments.weighted(x.moments, 1.0, live, offset).variance
         weight_std = np.sqrt(gain / prod(shape[axis] for axis in others))
 
-        weight, bias = f"{at}.weight", f"{at}.bias"
-        biases = self._normal(bias, (shape[1 - input_axis],)) * np.float32(_BIAS_STD * std) + np.float32(shift)
+        weight = f"{at}.weight"
+        biases = self._normal(f"{at}.bias", (shape[1 - input_axis],)) * np.float32(_BIAS_STD * std) + np.float32(shift)
         if self._weights or depthwise or prod(shape) <= LARGE:
             filters = self._normal(weight, shape)
             if not depthwise and x.moments.mean != 0:
@@ -152,9 +163,11 @@ class Writer:
         else:
             filters = None
         self._parameter(weight, shape, weight_std, filters)
-        self._parameter(bias, biases.shape, float(biases.std()), biases)
         stats = moments.weighted(x.moments, gain, live, offset)
-        return [x.name, weight, bias], moments.added(stats, Moments(shift, (_BIAS_STD * std) ** 2, 0.0))
+        if not bias:
+            return [x.name, weight], stats
+        self._parameter(f"{at}.bias", biases.shape, float(biases.std()), biases)
+        return [x.name, weight, f"{at}.bias"], moments.added(stats, Moments(shift, (_BIAS_STD * std) ** 2, 0.0))
 
     def _normal(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         """Standard normal values, seeded by the tensor's name so that a layer added does not change another's weights."""

@@ -22,6 +22,8 @@ from lfopt.ir import CannotWrite, Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, Propose
+from lfopt.zoo.blocks import gate
+from lfopt.zoo.builder import Net
 from search.dnnfusion import grow_blocks
 from search.exact import solve
 from search.options import SearchOptions
@@ -172,9 +174,13 @@ def test_a_group_that_no_plan_has_takes_forever(tmp_path: Path) -> None:
 
 
 def test_the_machine_decides_doubtful_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A squeeze and excite network has broadcasts and reductions behind convolutions; what was measured once is not measured again."""
+    """A squeeze and excite block has broadcasts and reductions behind convolutions; what was measured once is not measured again."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    graph = load_network("zoo:mobilenet_v3_small", {"image": (1, 3, 32, 32)}, "default", weights=False)
+    net = Net("block", seed=0, weights=False)
+    image = net.image((1, 8, 16, 16))
+    x = net.conv("expand", image, 16, 3, act="hard_swish")
+    x = net.mul("gated", x, gate(net, "gate", x, 4, "relu", "hard_sigmoid"))
+    graph = load_network(net.model(image, net.add("add", net.conv("project", x, 8), image), ""), {}, "default", weights=False)
     costs = GroupCosts(Dataflow.of(graph), CHIP, scheme="lbdf")
     counts: list[int] = []
     found = grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs, counts.append)))

@@ -22,6 +22,7 @@ from lfopt.planning import GIVEN, Draft, GroupCosts, Traffic, draft, total_dram
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
+from tests.codegen.twice import compiled
 from tests.strategies import one_contraction, with_weight_buffer
 from tests.test_one_truth import SCHEMES, Values, differing, drawn, planned, random_inputs, random_scheme
 
@@ -36,7 +37,7 @@ def built(source: CSource, folder: Path, *flags: str) -> Built:
 
 def counting(plan: Plan, graph: Graph, folder: Path, *flags: str) -> Compiled:
     source = emit_c(plan, graph, "c99", count=True)
-    return Compiled(built(source, folder, *(flags or QUICK)).library, source.name, folder / "weights.bin")
+    return compiled(replace(source, flags=(*source.flags, *(flags or QUICK))), folder)
 
 
 def disagreement(plan: Plan, graph: Graph, inputs: Values, folder: Path) -> list[str]:
@@ -212,7 +213,7 @@ def test_dram_is_out_of_reach_but_for_loads_and_stores(tmp_path: Path) -> None:
     """With the address sanitizer maps in DRAM are poisoned: whoever reads one but through dram_load stops the program."""
     plan, graph, _ = small_plan()
     source = emit_c(plan, graph, "c99", count=True)
-    flags = ("-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+    flags = ("-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
     program = built(source, tmp_path / "right", *flags).program
     done = subprocess.run([program, "--bench", "1"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -229,7 +230,7 @@ def test_code_that_does_not_count_says_so(tmp_path: Path) -> None:
     graph = load_network("zoo:squeezenet1_1", {"image": (1, 3, 32, 32)}, "default")
     costs = GroupCosts.of(graph, Hardware(1 << 20, element_bytes=4), scheme="lbdf")
     source = emit_c(planned(costs, tuple(1 << i for i in range(len(costs.dataflow)))), graph, "c99")
-    model = Compiled(built(source, tmp_path, "-O0").library, source.name, tmp_path / "weights.bin")
+    model = compiled(replace(source, flags=(*source.flags, "-O0")), tmp_path)
     with pytest.raises(CannotRun, match="does not count"):
         model.count({"image": np.zeros((1, 3, 32, 32), np.float32)})
     with pytest.raises(Unsupported, match="threads: found 2"):

@@ -254,7 +254,8 @@ def test_generated_code_compiles_without_warnings(compiler: str, name: str, tmp_
         write_source(source, tmp_path)
         strict = ["-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", *(["-pedantic"] if target == "c99" else [])]
         strict += ["-Wno-unused-function"] if compiler == "clang" else []  # it looks at inline functions too
-        command = [compiler, *source.flags, *strict, "-c", "model.c", "weights.c"]
+        numbers = ["weights.c"] if name.startswith("fsrcnn") else []  # those of one network are like all others, and take longer than the code
+        command = [compiler, *source.flags, *strict, "-c", "model.c", *numbers]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:2000]
 

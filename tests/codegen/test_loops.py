@@ -435,7 +435,7 @@ def test_nothing_is_touched_beside_the_arrays(tmp_path: Path) -> None:
     moved(net, rng, 3)
     graph = net.graph
     source = emit_c(plan_for_cpu(graph, Hardware(1 << 15, element_bytes=4)), graph, "c99")
-    same(run_checked(source, net.inputs, graph.outputs, tmp_path, "-O0"), expected(net, graph))
+    same(run_checked(source, net.inputs, graph.outputs, tmp_path), expected(net, graph))
 
 
 # -- what is refused -------------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from onnx import TensorProto, numpy_helper
 import lfopt.zoo
 from lfopt import zoo
 
-BIG = ("efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "resnet152", "vgg16", "yolov4", "c3d", "gpt2")
+TEXTS = ("gpt2", "gpt2_step", "bert_base")
+BIG = ("efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "resnet152", "vgg16", "yolov4", "c3d", *TEXTS, "vit_b16", "detr_resnet50")
 BY_SIZE = [pytest.param(name, marks=[pytest.mark.slow] if name in BIG else []) for name in zoo.names()]
 
 
@@ -40,8 +41,9 @@ def test_stated_shapes_are_those_that_onnx_infers(name: str) -> None:
 def test_header_input_and_names(name: str) -> None:
     model, row = zoo.build(name, weights=False), zoo.summary(name)
     assert (model.ir_version, [(o.domain, o.version) for o in model.opset_import]) == (10, [("", 18)])
-    assert shapes(list(model.graph.input)) == {"image" if row.vocabulary is None else "tokens": list(row.input_shape)}
-    assert len(model.graph.output) == {"yolov4": 3, "mobilenet_v1_ssd": 2}.get(name, 1)
+    caches = {f"layer{k}.{of}.cache": [1, 12, 1023, 64] for k in range(1, 13) for of in ("key", "value")} if name == "gpt2_step" else {}
+    assert shapes(list(model.graph.input)) == {"image" if row.vocabulary is None else "tokens": list(row.input_shape)} | caches
+    assert len(model.graph.output) == {"yolov4": 3, "mobilenet_v1_ssd": 2, "detr_resnet50": 2, "gpt2_step": 25}.get(name, 1)
     assert model.graph.name == name == row.name
     assert row.source
     assert row.description
@@ -106,8 +108,33 @@ def test_unknown_name_lists_what_there_is_close_ones_first() -> None:
     assert all(name in str(caught.value) for name in zoo.names())
 
 
+@pytest.mark.parametrize(
+    ("name", "tokens"), [("gpt2@1", (1, 1)), ("gpt2@1024", (1, 1024)), ("bert_base@512", (1, 512)), ("gpt2_step@7", (1, 12, 7, 64))]
+)
+def test_texts_have_the_length_that_is_asked_for(name: str, tokens: tuple[int, ...]) -> None:
+    model = zoo.build(name, weights=False)
+    assert tuple(shapes([model.graph.input[-1]]).popitem()[1]) == tokens
+    assert model.graph.name == name
+    onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpt2@1025", "network gpt2@1025: found '1025'; accepted: a number of tokens from 1 to 1024"),
+        ("bert_base@", "network bert_base@: found ''; accepted: a number of tokens from 1 to 512"),
+        ("gpt2@064", "found '064'"),
+        ("resnet18@64", "found a length after 'resnet18'; accepted: one after bert_base, gpt2, gpt2_step"),
+        ("resnet51@64", "network 'resnet51@64' is not in the zoo"),
+    ],
+)
+def test_another_length_is_one_clear_line(name: str, message: str) -> None:
+    with pytest.raises(zoo.UnknownNetwork, match=re.escape(message)):
+        zoo.build(name)
+
+
 def test_public_names_are_exactly_all() -> None:
     assert set(zoo.__all__) == {name for name in vars(lfopt.zoo) if name[0] != "_"} - {
-        "activations", "blocks", "builder", "c3d", "catalog", "deeplab", "efficientnet", "fsrcnn", "gpt2", "mobilenet", "moments", "resnet",
-        "squeezenet", "ssd", "transformer", "unet", "vgg", "writer", "yolo",
+        "activations", "attention", "bert", "blocks", "builder", "c3d", "catalog", "deeplab", "detr", "efficientnet", "fsrcnn", "gpt2",
+        "mobilenet", "moments", "resnet", "segformer", "squeezenet", "ssd", "transformer", "unet", "vgg", "vit", "whisper", "writer", "yolo",
     }  # fmt: skip

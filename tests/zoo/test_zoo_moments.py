@@ -68,7 +68,7 @@ def test_attended_agrees_with_samples() -> None:
     shares = np.exp(scores) / np.exp(scores).sum(axis=-1, keepdims=True)
     values = np.moveaxis(sample(X, 1).reshape(500, 8, POSITIONS)[:, :, :64], 1, 2)  # (texts, positions, channels)
     found = measured(np.moveaxis(shares @ values, 2, 1).reshape(-1, 64))
-    estimate = moments.attended(X, 64)
+    estimate = moments.attended(X, range(1, 65))
     assert found.mean == pytest.approx(estimate.mean, abs=0.03)
     assert found.mean**2 + found.variance == pytest.approx(estimate.mean_square, rel=0.05)
     assert np.mean(np.sum(shares**2, axis=-1)) == pytest.approx(estimate.varying / X.varying, rel=0.15)

@@ -37,12 +37,23 @@ PARAMETERS = {
     "deeplabv3_mobilenet_v3_large": 11_029_328 - (9 * 40 * 10 + 2 * 10 + 10 * 21 + 21),
     "yolov4": 64_363_101,  # trainable ones; see the size of its authors' file below
     "gpt2": 124_439_808,  # of the released model, whose embedding is also its last matrix
+    "gpt2_step": 124_439_808,
+    "bert_base": 109_482_240 - (768 * 768 + 768),  # of the released model, without its pooler
+    "vit_b16": 86_567_656,
+    "vit_tiny": 5_717_416,  # timm's, which prints 5.72 M
+    "whisper_tiny_encoder": 8_208_384,
+    "segformer_b0": 3_752_694,  # 3.8 M in table 1 of the paper
+    # What its training prints; not trained are the backbone's stem and first stage, and scale and shift of its BatchNorms.
+    "detr_resnet50": 41_302_368 + 222_400 + 53_120,
 }
-WITHOUT_BATCHNORM = ("squeezenet1_0", "squeezenet1_1", "vgg16")
-WITHOUT_BATCHNORM_AFTER = (".se.reduce", ".se.expand", "classifier.classes", ".boxes", "logits")  # ends of the names of such convolutions elsewhere
+WITHOUT_BATCHNORM = ("squeezenet1_0", "squeezenet1_1", "vgg16", "vit_b16", "vit_tiny", "whisper_tiny_encoder")
+WITHOUT_BATCHNORM_AFTER = (
+    ".se.reduce", ".se.expand", "classifier.classes", ".boxes", "logits", "input", ".patches", ".attention.reduce", ".mlp.depthwise",
+)  # ends of the names of such convolutions elsewhere  # fmt: skip
+COMPUTED = ("positions", "zeros")  # tables that a formula gives: no parameters
 
 # 1e9 multiply-accumulates: torchvision's documentation, except EfficientNet (paper, table 2), MobileNet V1 (paper, table 8), YOLOv4 (its
-# authors' README: 60.1 billion operations), C3D and MobileNet-V1-SSD (DNNFusion, table 6: 77.0 and 3.0 billion).
+# authors' README: 60.1 billion operations), C3D and MobileNet-V1-SSD (DNNFusion, table 6: 77.0 and 3.0 billion), SegFormer (paper, table 1).
 GIGA_MACS = {
     "efficientnet_b0": 0.39,
     "efficientnet_b1": 0.70,
@@ -67,12 +78,15 @@ GIGA_MACS = {
     "yolov4": 30.05,
     "c3d": 38.5,
     "mobilenet_v1_ssd": 1.5,
+    "vit_b16": 17.56,
+    "segformer_b0": 8.4,
 }
 
 
 def parameters(model: onnx.ModelProto) -> int:
-    """Elements of all float tensors, clipping bounds aside."""
-    return sum(prod(t.dims) for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.dims)
+    """Elements of all float tensors, clipping bounds and tables that a formula gives aside."""
+    floats = (t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and t.dims)
+    return sum(prod(t.dims) for t in floats if t.name not in COMPUTED)
 
 
 def macs(model: onnx.ModelProto) -> int:
@@ -156,6 +170,22 @@ def test_unet_of_published_width_has_31_million_parameters() -> None:
 def test_macs_of_gpt2_are_those_of_its_matrices() -> None:
     """Per token: 12 w^2 a layer, two products with the 64 tokens, and the embedding once more for the logits."""
     assert macs(zoo.build("gpt2", weights=False)) == 64 * (12 * (12 * 768**2 + 2 * 64 * 768) + 768 * 50257)
+
+
+@pytest.mark.parametrize(("name", "layers", "width", "last"), [("bert_base@512", 12, 768, 0), ("gpt2@1024", 12, 768, 50257)])
+def test_macs_of_a_text_are_those_of_its_matrices(name: str, layers: int, width: int, last: int) -> None:
+    tokens = int(name.partition("@")[2])
+    assert macs(zoo.build(name, weights=False)) == tokens * (layers * (12 * width**2 + 2 * tokens * width) + width * last)
+
+
+@pytest.mark.parametrize("cached", [1, 1023])
+def test_macs_of_a_step_are_those_of_its_matrices_and_of_what_is_cached(cached: int) -> None:
+    assert macs(zoo.build(f"gpt2_step@{cached}", weights=False)) == 12 * (12 * 768**2 + 2 * (cached + 1) * 768) + 768 * 50257
+
+
+def test_macs_of_detr_are_near_those_of_the_first_images_of_coco() -> None:
+    """86 billion on average over a hundred (paper, table 1), whose shapes differ; ours is of four by three."""
+    assert macs(zoo.build("detr_resnet50", weights=False)) / 1e9 == pytest.approx(86, rel=0.06)
 
 
 @pytest.mark.parametrize(("name", "millions"), [("yolov4", 64), ("c3d", 78), ("mobilenet_v1_ssd", 9.5)])
