@@ -13,6 +13,9 @@ from lfopt.frontend import from_model
 from lfopt.ir import Graph
 
 Mask = Literal["none", "causal", "window", "data", "map", "where"]
+Scale = Literal["scores", "both", "none"]
+MASKS: tuple[Mask, ...] = ("none", "causal", "window", "data", "map", "where")
+SCALES: tuple[Scale, ...] = ("scores", "both", "none")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,33 @@ class Form:
     guarded: bool = False  # rows without keys become 0
     cached: bool = False  # keys and values of earlier tokens come as inputs, by Concat
     first: bool = False  # heads come first, and nothing is laid out
-    scaled: Literal["scores", "both", "none"] = "scores"
+    scaled: Scale = "scores"
+
+
+def random_attention(rng: np.random.Generator) -> Graph:
+    """An attention in a form that is drawn."""
+    queries, size = int(rng.integers(1, 12)), int(rng.integers(1, 5))
+    keys = int(rng.integers(2, 12))
+    mask = MASKS[rng.integers(len(MASKS))]
+    layout = rng.choice(["", "", "joined", "merged", "shared", "cached", "first"])
+    if layout == "joined" or mask in ("causal", "window", "where"):
+        keys = queries = max(queries, 2)
+    form = Form(
+        heads=2 * int(rng.integers(1, 3)),
+        queries=queries,
+        keys=keys,
+        size=size,
+        width=size if layout == "joined" else int(rng.integers(1, 5)),
+        mask=mask,
+        joined=layout == "joined",
+        merged=layout == "merged",
+        shared=layout == "shared",
+        cached=layout == "cached",
+        first=layout == "first",
+        guarded=bool(rng.integers(2)),
+        scaled=SCALES[rng.integers(len(SCALES))],
+    )
+    return attention(form, int(rng.integers(1 << 16)))
 
 
 class _Net:

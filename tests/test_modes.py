@@ -20,12 +20,14 @@ from search.exact import solve
 from simulator.execute import execute
 from simulator.recount import modes as recounted
 from simulator.recount import recount
+from tests.attention_models import random_attention
 from tests.codegen.test_counted import disagreement
 from tests.strategies import random_gate, random_graph, random_hardware
 from tests.test_one_truth import Values, computable, disagreements, planned, random_inputs, random_scheme
 
 LOOKED_THROUGH = 60  # random graphs, for a plan that has a group in a mode
 GATES = {"gated"}  # modes for what only networks with gates have
+ATTENTIONS = {"attention"}  # modes for what only networks with attention have
 CHAINS = {"chained"}  # modes of groups that other groups are joined to
 
 
@@ -40,7 +42,7 @@ def plans_with(name: str) -> list[tuple[GroupCosts, tuple[int, ...], Plan, Graph
     found: list[tuple[GroupCosts, tuple[int, ...], Plan, Graph, Values]] = []
     for seed, scheme in product(range(LOOKED_THROUGH), schemes):
         rng = np.random.default_rng(seed)
-        graph = computable(random_gate(rng) if name in GATES else random_graph(rng, 6))
+        graph = computable(random_gate(rng) if name in GATES else random_attention(rng) if name in ATTENTIONS else random_graph(rng, 6))
         costs = GroupCosts.of(graph, random_hardware(rng, graph), scheme=scheme)
         groups = link(costs, solve(costs).groups) if name in CHAINS else solve(costs).groups if name in GATES else random_scheme(costs, seed)
         plan = planned(costs, groups)

@@ -216,7 +216,7 @@ def misplaced(graph: Graph, plan: Plan, done: Execution) -> list[str]:
             found.append(f"{name!r} has {size} bytes, {done.stored.get(name, 0)} were stored")
         readers = [group for group in ran if name in group.inputs]
         once = aligned or all(group.mode == "lbdf" for group in readers)
-        moved_again = ("tiled", "strips", "sliced", "gated", "chained")
+        moved_again = ("attention", "tiled", "strips", "sliced", "gated", "chained")
         once = once and entry.role not in ("weight", "parameter") and all(group.mode not in moved_again for group in readers)
         once = once and not any(name in (*group.spilled, *(group.outputs if group.mode == "chained" else ())) for group in ran)
         if once and done.loaded.get(name, 0) != size * len(readers):
@@ -316,7 +316,7 @@ class Tally:
         self.roomy[roomy] += len(plan.groups)
         self.too_small[roomy] += sum("the buffer is too small" in group.unexecutable for group in plan.groups)
         assert all(group.steps for group in plan.groups if not group.unexecutable)
-        assert {group.mode for group in plan.groups if group.unexecutable} <= {"tiled", "opaque"}
+        assert {group.mode for group in plan.groups if group.unexecutable} <= {"attention", "tiled", "opaque"}
 
     def share_too_small(self, *, roomy: bool) -> float:
         return self.too_small[roomy] / max(self.roomy[roomy], 1)

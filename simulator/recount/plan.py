@@ -243,6 +243,9 @@ class _Recounting:
             if (one := self.attentions.named(step)[0]) is not None:
                 calls[step.operator, *step.then] = one.call
         base, own = self.net, self.net
+        if not group.steps and self.plan.scheme in IN_FLIGHT:  # which of them are one operator, only the steps say
+            inside = [one.call for one in self.attentions.found if {part.operator.name for part in one.call.parts} <= {*members}]
+            return base, members, unmasked(base, inside)
         if calls and self.plan.scheme in IN_FLIGHT:
             base, own = with_attentions(self.net, [*calls.values()]), unmasked(self.net, [*calls.values()])
             members = in_order(base, [op for op in members if op in base.operators])
