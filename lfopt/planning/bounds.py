@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from operator import or_
 
+from lfopt.ir import NEVER
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
 from lfopt.ops.recognise import masks
@@ -13,6 +14,7 @@ from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
+from lfopt.planning.stretches import stretches, unavoidable
 
 
 class Bounds:
@@ -82,8 +84,8 @@ class Bounds:
 
     @cached_property
     def least_bytes(self) -> int:
-        """What no scheme can avoid: the compulsory bound, maps that no group keeps on chip, and re-reads of operators that always must be tiled."""
-        return self._compulsory + sum(self.forced) + sum(self._retiled)
+        """What no scheme can avoid: the compulsory bound, what groups pay that reach far or end early, and re-reads of what always must be tiled."""
+        return self._compulsory + sum(self.apart) + sum(self._retiled)
 
     @cached_property
     def recomputing_bytes(self) -> int:
@@ -100,7 +102,7 @@ class Bounds:
         rest = counted & ~group
         seen: set[int] = set()
         for i in bits(group):
-            before -= self._retiled[i]
+            before -= self._retiled[i] + self.apart[i]
             if counted >> i & 1:
                 before -= groups.own[i][0] + groups.parameters[i]
             for operand in flow.operands[i]:
@@ -110,7 +112,6 @@ class Bounds:
                     if flow.readers[m] & counted and not flow.readers[m] & rest:
                         before -= groups.map_bytes[m]
             for m in flow.results[i]:
-                before -= self.forced[m]
                 if flow.is_output[m] and counted >> i & 1:
                     before -= groups.map_bytes[m]
                 if flow.readers[m] & rest:
@@ -124,9 +125,33 @@ class Bounds:
     @cached_property
     def mates(self) -> tuple[int, ...]:
         """Per operator: operators that may share a legal group with it, itself included."""
-        found = [convex(self.groups.dataflow, mode.mates(self.beta)) for mode in self.whole]
-        found += [mode.mates(self.beta) for mode in self.anywhere]
-        return tuple(reduce(or_, masks) for masks in zip(*found, strict=True))
+        return tuple(reduce(or_, masks) for masks in zip(*self._mates, strict=True))
+
+    @cached_property
+    def _mates(self) -> list[list[int]]:
+        """The same in each mode, those that run on any buffer first."""
+        found = [mode.mates(self.beta) for mode in self.anywhere]
+        return found + [convex(self.groups.dataflow, mode.mates(self.beta)) for mode in self.whole]
+
+    @cached_property
+    def apart(self) -> list[int]:
+        """Per operator: bytes that no partition avoids because those which depend on it are too far from it. See `lfopt.planning.stretches`."""
+        flow, counted = self.groups.dataflow, self.counted
+        costs: list[int] = []  # per map: of storing it, unless that is compulsory, and of loading it once
+        for m, size in enumerate(self.groups.map_bytes):
+            written = flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
+            costs.append(size * (written + (not flow.readers[m] & ~counted)))
+        return unavoidable(flow, stretches(flow, self._extra_bytes), costs)
+
+    def _extra_bytes(self, first: int, last: int, between: int) -> int:
+        """Bytes of weights beyond once in whatever group holds two operators and all between them; NEVER if none does."""
+        if not self.groups.parameters_fit(between):
+            return NEVER
+        found = NEVER
+        for mode, mates in zip((*self.anywhere, *self.whole), self._mates, strict=True):
+            if found and mates[first] >> last & 1:
+                found = min(found, mode.extra_bytes(between, self.beta))
+        return found
 
     @cached_property
     def _retiled(self) -> list[int]:

@@ -38,6 +38,7 @@ from lfopt.planning.mates import convex
 
 CHANNELS = 16  # k: channels of a map that is not full
 NEVER = 1 << 62  # elements: more than any buffer
+UNLIMITED = 1 << 40  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,9 @@ class OptimusCosts:
         """`buffer_elements`: S, if it is not what the buffer holds of maps."""
         self.dataflow, self.hardware = dataflow, hardware
         self.model = Optimus(dataflow, channels)
-        self._once = GroupCosts(dataflow, replace(hardware, buffer_bytes=1 << 40), Traffic.ONCE, epilogue=False)
+        store = hardware.parameter_store_bytes and UNLIMITED
+        roomy = replace(hardware, buffer_bytes=UNLIMITED, weight_buffer_bytes=0, parameter_store_bytes=store, parameter_tables=0)
+        self._once = GroupCosts(dataflow, roomy, Traffic.ONCE, epilogue=False)
         self._elements = hardware.buffer_bytes // hardware.element_bytes if buffer_elements is None else buffer_elements  # S
         self._costs: dict[int, Cost | DoesNotFit] = {}
 

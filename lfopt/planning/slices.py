@@ -348,6 +348,12 @@ class Slices:
         return self._passes[key]
 
     @cached_property
+    def read_by_several(self) -> frozenset[str]:
+        """Constants that several operators read as data."""
+        uses = Counter(name for weights in self.dataflow.weights for name in {w.name for w in weights})
+        return frozenset(name for name, count in uses.items() if count > 1)
+
+    @cached_property
     def constant_bytes(self) -> dict[str, int]:
         """Bytes of every constant that is read as data, whole."""
         flow = self.dataflow

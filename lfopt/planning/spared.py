@@ -26,10 +26,10 @@ class Spared(Adapted[Any]):
         self._sizes = {
             m: sizes[m] for m, tensor in enumerate(flow.maps) if flow.producer[m] >= 0 and not flow.is_output[m] and tensor.name in staying
         }
-        self._forced = costs.bounds.forced
+        self._forced, self._apart = costs.bounds.forced, costs.bounds.apart
         self._spared: dict[int, int] = {0: 0}  # per group
         self._rest: dict[int, int] = {0: costs.least_bytes}  # per set of executed operators: bytes that the others move at the least
-        self.least_bytes = self._value(costs.least_bytes, self._spared_later(0))
+        self.least_bytes = self._rest_value(0)
 
     @staticmethod
     def _value(moved: int, spared: int) -> int:
@@ -50,7 +50,14 @@ class Spared(Adapted[Any]):
         after = executed | group
         if after not in self._rest:
             self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
-        return self._value(self._rest[after], self._spared_later(after))
+        return self._rest_value(after)
+
+    def _rest_value(self, executed: int) -> int:
+        """What the rest moves at the least, each map by itself: bytes that many maps prove together are not those of maps that may stay."""
+        flow = self.dataflow
+        together = sum(self._apart[i] for i in bits(flow.everything & ~executed))
+        alone = sum(size for m, size in enumerate(self._forced) if size and not executed >> flow.producer[m] & 1)
+        return self._value(self._rest[executed] - together + alone, self._spared_later(executed))
 
     def _spared_by(self, group: int) -> int:
         """Bytes of the maps that may stay which a group loads and stores, each once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import NamedTuple
 
-from lfopt.ir import Cost, DramBytes
+from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning.attention import Attending, Blocks, best
 from lfopt.planning.finish import row_count
@@ -95,3 +95,8 @@ class Attentive(ExecutionMode):
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.anywhere(mask)
+
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """None; what lies between two operators of an epilogue group is one. Without attention there is no such group."""
+        attends = ATTENTION in self.groups.dataflow.specs
+        return 0 if attends and self.space.epilogue and self.groups.is_epilogue_group(mask) else NEVER

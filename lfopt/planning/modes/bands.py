@@ -8,6 +8,7 @@ from functools import cached_property, partial
 
 from lfopt.ir import Cost, Place, Use
 from lfopt.ops import bits
+from lfopt.planning.band_bounds import BandBounds
 from lfopt.planning.brr import Banded, Bands
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import band_bytes, band_mates
@@ -144,6 +145,14 @@ class InBands(ExecutionMode):
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """See `Bands.floor`."""
         return self.bands.floor(mask) < beta
+
+    @cached_property
+    def _bounds(self) -> BandBounds:
+        return BandBounds(self.bands.slices)
+
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """See `BandBounds`."""
+        return self._bounds.extra_bytes(mask, beta)
 
     def least(self, op: int) -> int:
         """See `band_bytes`."""

@@ -16,7 +16,7 @@ from lfopt.ir import Cost, Use
 from lfopt.ops import bits
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import mates
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, weight_uses
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, weight_uses
 from lfopt.planning.streaming import Layout, line_buffer_schedule
 
 
@@ -160,6 +160,15 @@ class LineBuffered(ExecutionMode):
         if self.groups.hardware.weight_buffer_bytes:
             return self.groups.hardware.buffer_need(found, self.groups.weight_bytes(mask | 1 << op)[1])
         return found + self.groups.added_shared(mask, op) if self.groups.with_shared >> op & 1 else found
+
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """None. Whatever joins the operators, from above or below, a ring is as wide as its widest window asks, and weights stay."""
+        found, grown = 0, 0
+        for i in bits(mask):
+            found, grown = self.grow(grown, found, i), grown | 1 << i
+            if found >= beta:
+                return NEVER
+        return 0
 
     def may_fit(self, mask: int, bound: int, beta: int) -> bool:
         """The bound never falls."""

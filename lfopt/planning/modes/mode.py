@@ -156,6 +156,13 @@ class ExecutionMode(Protocol):
         """Bytes of buffer that an operator takes in whatever group runs so; NEVER if it is in none."""
         return NEVER
 
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """Bytes of weights that every valid group which holds these operators loads beyond once, at the least; NEVER if there is none on beta.
+
+        It does not fall when operators are added.
+        """
+        return 0
+
     def mates(self, beta: int) -> list[int]:
         """Per operator: a superset of the operators that share a group with it that may run so on beta, itself included."""
         return [1 << i for i in range(len(self.groups.dataflow))]

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from functools import cached_property, partial
 
 from lfopt.ir import Cost, DramBytes, Use
+from lfopt.ops import bits
 from lfopt.planning.groups import Groups
-from lfopt.planning.modes.mode import ExecutionMode, Scheduled, Space, Terms, tallest, widths
+from lfopt.planning.modes.mode import NEVER, ExecutionMode, Scheduled, Space, Terms, tallest, widths
 from lfopt.planning.resident import Peak, Resident
 
 
@@ -65,6 +66,15 @@ class WholeMaps(ExecutionMode):
     def grow(self, mask: int, bound: Peak | None, op: int) -> Peak:
         """See `Resident.grow`."""
         return self.resident.grow(mask, (bound or Peak()) if mask else Peak(), op)
+
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """None. Whatever joins the operators, from above or below, lives get no shorter, and blocks of weights no narrower."""
+        found, grown = Peak(), 0
+        for i in bits(mask):
+            found, grown = self.resident.grow(grown, found, i), grown | 1 << i
+            if found.bytes >= beta:
+                return NEVER
+        return 0
 
     def may_fit(self, mask: int, bound: Peak, beta: int) -> bool:
         """The bound never falls."""

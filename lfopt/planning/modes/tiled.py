@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-from lfopt.ir import Cost, DramBytes
+from lfopt.ir import NEVER, Cost, DramBytes
 from lfopt.ops import ATTENTION, bits
 from lfopt.planning import tiles
 from lfopt.planning.epilogue import families
@@ -90,6 +90,10 @@ class Tiled(ExecutionMode):
     def may_fit(self, mask: int, bound: None, beta: int) -> bool:
         """What follows an epilogue group is one only if it is itself."""
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
+
+    def extra_bytes(self, mask: int, beta: int) -> int:
+        """None. What lies between two operators of an epilogue group is one, of which the first is the head."""
+        return 0 if self.may_fit(mask, None, beta) else NEVER
 
     def mates(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""

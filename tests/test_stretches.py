@@ -1,0 +1,117 @@
+"""What two operators far apart cost: the bound of every mode against all legal groups, and what stretches prove against the optimum."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from lfopt.app.pipeline import load_network
+from lfopt.frontend import from_model
+from lfopt.ir import NEVER, Graph, Hardware
+from lfopt.ops import Dataflow, bits
+from lfopt.planning import GroupCosts
+from lfopt.planning.stretches import Stretches, between, unavoidable
+from lfopt.zoo.builder import Net
+from search.exact import solve
+from tests.brute import Oracle
+from tests.strategies import random_graph, random_hardware, with_weight_buffer
+
+
+def random_convolutions(rng: np.random.Generator, count: int) -> Graph:
+    """Convolutions, dense and depthwise, some with an addition behind them: tall enough for bands, with weights worth passing several times."""
+    net = Net("convolutions", seed=0, weights=False)
+    channels, size = int(rng.integers(4, 13)), int(rng.integers(8, 25))
+    image = net.image((1, channels, size, size))
+    x, same = image, [image]
+    for k in range(count):
+        if len(same) > 1 and rng.random() < 0.3:
+            x = net.add(f"add{k}", x, same[int(rng.integers(len(same) - 1))])
+        elif rng.random() < 0.3:
+            x = net.conv(f"depthwise{k}", x, channels, 3, group=channels, act="relu")
+        else:
+            stride = 2 if size > 7 and rng.random() < 0.2 else 1
+            before = channels, size
+            channels, size = channels if rng.random() < 0.5 else int(rng.integers(4, 25)), -(-size // stride)
+            x = net.conv(f"conv{k}", x, channels, int(rng.choice([1, 3])), stride=stride, act="relu" if rng.random() < 0.5 else None)
+            same = same if before == (channels, size) else []
+        same.append(x)
+    return from_model(net.model(image, x, doc=""))
+
+
+def check(graph: Graph, hardware: Hardware, scheme: str) -> tuple[int, int]:
+    """No group beats what its stretches promise, in any mode; returns (promises above nothing that a group keeps, stretches of no group)."""
+    flow = Dataflow.of(graph)
+    costs = GroupCosts(flow, hardware, scheme=scheme)
+    beta, again, never = hardware.buffer_bytes, 0, 0
+    pairs = {(i, j): between(flow, i, j) for j in range(len(flow)) for i in bits(flow.ancestors[j])}
+    for name, mode in costs.modes.items():
+        promised = {pair: mode.extra_bytes(stretch, beta) for pair, stretch in pairs.items()}
+        never += sum(extra >= NEVER for extra in promised.values())
+        for group in Oracle(graph).legal_groups():
+            once = sum(costs.groups.once_by_class(group))
+            if mode.alone or not costs.groups.parameters_fit(group) or (cost := mode.price(group, beta, once)) is None:
+                continue
+            for pair in combinations(bits(group), 2):
+                if pair in pairs:
+                    assert promised[pair] <= cost.dram_bytes - once, f"{name}: {flow.names(group)} with {flow.names(pairs[pair])}"
+                    again += promised[pair] > 0
+    return again, never
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_no_group_moves_less_than_the_stretches_in_it_promise(split: bool) -> None:
+    again = never = 0
+    for seed in range(24):
+        rng = np.random.default_rng(seed)
+        graph = random_convolutions(rng, int(rng.integers(3, 7))) if seed % 2 else random_graph(rng, 6)
+        hardware = random_hardware(rng, graph)
+        if seed % 2:  # large enough for some groups, too small for all their weights
+            hardware = Hardware(int(rng.integers(1500, 8000)), element_bytes=int(rng.choice([1, 2])))
+        found = check(graph, with_weight_buffer(rng, graph, hardware) if split else hardware, "auto")
+        again, never = again + found[0], never + found[1]
+    assert again > 0
+    assert never > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1000, 2000, 250))
+def test_no_group_of_many_more_networks_does(first: int) -> None:
+    for seed in range(first, first + 250):
+        rng = np.random.default_rng(seed)
+        graph = random_convolutions(rng, int(rng.integers(3, 9)))
+        check(graph, Hardware(int(rng.integers(600, 10_000)), element_bytes=int(rng.choice([1, 2]))), "auto")
+
+
+def test_a_path_is_cut_where_that_is_cheapest_and_maps_are_counted_once() -> None:
+    """a -> b -> c -> d, with maps of 5, 3 and 4 bytes between them."""
+    net = Net("chain", seed=0, weights=False)
+    image = net.image((1, 2, 4, 4))
+    x = image
+    for name in "abcd":
+        x = net.conv(name, x, 2, 3)
+    flow = Dataflow.of(from_model(net.model(image, x, doc="")))
+    cut = [0, 5, 3, 4, 0]  # the image, and what each makes
+    nothing = Stretches(0, {})
+
+    def proven(*found: Stretches) -> list[int]:
+        return unavoidable(flow, found, cut)
+
+    assert proven(nothing, nothing, nothing, nothing) == [0, 0, 0, 0]
+    assert sum(proven(Stretches(0b1000, {}), nothing, nothing, nothing)) == 3
+    assert sum(proven(Stretches(0b1100, {}), Stretches(0b1000, {}), nothing, nothing)) == 3
+    assert sum(proven(Stretches(0b1110, {}), Stretches(0b1100, {}), Stretches(0b1000, {}), nothing)) == 12
+    assert sum(proven(Stretches(0, {3: 2}), nothing, nothing, nothing)) == 2  # it is cheaper to load weights again
+    assert sum(proven(Stretches(0, {3: 100}), nothing, nothing, nothing)) == 3
+    assert sum(proven(Stretches(0b0010, {3: 100}), Stretches(0, {3: 2}), nothing, nothing)) == 5 + 2
+
+
+@pytest.mark.parametrize(("model", "kib"), [("zoo:resnet18", 256), ("zoo:squeezenet1_1", 128)])
+def test_on_real_networks_the_bound_before_a_search_is_above_that_of_pairs_and_below_the_optimum(model: str, kib: int) -> None:
+    graph = load_network(model, {}, "default", weights=False)
+    costs = GroupCosts.of(graph, Hardware(kib * 1024, element_bytes=2), scheme="auto")
+    found, bounds = solve(costs), costs.bounds
+    pairs = costs.least_bytes - sum(bounds.apart) + sum(bounds.forced)
+    assert pairs < costs.least_bytes <= found.lower_bound_bytes <= found.dram_bytes
+    assert found.dram_bytes - costs.least_bytes < 0.7 * (found.dram_bytes - pairs)
