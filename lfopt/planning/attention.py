@@ -6,7 +6,8 @@
                 the attention of the band to the block: no score is stored
             what follows in the group, and the store
 
-    F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result
+    F_beta = queries + keys and values of a block + (width + 2) accumulators for every query and head, if there are several blocks + result, which
+             takes the place of the queries where heads come one by one: a query is done with when its result is written
     F_D    = queries and result once each; keys and values once where one block holds all keys of a head, else once for every band of queries
 
 Source: Dao et al. (FlashAttention), arXiv 2205.14135, algorithm 1, with bands of queries outside (as its section 3.1 has it the other way round, sums
@@ -23,7 +24,7 @@ from itertools import accumulate, pairwise, product
 from math import ceil
 from typing import Literal
 
-from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold
+from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold, row_axis
 from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import powers
@@ -216,7 +217,49 @@ class Attending:
 
     def need(self, blocks: Blocks) -> int:
         """Buffer bytes."""
-        return self.layout.need(self.entries(blocks))
+        return self.layout.need(self._apart(blocks))
+
+    def _apart(self, blocks: Blocks) -> list[Entry]:
+        """Places that share no bytes."""
+        found = self.entries(blocks)
+        return [entry for entry in found if entry.name != self.finish.made[0]] if self._in_place(blocks, found) else found
+
+    def _stacked(self, blocks: Blocks) -> tuple[Place, ...]:
+        """The places, with their addresses."""
+        places, entries = self.layout.stack(self._apart(blocks)), self.entries(blocks)
+        if len(places) == len(entries):
+            return places
+        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        return (*places, Place(result.name, result.purpose, places[0].address, result.slots, result.slot_bytes))
+
+    def _in_place(self, blocks: Blocks, entries: Sequence[Entry]) -> bool:
+        """Whether the result of a query may lie where that was: it is no longer, and queries are loaded anew for every block of the result."""
+        first = self.operands[0]
+        if self.constant[first] or self.form.uses[first][1] != "queries" or self.queries < 2:
+            return False
+        if blocks.heads > 1 or len(self.finish.made) > 1:
+            return False
+        by_head, by_query, _ = self._depends(first)
+        renewed = (by_head or len(self.stacks(1)) == 1) and (by_query or self.bands(blocks) == 1)
+        result = next(entry for entry in entries if entry.name == self.finish.made[0])
+        short = self.width <= self.form.product.shape(0)[-1] and result.slots * result.slot_bytes <= entries[0].slots * entries[0].slot_bytes
+        return renewed and short and self._query_by_query
+
+    @cached_property
+    def _query_by_query(self) -> bool:
+        """Whether queries of a head lie one behind the other, and so do their results."""
+        mixed = [(*((0, 1) for _ in self.stack), (query, query + 1), (0, self.width)) for query in (0, 1)]
+        results = [result_box(self.call, box) for box in mixed]
+        reads = [self.form.regions(self.form.mixed, box, (0, 1))[self.form.uses[self.operands[0]]] for box in mixed]
+        if results[0] is None or results[1] is None:
+            return False
+        for one, other in ((results[0], results[1]), (reads[0], reads[1])):
+            moved = [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+            own = row_axis(box_shape(one))
+            before = [] if own in moved else [*one[: moved[0]], *([one[own]] if own is not None else [])] if moved else [(0, 2)]
+            if len(moved) != 1 or any(stop - start > 1 for start, stop in before):
+                return False
+        return True
 
     def turns(self, blocks: Blocks) -> int:
         """Times that the attention runs on a block of keys."""
@@ -312,7 +355,7 @@ class Attending:
 
     def schedule(self, blocks: Blocks, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        places = self.layout.stack(self.entries(blocks))
+        places = self._stacked(blocks)
         at = {place.name: k for k, place in enumerate(places)}
         heads, bands = range(len(self.stacks(blocks.heads))), range(self.bands(blocks))
         limit.expect(1)

@@ -14,7 +14,7 @@ from lfopt.ir import Box, Span, box_shape
 from lfopt.ops.attention import form_of, mixed_box, row_reads, state_box, state_shape
 from lfopt.ops.call import Call
 from lfopt.ops.table import ATTENTION
-from simulator.recount.needs import Part, each_run
+from simulator.recount.needs import Part, Result, each_run
 from simulator.recount.network import Constant, Network, Read
 from simulator.recount.progressions import Ints
 from simulator.recount.schedule import Computation, Piece, describe
@@ -97,6 +97,15 @@ def state_of(call: Call, piece: Piece) -> State:
 def kept_shape(calls: Mapping[str, Call], op: str) -> tuple[int, ...] | None:
     """Shape of what an operator keeps, if that is not the shape of its result."""
     return state_shape(calls[op]) if calls[op].attention is not None else None
+
+
+def query_by_query(call: Call, index: int, result: Result) -> bool:
+    """Whether an operand is the queries of one head at a time, whose results are no longer: each may be written where its query was."""
+    form = form_of(call)
+    if form.uses[index][1] != "queries" or form.mixing.result[-1] > form.product.shape(0)[-1]:
+        return False
+    box = tuple((int(start[0]), int(stop[0])) for start, stop in result.axes)
+    return all(stop - start == 1 for start, stop in mixed_box(call, box)[:-2])
 
 
 # -- what it adds ------------------------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ MODES = {
     "sliced": Mode(("all",), slices=True, blocks=True),
     "gated": Mode(("all",), always=True, spills=True, blocks=True, turns=True),
     "chained": Mode(("all",), spills=True, chains=True, blocks=True, turns=True),
-    "attention": Mode(tiles=True),
+    "attention": Mode(tiles=True, turns=True),
     "tiled": Mode(tiles=True),
     "opaque": Mode(executed=False, of="unknown"),
     "excluded": Mode(executed=False, of="left out", counted=False),

@@ -40,6 +40,7 @@ class Wanted:
     times: Ints  # (runs,)
     parts: tuple[Part | None, ...]  # per axis; None: not known
     row_axis: int | None  # None: it has one row, or is a constant
+    replaced: bool = False  # row by row, by a step that writes each row of its result, no longer, after it has read that of the same place
     in_place: bool = False  # element by element, by a step that makes each element after it has read that of the same place
 
     @property
@@ -250,7 +251,7 @@ class Rows:
             part = wanted.parts[axis]
             if part is not None:
                 found &= (start[last] <= part[0][run]) & (part[1][run] <= stop[last])
-        found &= self.ring.undisturbed(written, read)
+        found &= self.ring.undisturbed(written, read - wanted.replaced)
         if not self.ring.twins:
             return found
         return found & self.ring.untouched(slot // self._cells, written, read, in_place=wanted.in_place)

@@ -9,7 +9,7 @@ from math import gcd
 from typing import NamedTuple
 
 from lfopt.ir import Hardware, Tensor, row_axis, store_ends
-from simulator.recount.attention import kept_shape, state_of
+from simulator.recount.attention import kept_shape, query_by_query, state_of
 from simulator.recount.modes import MODES
 from simulator.recount.needs import Result, Rules, constant_rules, operand_rules
 from simulator.recount.onchip import Blocks, Ring, Rows, Wanted, Write, close, missing_row
@@ -243,7 +243,11 @@ class _Reads:
                 if (read.by, read.index) not in self.rules:
                     self.rules[read.by, read.index] = operand_rules(self.net, read, self.net.calls[read.by], seen=seen)
                 beside = read.by != op and self.net.graph.shape(name) == self.net.graph.shape(self.net.makes[op][0])
-                wanted = partial(_wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)), in_place=beside)
+                call = self.net.calls[op]
+                replaced = read.by == op and call.attention is not None and query_by_query(call, read.index, result())
+                wanted = partial(
+                    _wanted, leaf, self.rules[read.by, read.index], result, row_axis(self.net.graph.shape(name)), in_place=beside, replaced=replaced
+                )
                 self.reads[Tenant(name)].append(_Read(leaf, wanted))
 
     def problems(self) -> Iterator[str]:
@@ -269,9 +273,11 @@ class _Reads:
                     yield f"{describe(leaf)}: at step {step} what it needs of {constant.name!r} is not on chip"
 
 
-def _wanted(leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None, *, in_place: bool = False) -> Wanted:
+def _wanted(
+    leaf: Leaf, rules: Rules, result: Callable[[], Result], row_axis: int | None, *, in_place: bool = False, replaced: bool = False
+) -> Wanted:
     made = result()
-    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis, in_place)
+    return Wanted(leaf.times, tuple(rule and rule(made) for rule in rules), row_axis, replaced, in_place)
 
 
 def _same(piece: Piece) -> Wanted:
