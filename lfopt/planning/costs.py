@@ -69,7 +69,8 @@ class GroupCosts:
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
         chains = ("chained",) if SCHEMES[scheme].chains else ()
-        self.modes = {name: self._mode(name) for name in (*names, *chains, *ANYWHERE)}
+        anywhere = (name for name in ANYWHERE if SCHEMES[scheme].flights or not MODES[name].flown)
+        self.modes = {name: self._mode(name) for name in (*names, *chains, *anywhere)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
         if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:
             raise InvalidConfig(

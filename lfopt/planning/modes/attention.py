@@ -27,7 +27,7 @@ class Attentive(ExecutionMode):
     """Single attentions, with their epilogues, on any buffer."""
 
     summary = "attention by heads, queries and blocks of keys: its scores are never stored"
-    whole, in_paper = False, False
+    whole, in_paper, flown = False, False, True
 
     def __init__(self, groups: Groups, space: Space) -> None:
         """`space.traffic` says how bytes are counted, `space.epilogue` whether operators may follow."""
