@@ -158,3 +158,12 @@ def test_what_somebody_else_reads_stays_as_it_is() -> None:
     flow = attending(Dataflow.of(graph), {op.name: k for k, op in enumerate(graph.operators)})
     assert all(row is not ATTENTION for row in flow.specs), "its operators are in different groups"
     assert list(bits(flow.everything)) == list(range(len(flow)))
+
+
+def test_a_simpler_scheme_of_the_same_dataflow_prices_attention() -> None:
+    costs = GroupCosts.of(attention(Form(queries=9, keys=9)), Hardware(300), scheme="all")
+    simpler = costs.simpler
+    assert simpler is not None
+    assert all(simpler.price(group) for group in groups_of(costs))
+    assert 0 < simpler.least_bytes <= sum(found.dram_bytes for group in groups_of(costs) if (found := simpler.price(group)))
+    assert "attention" not in GroupCosts.of(attention(Form()), Hardware(300), scheme="auto").modes

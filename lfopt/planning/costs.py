@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from lfopt.ir import FREE, Constraints, Copy, Cost, DoesNotFit, DramBytes, Graph, Hardware, InvalidConfig, Use
-from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops import ATTENTION, Call, Dataflow, bits
 from lfopt.ops.flight import attending, in_flight
 from lfopt.ops.parameter_data import TABLE_BYTES
 from lfopt.planning.bounds import Bounds
@@ -69,7 +69,7 @@ class GroupCosts:
         self.groups = Groups(dataflow, hardware) if known is None else known.groups
         self._known: dict[str, ExecutionMode] = {} if known is None else known._known  # noqa: SLF001  (of the same class)
         chains = ("chained",) if SCHEMES[scheme].chains else ()
-        anywhere = (name for name in ANYWHERE if SCHEMES[scheme].flights or not MODES[name].flown)
+        anywhere = (name for name in ANYWHERE if not MODES[name].flown or ATTENTION in dataflow.specs)
         self.modes = {name: self._mode(name) for name in (*names, *chains, *anywhere)}
         self.constraints, self.rules = constraints, Rules.of(dataflow, constraints)
         if traffic is Traffic.PAPER and hardware.weight_buffer_bytes:

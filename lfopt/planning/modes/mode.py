@@ -67,7 +67,7 @@ class ExecutionMode(Protocol):
     whole: ClassVar[bool] = True  # whether the buffer must hold what the group needs; else the mode runs on any buffer
     alone: ClassVar[bool] = False  # whether what may run so is a single operator that runs in no other mode
     rings: ClassVar[bool] = False  # whether rows pass from operator to operator through rings of the buffer, made in the order of the steps
-    flown: ClassVar[bool] = False  # whether what may run so stands for several operators of the network, as schemes with flights have it
+    flown: ClassVar[bool] = False  # whether what may run so is attention, which stands for several operators of the network
     steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
     parameters: ClassVar[bool] = False  # whether the schedule loads parameters itself; else they come before it
     counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
