@@ -117,19 +117,16 @@ class Attending:
     def _of_scores(self, at: list[str]) -> list[str]:
         """The index of a score, from that of the weight in the product with the values."""
         shape = self.form.mixing.shape(0)
-        stacked = ["0" if extent == 1 else i for i, extent in zip(at[:-2][len(at) - len(shape) :], shape[:-2], strict=True)] + at[-2:]
-        return self._behind(stacked, shape, self.form.softmax.result)
+        return self._behind([*self._stacked(at[:-2], shape), *at[-2:]], shape, self.form.softmax.result)
 
     def _of_values(self, at: list[str], key: str) -> list[str]:
-        shape = self.form.mixing.shape(1)
-        stack = at[:-1]
-        return ["0" if extent == 1 else i for i, extent in zip(stack[len(stack) - len(shape) + 2 :], shape[:-2], strict=True)] + [key, "e"]
+        return [*self._stacked(at[:-1], self.form.mixing.shape(1)), key, "e"]
 
     def _laid_out(self, at: list[str]) -> list[str]:
         """The index of an element of the result, from that in the product with the values."""
         form, name = self.form, self.form.mixed
         for part in form.parts[form.parts.index(form.mixing) + 1 :]:
-            at = self._behind(at, form.shapes[name], part.shape(0))
+            at = self._behind(at, form.tensors[name].shape, part.shape(0))
             at, name = [at[axis] for axis in permutation(part)], part.operator.outputs[0]
         return at
 

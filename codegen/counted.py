@@ -46,7 +46,7 @@ from lfopt.ir import (
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow
 from lfopt.ops.attention import form_of, state_shape
-from lfopt.ops.recognise import Attentions
+from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
 
 RANK = 8  # of a tensor, at most
@@ -163,7 +163,7 @@ class Counted:
         if self.l2_end > MOST_L2:
             raise Unsupported(f"the second level is used up to byte {self.l2_end}; counting C accepts {MOST_L2}")
         self.calls = {op.name: (i, call) for i, (op, call) in enumerate(zip(flow.operators, flow.calls, strict=True))}
-        self.attentions = Attentions(flow)
+        self.attentions = attentions_of(flow)
         self.kept = {one.call.operator.outputs[0]: kept_tensor(one.call) for one in self.attentions.found}  # of attention, between two blocks of keys
         self.weights = {(op.name, w.name) for op, found in zip(flow.operators, flow.weights, strict=True) for w in found}
         self.numbers: dict[str, int] = {}  # of tensors in the buffer
@@ -395,9 +395,16 @@ class Counted:
             kind = ("L2_WRITTEN" if node.store else "L2_READ") if node.kind == "l2" else kind
             self.groups(f"move_map(m, {int(node.store)}, {k}, {kind}, {box}, {where}, {slot}, {base});")
 
+    def _claim(self, name: str, where: int, box: str, number: str, first_place: int, base: Callable[[str, int], int]) -> None:
+        """Make room for a box of a tensor in a place; -1: it takes no space."""
+        if where >= 0:
+            self.groups(f"claim(m, {self._number(name)}, {box}, &places[{first_place + where}], {number}, {base(name, where)});")
+        else:
+            self.groups(f"unwanted(m, {self._number(name)});")
+
     def _attend(self, group: PlannedGroup, node: Compute, call: Call, first_place: int, base: Callable[[str, int], int]) -> None:
         """A step of an attention."""
-        _, then = self.attentions.named(node)
+        then = node.then[len(call.parts) - 1 :]
         (result,) = call.operator.outputs
         kept, held = kept_step(call, node), f"{SUMS}{result}"
         state, text = _box(kept, kept.boxes[0], 0), _box(node, node.boxes[0], 0)
@@ -406,10 +413,7 @@ class Counted:
         shape = self._tensor(target).shape
         axis = row_axis(shape)
         number = "0" if axis is None else _moved(source, axis, source.boxes[0][axis][0])
-        if where >= 0:
-            self.groups(f"claim(m, {self._number(target)}, {box}, &places[{first_place + where}], {number}, {base(target, where)});")
-        else:
-            self.groups(f"unwanted(m, {self._number(target)});")
+        self._claim(target, where, box, number, first_place, base)
         first, stop = node.inputs or (0, form_of(call).keys)
         used = len(node.boxes[0])
         span = (_moved(node, used, first), _moved(node, used, stop)) if node.inputs else (str(first), str(stop))
@@ -464,10 +468,7 @@ class Counted:
             axis = row_axis(self.graph.shape(name))
             number = "0" if axis is None else _moved(node, used + axis, box[axis][0])
             held, where = (name, place) if node.last else (f"{SUMS}{self._results(node.operator)[0]}", node.sums)
-            if where >= 0:
-                self.groups(f"claim(m, {self._number(held)}, {text}, &places[{first_place + where}], {number}, {base(held, where)});")
-            else:
-                self.groups(f"unwanted(m, {self._number(held)});")
+            self._claim(held, where, text, number, first_place, base)
             used += len(box)
         part: tuple[str, ...] = ()
         for operator in (node.operator, *node.then):

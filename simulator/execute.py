@@ -45,7 +45,7 @@ from lfopt.ops.attention import state_box, state_shape
 from lfopt.ops.compute import Part, accumulate, compute, finish, folding, merge
 from lfopt.ops.footprint import footprints
 from lfopt.ops.parameter_data import TABLE_BYTES
-from lfopt.ops.recognise import Attentions
+from lfopt.ops.recognise import attentions_of
 from lfopt.ops.stages import calls_of, parameters
 from simulator.buffer import Buffer, NotOnChip, Overrun
 from simulator.second_level import SecondLevel
@@ -129,7 +129,7 @@ class Machine:
         self.results = {op.name: tuple(flow.maps[m].name for m in made) for op, made in zip(flow.operators, flow.results, strict=True)}
         self.weights = {(op.name, w.name) for op, weights in zip(flow.operators, flow.weights, strict=True) for w in weights}
         self.root = flow.behind
-        self.attentions = Attentions(flow)
+        self.attentions = attentions_of(flow)
         self.weights |= {(one.call.operator.name, w.name) for one in self.attentions.found for w in one.weights}
         self.dram: dict[str, np.ndarray] = {}  # maps, whole; the values of those in the second level too
         self.written: dict[str, np.ndarray] = {}  # bool, per map: which elements anybody wrote

@@ -18,7 +18,7 @@ from lfopt.ir import Box, Compute, Hardware, Loop, Node, PlannedGroup, Span, Ste
 from lfopt.ir.schedule import Move
 from lfopt.ops import Dataflow, Family, MapRead, keeps_rows
 from lfopt.ops.footprint import folds_rows, footprints
-from lfopt.ops.recognise import Attentions, Found
+from lfopt.ops.recognise import Found, attentions_of
 from lfopt.ops.windows import read_span
 
 MATRIX = 2  # rank of weights that do not depend on the batch
@@ -198,7 +198,7 @@ class _Walk:
         self.flow = flow
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.map_of = _maps_by_name(flow)
-        self.attentions = Attentions(flow)
+        self.attentions = attentions_of(flow)
         self.slots: list[dict[int, _Content]] = [{} for _ in group.places]  # per place: by slot
         self.lives: list[tuple[int, int, int]] = []  # (place, first step, last step) of what was overwritten
         self.place_of: dict[int, int] = {}  # per map: where its rows lie

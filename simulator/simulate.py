@@ -47,7 +47,7 @@ from lfopt.ir import (
 from lfopt.ops import Dataflow, Weight, spec
 from lfopt.ops.compute import folding
 from lfopt.ops.parameter_data import parameter_bytes
-from lfopt.ops.recognise import Attentions
+from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.planning import MODES
 from simulator.dram import in_runs
 from simulator.energy import Spending
@@ -349,7 +349,7 @@ def _traffic(groups: Iterable[GroupReport], network: _Network) -> tuple[TensorTr
 def check_steps(plan: Plan, flow: Dataflow) -> None:
     """Raise InvalidPlan unless the groups partition the operators, and every step names places, tensors and boxes that exist."""
     left = {operator.name for operator in flow.operators}
-    maps, attentions = {tensor.name for tensor in flow.maps}, Attentions(flow)
+    maps, attentions = {tensor.name for tensor in flow.maps}, attentions_of(flow)
     for k, group in enumerate(plan.groups):
         if group.id != k:
             raise InvalidPlan(f"groups.{k}.id: found {group.id}; accepted: {k}, its position")

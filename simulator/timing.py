@@ -68,7 +68,7 @@ from lfopt.ir import (
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Dataflow, Tiling
 from lfopt.ops.attention import in_parts
-from lfopt.ops.recognise import Attentions
+from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.ops.stages import Stage, stage_steps, stages
 from lfopt.ops.windows import windows
 from lfopt.planning.commands import Contraction, bands, contraction, reach, sliding, vector_passes
@@ -144,7 +144,7 @@ class Accelerator:
 
     def __post_init__(self) -> None:
         self._index = {operator.name: i for i, operator in enumerate(self.flow.operators)}
-        self._attentions = Attentions(self.flow)
+        self._attentions = attentions_of(self.flow)
         self._as_port = self.hardware.plain_dram and self.hardware.dram_bytes_per_second is None
 
     # -- single steps ------------------------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from math import prod
 
 import numpy as np
 
-from lfopt.ir import Box, Compute, Span, box_elements, box_shape, cut, row_axis, row_count, whole
+from lfopt.ir import Box, Compute, Span, Tensor, box_elements, box_shape, cut, row_axis, row_count, whole
 from lfopt.ops import rows
 from lfopt.ops.boxes import NOTHING
 from lfopt.ops.call import Call, Shape
@@ -42,8 +42,8 @@ class Attention:
     """The parts of an attention, and how they hang together."""
 
     parts: tuple[Call, ...]  # in topological order
-    views: Mapping[str, str]  # per view that a part reads: the tensor that it is a view of
-    shapes: Mapping[str, Shape]  # of all tensors
+    views: Mapping[str, str]  # per view of the network: its operand
+    tensors: Mapping[str, Tensor]  # of the network
     parameters: Mapping[str, frozenset[int]]  # per part, by name: inputs that are no data
     product: Call  # of queries and keys
     softmax: Call
@@ -82,7 +82,7 @@ class Attention:
         """The tensor that a view is of, and the smallest box of it that holds that box of the view."""
         while name in self.views:
             source = self.views[name]
-            box, name = through_view(box, self.shapes[name], self.shapes[source]), source
+            box, name = through_view(box, self.tensors[name].shape, self.tensors[source].shape), source
         return name, box
 
     def regions(self, name: str, box: Box, keys: Span | None = None, stop: str = "") -> dict[Use, Box]:
@@ -130,7 +130,7 @@ class Attention:
             boxes = tuple(part if j == k else (NOTHING,) * len(shape) for j, shape in self._results(maker))
             operands = [self._operand(maker, i, part, k, use, given, run) for i in range(len(maker.operator.inputs))]
             values = run(maker, operands, boxes)[[j for j, _ in self._results(maker)].index(k)]
-        return values if source == name else viewed(values, part, self.shapes[source], box, self.shapes[name])
+        return values if source == name else viewed(values, part, self.tensors[source].shape, box, self.tensors[name].shape)
 
     @staticmethod
     def _results(part: Call) -> list[tuple[int, Shape]]:
@@ -193,7 +193,7 @@ def result_box(call: Call, mixed: Box) -> Box | None:
     """The box of the result that a box of the product with the values becomes; None where it becomes no box."""
     form, box, name = form_of(call), mixed, form_of(call).mixed
     for part in form.parts[form.parts.index(form.mixing) + 1 :]:
-        box = through_view(box, form.shapes[name], part.shape(0))
+        box = through_view(box, form.tensors[name].shape, part.shape(0))
         box, name = tuple(box[axis] for axis in permutation(part)), part.operator.outputs[0]
     return box if box_elements(box) == box_elements(mixed) else None
 

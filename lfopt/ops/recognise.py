@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +36,14 @@ def attentions(flow: Dataflow, owner: Mapping[str, int] | None = None) -> tuple[
 
     Left alone is what somebody reads the scores of, what is quantised, and a softmax that is no operand of a product.
     """
-    taken: set[int] = set()
+    taken, views = set[int](), _views(flow)
     found: list[Found] = []
     for op, row in enumerate(flow.specs):
         if row.kind == "Softmax" and (core := _core(flow, op)) is not None and _together(flow, core.members, owner):
             members = _widened(flow, core, owner)
             if taken.isdisjoint(members) and len(members) <= MOST_PARTS and _plain(flow, members):
                 taken |= members
-                found.append(_found(flow, core, members))
+                found.append(_found(flow, core, members, views))
     return tuple(found)
 
 
@@ -54,15 +54,14 @@ class Attentions:
         self.flow, self.found = flow, attentions(flow)
         self.by_head = {one.call.operator.name: one for one in self.found}
 
-    @classmethod
-    def of(cls, graph: Graph) -> Attentions:
-        """Of a network."""
-        return cls(Dataflow.of(graph))
-
     @cached_property
     def masks(self) -> frozenset[str]:
-        """See `masks`."""
-        return masks(self.flow)
+        """Constants that say which keys they see, and that nobody else reads: no attention has to load them."""
+        named = {form.mask for one in self.found if (form := one.call.attention) is not None and form.mask}
+        kept = {name for one in self.found for name in one.call.operator.inputs}
+        inside = {i for one in self.found for i in one.members}
+        kept |= {w.name for i, weights in enumerate(self.flow.weights) if i not in inside for w in weights}
+        return frozenset(named - kept)
 
     def named(self, step: Compute) -> tuple[Found | None, tuple[str, ...]]:
         """The attention that a step computes, if it does; and what follows in flight."""
@@ -71,14 +70,15 @@ class Attentions:
         return (None, step.then) if one is None or step.then[: len(names)] != names else (one, step.then[len(names) :])
 
 
-def masks(flow: Dataflow) -> frozenset[str]:
-    """Constants that say which keys the attentions of a network see, and that nobody else reads: no attention has to load them."""
-    found = attentions(flow)
-    named = {form.mask for one in found if (form := one.call.attention) is not None and form.mask}
-    kept = {name for one in found for name in one.call.operator.inputs}
-    inside = {i for one in found for i in one.members}
-    kept |= {w.name for i, weights in enumerate(flow.weights) if i not in inside for w in weights}
-    return frozenset(named - kept)
+@lru_cache(maxsize=16)
+def attentions_of(flow: Dataflow) -> Attentions:
+    """The same, found once: every group of a plan is asked for them."""
+    return Attentions(flow)
+
+
+def attentions_in(graph: Graph) -> Attentions:
+    """Those of a network."""
+    return attentions_of(Dataflow.of(graph))
 
 
 def _together(flow: Dataflow, members: set[int], owner: Mapping[str, int] | None) -> bool:
@@ -205,14 +205,14 @@ def _scales(flow: Dataflow, op: int) -> bool:
 # -- as one operator ---------------------------------------------------------------------------------------------------------------------------
 
 
-def _found(flow: Dataflow, core: _Core, chosen: set[int]) -> Found:
+def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, str]) -> Found:
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)
     form = Attention(
         parts,
-        _Views(flow).of(parts),
-        _Shapes(flow),
+        views,
+        flow.graph.tensors,
         {part.operator.name: row_of(part).parameters for part in parts},
         flow.calls[core.products[0]],
         flow.calls[core.softmax],
@@ -234,43 +234,10 @@ def _found(flow: Dataflow, core: _Core, chosen: set[int]) -> Found:
     return Found(members, call, operands, tuple(weights.values()))
 
 
-class _Shapes(Mapping[str, tuple[int, ...]]):
-    """Shapes of a graph's tensors."""
-
-    def __init__(self, flow: Dataflow) -> None:
-        self._tensors = flow.graph.tensors
-
-    def __getitem__(self, name: str) -> tuple[int, ...]:
-        return self._tensors[name].shape
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-
-class _Views:
-    """Which tensors are views of which."""
-
-    def __init__(self, flow: Dataflow) -> None:
-        self.flow = flow
-
-    @cached_property
-    def behind(self) -> dict[str, str]:
-        """Per view: its operand."""
-        graph = self.flow.graph
-        made = {name for operators in self.flow.operators for name in operators.outputs}
-        return {name: op.inputs[0] for op in graph.operators for name in op.outputs if name and name not in made}
-
-    def of(self, parts: tuple[Call, ...]) -> dict[str, str]:
-        """Those that the parts read, down to what is no view."""
-        found: dict[str, str] = {}
-        for part in parts:
-            for name in part.operator.inputs:
-                while name in self.behind:
-                    found[name] = name = self.behind[name]
-        return found
+def _views(flow: Dataflow) -> dict[str, str]:
+    """Per view of a network: its operand."""
+    made = {name for operator in flow.operators for name in operator.outputs}
+    return {name: op.inputs[0] for op in flow.graph.operators for name in op.outputs if name and name not in made}
 
 
 # -- masks -------------------------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from operator import or_
 from lfopt.ir import NEVER
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
-from lfopt.ops.recognise import masks
+from lfopt.ops.recognise import attentions_of
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
@@ -65,7 +65,7 @@ class Bounds:
         flow, hardware = self.groups.dataflow, self.groups.hardware
         if not self.flights:
             return 0
-        return sum(hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases) for name in masks(flow))
+        return sum(hardware.constant_bytes(flow.graph.tensors[name].elements, bias=name in flow.biases) for name in attentions_of(flow).masks)
 
     @cached_property
     def without_recompute_bytes(self) -> int:

@@ -21,7 +21,7 @@ from lfopt.ir import (
     step_count,
 )
 from lfopt.ops.call import Call
-from lfopt.ops.recognise import Attentions
+from lfopt.ops.recognise import attentions_in
 from lfopt.ops.table import OPAQUE
 from simulator.recount.attention import unmasked, with_attentions
 from simulator.recount.chained import chain_problems
@@ -103,7 +103,7 @@ class _Recounting:
         if (plan.copies or plan.max_recompute != 1) and plan.scheme not in IN_FLIGHT:
             self.found.append(f"copies, or room for them, which are not of scheme {plan.scheme}")
         tables = bool(plan.hardware.parameter_store_bytes) and net.graph.quantized and plan.traffic != "paper"
-        self.attentions = Attentions.of(net.graph)
+        self.attentions = attentions_in(net.graph)
         self.flies = plan.scheme in IN_FLIGHT or tables  # on chips with tables, what is one follows in flight in every scheme
         self.halo_macs = Fraction(0)  # of what groups compute again
         self.steps = 0
