@@ -245,7 +245,8 @@ def _scaled(scores: np.ndarray, most: np.ndarray) -> np.ndarray:
 def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """What is kept of two blocks of keys together."""
     most = np.maximum(one[..., -2:-1], other[..., -2:-1])
-    merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
+    with np.errstate(over="ignore"):  # of the largest scores, which are set below
+        merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
     merged[..., -2:-1] = most
     return merged
 
