@@ -208,10 +208,10 @@ class Accelerator:
         parts = self._parts(step)
         return [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts] if len(parts) > 1 else (step,)
 
-    def _parts(self, step: Compute) -> Sequence[tuple[Span, Span] | None]:
-        """Rows and columns of the commands that a computation is cut into; of maps that have none, of one."""
+    def _parts(self, step: Compute) -> Sequence[tuple[Span, ...]]:
+        """Rows and columns of the commands that a computation is cut into; of maps that have none, of one command."""
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
-            return (None,)
+            return ((),)
         return bands(*step.boxes[0][2:], self.hardware.accumulator_columns)
 
     def command_count(self, nodes: Sequence[Node]) -> int:
@@ -381,8 +381,8 @@ class Accelerator:
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
 
-        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes beyond
-        the shorter one, against what its steps take one after the other, holds for all further turns.
+        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes
+        beyond the shorter one, against what its steps take one after the other, holds for all further turns.
         """
         if self.command_count(nodes) <= walked:
             done, shared = self._queues(nodes, places), self._shared(nodes)
