@@ -66,7 +66,8 @@ def test_a_norm_after_a_convolution_is_folded(name):
     assert after.operators[-1].outputs == ("y",)
     assert_equal_results(before, after)
     assert structure(simplify(without_values(before))) == structure(after)
-    assert all(value is None for value in simplify(without_values(before)).constants.values())
+    unknown = simplify(without_values(before))
+    assert all(value is None for name, value in unknown.constants.items() if unknown.tensors[name].dtype == "float32")
 
 
 def test_convolutions_that_share_weights_get_weights_of_their_own():
