@@ -7,7 +7,7 @@ between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from lfopt.ir import Attribute, Graph, Operator
@@ -57,17 +57,30 @@ def _takes_part(board: Board, operator: Operator) -> bool:
 
 
 def _around(board: Board, convolution: Operator) -> dict[str, None]:
-    """A convolution and what stands around it. A part ends where a map is turned round."""
+    """A convolution and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
     found, todo = {convolution.name: None}, [convolution]
     while todo:
         operator = todo.pop()
+        if operator.kind == "Transpose":
+            found |= dict.fromkeys(_behind_turn(board, operator))
+            continue
         near = [maker for name in operator.inputs if name and (maker := board.maker(name)) is not None]
         near += [board.operators[name] for name in board.readers.get(operator.outputs[0], ())]
         for other in near:
             if other.name not in found and _takes_part(board, other):
                 found[other.name] = None
-                todo += [other] if other.kind != "Transpose" else []
+                todo.append(other)
     return found
+
+
+def _behind_turn(board: Board, operator: Operator) -> Iterator[str]:
+    """What works element by element on the result of an operator, and on what comes of that, with no other map."""
+    for name in board.readers.get(operator.outputs[0], ()):
+        reader = board.operators[name]
+        maps = {given for given in reader.inputs if given and given not in board.constants}
+        if reader.kind not in BY_CHANNEL and spec(reader.kind).elementwise and maps == {*operator.outputs} and _takes_part(board, reader):
+            yield name
+            yield from _behind_turn(board, reader)
 
 
 # -- what becomes of it ----------------------------------------------------------------------------------------------------------------------
@@ -79,8 +92,10 @@ def _convert(board: Board, operator: Operator) -> None:
     if operator.kind == "Transpose":
         _turn(board, operator)
         return
-    result = new_tensor(board, f"{made}.column", (*tensor.shape, 1), tensor.dtype)
-    inputs = tuple(_input(board, index, operator) for index in range(len(operator.inputs)))
+    turned = any(_is_view(board, name, _as_row) for name in operator.inputs if name and name not in board.constants)
+    form = _as_row if turned else _as_column
+    result = new_tensor(board, f"{made}.column", form(tensor.shape), tensor.dtype)
+    inputs = tuple(_input(board, index, operator, form) for index in range(len(operator.inputs)))
     attributes = operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
     board.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
     add_view(board, operator, result, made)
@@ -103,38 +118,35 @@ def _with_second_axis(attributes: Mapping[str, Attribute]) -> dict[str, Attribut
     return found
 
 
-def _input(board: Board, index: int, operator: Operator) -> str:
-    """An operand in the form that goes with [n, c, l, 1]."""
+def _input(board: Board, index: int, operator: Operator, form: Callable[[Shape], Shape]) -> str:
+    """An operand in the form that goes with the result."""
     name = operator.inputs[index]
     if not name or (operator.kind in CONVOLUTIONS and index > 1):
         return name
     tensor = board.tensors[name]
-    shape = (*tensor.shape, 1)
     if name not in board.constants:
-        return view_of(board, name, shape, f"{name}.column", operator)
-    if not tensor.shape or index in spec(operator.kind).parameters:
+        return view_of(board, name, form(tensor.shape), f"{name}.column", operator)
+    if index in spec(operator.kind).parameters or len(tensor.shape) < (3 if form is _as_row else 1):
         return name
-    value = board.constants[name]
+    value, shape = board.constants[name], form(tensor.shape)
     return board.add_constant(f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape))
 
 
 def _turn(board: Board, operator: Operator) -> None:
     """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back. Both have l rows."""
     (source,), (made,) = operator.inputs, operator.outputs
-    shape, forward = board.tensors[source].shape, _is_made_here(board, source)
-    before, after = _as_column(shape), _as_row(board.tensors[made].shape)
-    if not forward:
-        before, after = _as_row(shape), _as_column(board.tensors[made].shape)
-    result = new_tensor(board, f"{made}.turned", after, board.tensors[made].dtype)
-    given = view_of(board, source, before, f"{source}.row", operator)
+    forward = _is_view(board, source, _as_column)
+    before, after = (_as_column, _as_row) if forward else (_as_row, _as_column)
+    result = new_tensor(board, f"{made}.turned", after(board.tensors[made].shape), board.tensors[made].dtype)
+    given = view_of(board, source, before(board.tensors[source].shape), f"{source}.row", operator)
     board.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
     add_view(board, operator, result, made)
 
 
-def _is_made_here(board: Board, name: str) -> bool:
-    """Whether a map [n, c, l] is a view of [n, c, l, 1] by now."""
+def _is_view(board: Board, name: str, form: Callable[[Shape], Shape]) -> bool:
+    """Whether a map is a view of one in this form by now."""
     maker = board.plain_maker(name)
-    return maker is not None and maker.kind == "Reshape" and board.tensors[maker.inputs[0]].shape == _as_column(board.tensors[name].shape)
+    return maker is not None and maker.kind == "Reshape" and board.tensors[maker.inputs[0]].shape == form(board.tensors[name].shape)
 
 
 def _as_column(shape: Shape) -> Shape:

@@ -15,6 +15,7 @@ CONSTANTS = {
     "b": RNG.standard_normal(6).astype(np.float32),
     "c": RNG.standard_normal((6, 1)).astype(np.float32),
     "l": RNG.standard_normal(10).astype(np.float32),
+    "place": RNG.standard_normal((10, 6)).astype(np.float32),
     "one": np.float32(1),
 }
 CASES = {  # lines, shape of x, kinds in order
@@ -32,9 +33,9 @@ CASES = {  # lines, shape of x, kinds in order
         ["Reshape", "Conv", "MaxPool", "AveragePool", "Reshape"],
     ),
     "channels last at the end": (
-        ("h = Conv(x, w)", "r = Relu(h)", "t = Transpose(r) perm=[0,2,1]", "y = Add(t, b)"),
+        ("h = Conv(x, w)", "r = Relu(h)", "t = Transpose(r) perm=[0,2,1]", "y = Add(t, place)"),
         (1, 4, 12),
-        ["Reshape", "Conv", "Relu", "Transpose", "Reshape", "Add"],
+        ["Reshape", "Conv", "Relu", "Transpose", "Add", "Reshape"],
     ),
     "channels last": (
         ("t = Transpose(x) perm=[0,2,1]", "h = Conv(t, w)", "y = Transpose(h) perm=[0,2,1]"),
