@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from codegen.kernels.heads import is_pointwise, is_product, kernel, winograd_tile
+from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
@@ -109,7 +109,7 @@ class Group:
                 raise Unsupported(f"node {flow.operators[head].name!r}: found a result in another shape that lies within another map")
             made = replace(made, apart=apart)
         alone = is_elementwise(flow, head)
-        flat = self.whole and (alone or (is_pointwise(flow.calls[head]) and self._even(head, made)))
+        flat = self.whole and (alone or ((is_pointwise(flow.calls[head]) or is_column(flow.calls[head])) and self._even(head, made)))
         seen = self._seen(head)
 
         def lies(m: int) -> Layout:

@@ -51,7 +51,7 @@ from lfopt.ops.recognise import Attentions, attentions_of
 from lfopt.planning import MODES
 from simulator.dram import in_runs
 from simulator.energy import Spending
-from simulator.timing import Accelerator
+from simulator.timing import Accelerator, walked_each
 
 MAX_DEPTH = 16  # loops within loops
 MAX_SLOTS = 1 << 24
@@ -67,8 +67,9 @@ def simulate(plan: Plan, graph: Graph) -> Report:
     accelerator = Accelerator(flow, plan.hardware)
     groups: list[GroupReport] = []
     disagreements: list[str] = []
+    walked = walked_each([accelerator.command_count(group.steps) for group in plan.groups])
     for group in plan.groups:
-        tally = _by_steps(group, network, accelerator) if group.steps else _by_formula(group, network, accelerator)
+        tally = _by_steps(group, network, accelerator, walked) if group.steps else _by_formula(group, network, accelerator)
         disagreements += _differences(group, tally)
         groups.append(tally.report(group, network))
     counted = [group for group in groups if MODES[group.mode].counted]
@@ -225,9 +226,10 @@ class _Tally:
         )
 
 
-def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator) -> _Tally:
-    """Sums over the steps."""
-    tally = _Tally(accelerator.hardware, dram_bytes(group.steps), accelerator.time(group.steps, group.places), l2=l2_bytes(group.steps))
+def _by_steps(group: PlannedGroup, network: _Network, accelerator: Accelerator, walked: int) -> _Tally:
+    """Sums over the steps, of whose commands up to `walked` are timed one by one."""
+    cycles = accelerator.time(group.steps, group.places, walked)
+    tally = _Tally(accelerator.hardware, dram_bytes(group.steps), cycles, l2=l2_bytes(group.steps))
     for times, step in counted_leaves(group.steps):
         if isinstance(step, Compute):
             for one in accelerator.passes(step):

@@ -62,7 +62,6 @@ from lfopt.ir import (
     in_turn,
     leaves,
     round_up,
-    step_count,
     unfold,
 )
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
@@ -76,7 +75,7 @@ from lfopt.planning.lanes import MOVES, copies, stretches
 from simulator.dram import access
 from simulator.queues import Command, Queues, Timeline, latency
 
-WALKED = 200_000  # steps of a group that are timed one by one
+WALKED = 50_000  # commands of a plan, or of a group by itself, that are timed one by one: some three seconds
 AHEAD = 48  # computations of a group that are looked at to see how it begins
 KEPT = 2  # ways of a group that are followed
 COMMAND_CYCLES = 1  # of a command, between its last pixel and the first of the next
@@ -206,11 +205,19 @@ class Accelerator:
         return tuple(stage_steps(step, found) if found else in_turn(step))
 
     def _bands(self, step: Compute) -> Sequence[Compute]:
+        parts = self._parts(step)
+        return [replace(step, boxes=((*step.boxes[0][:2], *part),)) for part in parts] if len(parts) > 1 else (step,)
+
+    def _parts(self, step: Compute) -> Sequence[tuple[Span, ...]]:
+        """Rows and columns of the commands that a computation is cut into; of maps that have none, of one command."""
         if len(step.boxes) != 1 or len(step.boxes[0]) != 4:
-            return (step,)
-        images, channels, rows, columns = step.boxes[0]
-        parts = bands(rows, columns, self.hardware.accumulator_columns)
-        return [replace(step, boxes=((images, channels, *part),)) for part in parts] if len(parts) > 1 else (step,)
+            return ((),)
+        return bands(*step.boxes[0][2:], self.hardware.accumulator_columns)
+
+    def command_count(self, nodes: Sequence[Node]) -> int:
+        """Commands that run, all turns counted."""
+        counted = counted_leaves(nodes)
+        return sum(times * (1 if isinstance(step, Transfer) else sum(len(self._parts(one)) for one in self.passes(step))) for times, step in counted)
 
     def command(self, step: Compute) -> Command:
         """One of the commands of a step; what it takes depends on where it is only by what of its window lies in the padding."""
@@ -374,18 +381,18 @@ class Accelerator:
     def time(self, nodes: Sequence[Node], places: Sequence[Place], walked: int = WALKED) -> Cycles:
         """Cycles of a schedule.
 
-        Up to `walked` steps are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes beyond
-        the shorter one, against what its steps take one after the other, holds for all further turns.
+        Up to `walked` commands are timed one by one. Of more, loops are cut short to so many and to half as many turns; what the longer run takes
+        beyond the shorter one, against what its steps take one after the other, holds for all further turns.
         """
-        if step_count(nodes) <= walked:
+        if self.command_count(nodes) <= walked:
             done, shared = self._queues(nodes, places), self._shared(nodes)
             return Cycles(max(*done.busy[:2], shared), done.busy[2], max(done.line.end, shared))
         turns = 4
-        while step_count(shortened(nodes, 2 * turns)) <= walked:
+        while self.command_count(shortened(nodes, 2 * turns)) <= walked:
             turns *= 2
         some, more = shortened(nodes, turns // 2), shortened(nodes, turns)
         dma, compute = self.busy(nodes)
-        if step_count(more) > 4 * walked:
+        if self.command_count(more) > 4 * walked:
             return Cycles(dma, compute, max(dma, compute) if self.hardware.overlap else dma + compute, "formula")
         first, second = self.timeline(some, places).end, self.timeline(more, places).end
         work_first, work_second = self._serial(some), self._serial(more)
@@ -501,6 +508,19 @@ def _fetched(queues: Queues, nodes: Sequence[Node]) -> Iterator[Step]:
 def shortened(nodes: Sequence[Node], turns: int) -> tuple[Node, ...]:
     """The schedule with loops of at most so many turns."""
     return tuple(Loop(min(node.count, turns), shortened(node.body, turns)) if isinstance(node, Loop) else node for node in nodes)
+
+
+def walked_each(counts: Sequence[int], most: int = WALKED) -> int:
+    """Of groups of so many commands each: how many of a group may be timed one by one, so that all of them together take no more than `most`.
+
+    A group that has fewer leaves the rest to the others.
+    """
+    left = most
+    for behind, count in zip(range(len(counts), 0, -1), sorted(counts), strict=True):
+        if count * behind > left:
+            return max(left // behind, 1)
+        left -= count
+    return most
 
 
 def _pixels(count: int) -> int:

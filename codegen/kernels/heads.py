@@ -56,6 +56,14 @@ def is_pointwise(call: Call) -> bool:
     return all(w.kernel == 1 and w.stride == 1 and w.pad == 0 for w in windows(call))
 
 
+def is_column(call: Call) -> bool:
+    """Whether it is a convolution of maps one pixel wide: the whole map can be taken as one long row, along which the window slides."""
+    if call.operator.kind != "Conv" or len(call.result) != 4 or call.result[3] != 1 or call.shape(0)[3] != 1:
+        return False
+    across = windows(call)[1]
+    return across.kernel == 1 and across.pad == 0
+
+
 def winograd_tile(call: Call, read: Layout, made: Layout, target: Target) -> int:
     """Results along a side of the tiles of a convolution by Winograd's algorithm; 0: it had better be direct.
 
@@ -73,6 +81,8 @@ def winograd_tile(call: Call, read: Layout, made: Layout, target: Target) -> int
 def _conv(out: Writer, unit: Unit) -> None:
     call = unit.call
     weights, bias = unit.constant(1), unit.constant(2) if call.has(2) else None
+    if unit.flat and is_column(call):
+        weights = weights.swapaxes(2, 3)
     group = call.attribute("group", 1)
     if unit.tile:
         winograd(out, unit, window_of(unit), weights, bias, unit.tile)

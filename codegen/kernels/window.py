@@ -25,8 +25,10 @@ class Window:
 
 
 def window_of(unit: Unit, *, trimmed: bool = False) -> Window:
-    """The window of a convolution or pool; `trimmed`: without taps that never meet the map."""
+    """The window of a convolution or pool; `trimmed`: without taps that never meet the map. Of a map taken as one long row it slides along that."""
     rows, columns = (axis.trimmed((0, axis.size_out)) if trimmed else axis for axis in windows(unit.call))
+    if unit.flat:
+        rows, columns = columns, rows
     return Window(
         unit.operand(0), (rows.kernel, columns.kernel), (rows.stride, columns.stride), (rows.dilation, columns.dilation), (rows.pad, columns.pad)
     )

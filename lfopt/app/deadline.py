@@ -10,12 +10,12 @@ LEAST_SECONDS = 0.1  # of a search, if the time is over
 
 Stage = Literal["search", "chains", "second level", "cycles", "steps"]
 ENDS: dict[Stage, float] = {
-    "search": 0.7,
-    "chains": 0.75,
-    "second level": 0.8,
-    "cycles": 0.85,
-    "steps": 1.0,
-}  # share of the limit by which a stage is to end
+    "search": 0.65,
+    "chains": 0.7,
+    "second level": 0.72,
+    "cycles": 0.75,
+    "steps": 0.9,
+}  # share of the limit by which a stage is to end; totals and places are worked out before the steps, files written and cycles told behind them
 
 
 @dataclass(frozen=True)

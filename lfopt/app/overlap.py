@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import lcm
 
-from lfopt.ir import Graph, Plan, step_count
+from lfopt.ir import Graph, Plan
 from lfopt.ops import Dataflow
 from lfopt.planning.entry import entries
 from simulator.timing import WALKED, Accelerator
@@ -18,10 +18,12 @@ def overlapped(plan: Plan, graph: Graph, late: Callable[[], bool] = lambda: Fals
     Plans stay as they are for chips that do not say how fast they are, where some group has no steps, or very many, and once it is `late`.
     """
     hardware = plan.hardware
-    if hardware.assumed or not hardware.overlap or not all(0 < step_count(group.steps) <= WALKED for group in plan.groups):
+    if hardware.assumed or not hardware.overlap or not all(group.steps for group in plan.groups):
+        return plan
+    accelerator = Accelerator(Dataflow.of(graph), hardware)
+    if sum(accelerator.command_count(group.steps) for group in plan.groups) > WALKED:
         return plan
     align = lcm(hardware.channel_align * hardware.element_bytes, hardware.constant_align, hardware.accumulator_bytes)
-    accelerator = Accelerator(Dataflow.of(graph), hardware)
     choices = [[*entries(group, align)] for group in plan.groups]
     found = accelerator.soonest([[(group.steps, group.places) for group in choice] for choice in choices], late)
     if found is None:

@@ -23,7 +23,7 @@ from lfopt.isa.tables import Opcode, Queue
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
 from simulator.occupancy import lives
-from simulator.timing import WALKED, Accelerator, Ran
+from simulator.timing import Accelerator, Ran
 
 Event = dict[str, Any]
 MOST_EVENTS = 200_000  # about 40 MB
@@ -125,14 +125,14 @@ def model_trace(plan: Plan, graph: Graph, report: Report, *, only: int | None = 
     accelerator, drawing = Accelerator(flow, hardware), _Drawing(trace, MODEL, flow, hardware, most)
     shown = [pair for pair in zip(plan.groups, report.groups, strict=True) if only in (None, pair[0].id) and MODES[pair[0].mode].counted]
     together = None
-    if not any(_untimed(*pair) for pair in shown):
+    if not any(_untimed(found) for _, found in shown):
         together = accelerator.commands((group.steps, group.places) for group, _ in shown)
     begin = 0
     for group, found in shown:
         ran = [] if together is None else next(together)
         end = begin + found.cycles.total if together is None else max([begin, *(one.done for one in ran)])
         drawing.bar(found, begin, end, timing=found.cycles.timing, dma_cycles=found.cycles.dma, compute_cycles=found.cycles.compute)
-        if why := _untimed(group, found):
+        if why := _untimed(found):
             drawing.missing(why, group)
         elif step_count(group.steps) > drawing.room:
             drawing.missing(FULL, group)
@@ -192,11 +192,11 @@ def _later(one: Ran, cycles: int) -> Ran:
     return one._replace(start=one.start + cycles, begin=one.begin + cycles, end=one.end + cycles, done=one.done + cycles)
 
 
-def _untimed(group: PlannedGroup, found: GroupReport) -> str:
+def _untimed(found: GroupReport) -> str:
     """Why the model has no times of a group's commands; nothing where it has."""
     if found.by_formula:
         return f"no steps, {found.by_formula}"
-    return f"more than {WALKED:,} steps, of which the model times some" if step_count(group.steps) > WALKED else ""
+    return f"so many steps that the model times some of them ({found.cycles.timing})" if found.cycles.timing != "exact" else ""
 
 
 class _Drawing:

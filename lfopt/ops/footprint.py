@@ -21,7 +21,8 @@ def footprint(call: Call, index: int, out: Box, *, inputs: Span | None = None) -
     """Part of input `index` that box `out` of the operator's first output needs, in the axes of that input.
 
     `inputs` narrows what is folded to a span of `folded_axis` (of a convolution: within each group). Along the row axis of a feature map it is the
-    hull of `RowReads` over the rows of `out`; a constant is only needed where it is used. Where nothing is needed a span has start == stop.
+    hull of `RowReads` over the rows of `out`, unless axes are permuted; a constant is only needed where it is used. Where nothing is needed a span
+    has start == stop.
     """
     return footprints(call, index, (out,), inputs=inputs)
 
@@ -39,7 +40,7 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in made])
     axis = row_axis(shape)
-    if axis is None or call.constant[index] or (inputs is not None and axis == folded_axis(call, index)):
+    if axis is None or call.constant[index] or row_of(call).permutes or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [(0, call.rows_out) if row_axis(found) is None else out[row_axis(found) or 0] for _, found, out in made]
     reads = row_of(call).reads(call, index)

@@ -65,6 +65,11 @@ class OpSpec:
         """Whether every element of the result is an element of operand 0."""
         return self.integers in (Arithmetic.MOVE, Arithmetic.EXTREME) and self.family is not Family.INTERPOLATION
 
+    @property
+    def permutes(self) -> bool:
+        """Whether it puts axes in another order: a box of the result needs just that box of the operand, also where rows become something else."""
+        return self.kind == "Transpose"
+
     def reads(self, call: Call, index: int) -> RowReads:
         """Rows of input `index` that each output row reads."""
         return self.rows(call, index)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, takewhile
 from typing import NamedTuple
 
 from lfopt.fusion import connected
@@ -70,7 +70,7 @@ def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool
     found: list[Linked | int] = []
     for constrained, run in groupby(groups, lambda group: bool(group & costs.rules.touched)):
         unlinked = [*run]
-        found += unlinked if constrained else _Linking(costs, unlinked, everywhere=everywhere).run(late)
+        found += unlinked if constrained else _Linking(costs, unlinked, late, everywhere=everywhere).run()
     for chain in found:
         if isinstance(chain, Linked):
             costs.learn(chain)
@@ -78,8 +78,9 @@ def _linked(costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool
 
 
 class _Linking:
-    def __init__(self, costs: GroupCosts, groups: Sequence[int], *, everywhere: bool) -> None:
+    def __init__(self, costs: GroupCosts, groups: Sequence[int], late: Callable[[int], bool], *, everywhere: bool) -> None:
         self.costs, self.flow, self.sizes = costs, costs.dataflow, costs.groups
+        self.late = lambda: late(len(self.known))
         self.most_crossing, self.longest = (len(costs.dataflow.maps), 2 * LONGEST) if everywhere else (MOST_CROSSING, LONGEST)
         self.beta, self.given = costs.hardware.buffer_bytes, tuple(groups)
         self.layout = Layout(self.flow, costs.hardware)
@@ -116,9 +117,11 @@ class _Linking:
         return sorted(ends | {position for position, _ in fit})
 
     def _ahead(self, first: int) -> Iterator[tuple[int, int]]:
-        """(cut, mask) of the stages that begin at a cut."""
+        """(cut, mask) of the stages that begin at a cut; once it is late, of the group that is there."""
         mask, known = 0, self.whole.get(first, (0, 0))
         for k in range(first, min(first + self.longest, len(self.masks))):
+            if self.late():
+                break
             mask |= self.masks[k]
             if mask != known[1] and connected(self.flow.neighbours, mask) and self.costs.price(mask) is not None:
                 yield k + 1, mask
@@ -162,13 +165,13 @@ class _Linking:
 
     # -- shortest path -----------------------------------------------------------------------------------------------------------------------
 
-    def run(self, late: Callable[[int], bool]) -> list[Linked | int]:
+    def run(self) -> list[Linked | int]:
         """Chains, and groups that are in none, in an executable order."""
         for _ in range(ROUNDS):
-            if late(len(self.known)):
+            if self.late():
                 break
             new = [edge for edge in self._path() if (edge.enter or edge.leave) and edge not in self.known]
-            for edge in new:
+            for edge in takewhile(lambda _: not self.late(), new):
                 self.known[edge] = self._work_out(edge)
             if not new and (found := self._joined()) is not None:
                 return found

@@ -8,10 +8,10 @@ slice by slice, into full maps. A map that is all in one slice is full.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar, cast, overload
 
 from lfopt.ir import Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
@@ -19,6 +19,7 @@ from lfopt.ops import OPAQUE, Dataflow, Family, RowReads, Tiling, bits
 from lfopt.ops.footprint import footprint, footprints
 from lfopt.planning.streaming import Layout
 
+T = TypeVar("T")
 Start = Literal["sliced", "full"]  # what contractions make that have no contraction before them in the group
 STARTS: tuple[Start, ...] = ("sliced", "full")
 KEPT = 1 << 14  # drafts of groups that are remembered
@@ -66,6 +67,29 @@ class Draft:
     def floor(self) -> int:
         """Lower bound on F_beta, of this group and of every group that it is grown into."""
         return self.full_bytes + max(self.scratch.values(), default=0) + self.block_bytes + self.held_bytes
+
+
+class OnDemand(Sequence[T]):
+    """So many things by number, each made when it is first asked for."""
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._made, self._make = cast("list[T | None]", [None] * count), make
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, at: int) -> T: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[T]: ...
+    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
+        """One of them, or several."""
+        if isinstance(at, slice):
+            return [self[k] for k in range(*at.indices(len(self)))]
+        found = self._made[at]
+        if found is None:
+            found = self._made[at] = self._make(at)
+        return found
 
 
 class Slices:
@@ -194,16 +218,25 @@ class Slices:
     # -- operators ---------------------------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def facts(self) -> list[Facts]:
-        """Per operator."""
-        flow, least = self.dataflow, self.dataflow.least_rows
-        found: list[Facts] = []
-        dense = [True] * len(flow)  # whether no reader leaves gaps in its rows
+    def facts(self) -> OnDemand[Facts]:
+        """Per operator. There is a `Slices` for every width that some group tries: the network has many operators, the group few."""
+        return OnDemand(len(self.dataflow), lambda op: self._facts(op, self.dataflow.least_rows[op], dense=self._dense[op]))
+
+    @cached_property
+    def _dense(self) -> list[bool]:
+        """Per operator: whether no reader leaves gaps in its rows."""
+        flow, dense = self.dataflow, [True] * len(self.dataflow)
         for i in reversed(range(len(flow))):
             reads = [(c, o.reads) for c in bits(flow.succs[i]) for o in flow.operands[c] if o.map in flow.results[i]]
-            dense[i] = all(without_gaps(r) and (dense[c] or found[len(flow) - 1 - c].contracts) for c, r in reads)
-            found.append(self._facts(i, least[i], dense=dense[i]))
-        return found[::-1]
+            dense[i] = all(without_gaps(r) and (dense[c] or self._contracts(c)) for c, r in reads)
+        return dense
+
+    def _contracts(self, op: int) -> bool:
+        """Whether it sums over the input channels of one map, with constant weights that fall apart by output channels."""
+        flow, call = self.dataflow, self.dataflow.calls[op]
+        if flow.specs[op].tiling is not Tiling.CONTRACT or not call.constant[1] or call.attribute("group", 1) != 1 or not self._makes_channels(op):
+            return False
+        return [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
 
     def _facts(self, op: int, least: int, *, dense: bool) -> Facts:
         flow, call = self.dataflow, self.dataflow.calls[op]
@@ -214,12 +247,11 @@ class Slices:
             or any(flow.maps[m].rows != flow.heights[op] for m in flow.results[op])
         )
         names = tuple(dict.fromkeys(w.name for w in flow.weights[op] if not w.gathered))
-        contracts, streamed = False, tuple[Streamed, ...]()
+        contracts, streamed = self._contracts(op), tuple[Streamed, ...]()
         if flow.specs[op].tiling is Tiling.CONTRACT and call.constant[1] and self._makes_channels(op):
             constants = [(k, name) for k, name in enumerate(call.inputs) if name in names]
             if all(self._falls_apart(op, k) for k, _ in constants):
                 streamed = tuple(Streamed(k, name, late=k > 1) for k, name in constants)
-            contracts = call.attribute("group", 1) == 1 and [o.input for o in flow.operands[op] if self._own(op, o.input)] == [0]
         held = [(o.map, o.reads.widest[least] if dense else _narrowest(o.reads, least)) for o in flow.operands[op]]
         return Facts(
             never, contracts, contracts and self._sums(op), streamed, () if streamed else names, least > 0, least if dense else 0, tuple(held)

@@ -6,6 +6,7 @@ as a rule all rows. The group then runs once per frame, on those parts of its op
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -61,6 +62,7 @@ class Source:
     map: int  # index into Dataflow.maps
     tensor: Tensor
     rows_kept: bool  # whether its rows are the rows of the map
+    ring: int = 0  # rows held at once, where they are others than those of the map
     entire: bool = False  # seen through a view whose rows are spread over padded rows of the map: it can only be loaded as a whole
 
 
@@ -235,6 +237,7 @@ class Group:
         """External map operands; `as_seen`: by the name and shape that the reader sees, else as the maps behind."""
         flow, found = self.flow, []
         made = set(self.made)
+        readers = Counter(flow.calls[i].inputs[operand.input] for i in self.members for operand in flow.operands[i])
         for i in self.members:
             for operand in flow.operands[i]:
                 if operand.map in made:
@@ -249,13 +252,18 @@ class Group:
                     reads = all_rows(root.rows, flow.heights[i])
                     found.append(Operand(i, operand.input, Source(root.name, operand.map, root, rows_kept=True, entire=True), reads))
                     continue
-                reads = operand.reads if kept else all_rows(seen.rows, flow.heights[i])
-                found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, kept), reads))
+                if kept:
+                    found.append(Operand(i, operand.input, Source(seen.name, operand.map, seen, rows_kept=True), operand.reads))
+                    continue
+                part, index = flow.calls[i].part_of(operand.input)
+                reads, alone = row_of(part).reads(part, index), readers[seen.name] == 1
+                source = Source(seen.name, operand.map, seen, rows_kept=False, ring=reads.widest[-1] if alone else seen.rows)
+                found.append(Operand(i, operand.input, source, reads if alone else all_rows(seen.rows, flow.heights[i])))
         return found
 
     def ring(self, source: Source) -> int:
         """Rows of an external map held at once."""
-        return self.rings[source.map] if source.rows_kept else source.tensor.rows
+        return self.rings[source.map] if source.rows_kept else source.ring
 
 
 class Walk:
@@ -350,7 +358,7 @@ class Walk:
                 self.done[i] = stop
 
     def _load(self, name: str, until: int) -> None:
-        first = self.loaded[name]
+        first, until = self.loaded[name], min(until, self.ends[name])
         if first < until:
             box = with_rows(self.boxes[name], (first, until))
             if box_elements(box):
@@ -466,7 +474,10 @@ class Frames:
         """The places that serve every frame."""
         layout, group, flow = self.layout, self.group, self.layout.flow
         found = [Entry(name, "weight", 1, max(layout.constant_bytes(name, boxes[name]) for boxes in weights)) for name in self.constants]
-        found += [Entry(name, "map", group.ring(s), max(layout.row_on_chip(boxes[name]) for boxes in loads)) for name, s in self.sources.items()]
+        for name, source in self.sources.items():
+            boxes = [load[name] for load in loads]
+            rows = min(group.ring(source), max(stop - first for first, stop in map(row_span, boxes)))
+            found.append(Entry(name, "map", rows, max(map(layout.row_on_chip, boxes))))
         widest = max(layout.row_on_chip(frame) for frame in self.frames)
         return found + [Entry(flow.maps[m].name, "map", group.rings[m], widest) for m in group.made if group.rings[m]]
 

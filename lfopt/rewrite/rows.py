@@ -17,7 +17,7 @@ from lfopt.ops import spec
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.traits import Tiling
 from lfopt.rewrite.board import Board
-from lfopt.rewrite.movement import VIEWS
+from lfopt.rewrite.views import add_view, behind, new_tensor, skip_views, view_of
 
 ALONG_LAST = frozenset({"LayerNormalization", "Softmax", "LogSoftmax"})  # that have their axis as an attribute, the last one if nothing is said
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
@@ -39,7 +39,7 @@ def on_rows(graph: Graph) -> Graph:
     if not rows:
         return graph
     for operator in graph.operators:
-        _skip_views(board, operator)
+        skip_views(board, operator)
     board.drop_dead()
     return board.finish()
 
@@ -100,7 +100,7 @@ def _rows(board: Board, part: list[str], shape: Shape) -> Rows:
     samples, *others = shape[:-1]
     if others:
         return samples, prod(others)
-    for source in (source for name in part for source in _behind(board, board.operators[name].inputs[0])):
+    for source in (source for name in part for source in behind(board, board.operators[name].inputs[0])):
         match board.tensors[source].shape:
             case (b, s, _) if b * s == samples:
                 return b, s
@@ -116,19 +116,19 @@ def _convert(board: Board, operator: Operator, rows: Rows) -> None:
     """Let an operator work on [b, s, d], with views around it."""
     (made,), position = operator.outputs, board.position[operator.name]
     tensor = board.tensors[made]
-    result = _tensor(board, f"{made}.rows", (*rows, tensor.shape[-1]), tensor.dtype)
+    result = new_tensor(board, f"{made}.rows", (*rows, tensor.shape[-1]), tensor.dtype)
     inputs = [_input(board, index, operator, rows) for index in range(len(operator.inputs))]
     if operator.kind == "Gemm":
         matrix, *bias = (name for name in inputs[1:] if name)
         matrix = _transposed(board, matrix) if operator.attributes.get("transB", 0) else matrix
-        product = _tensor(board, f"{made}.product", (*rows, tensor.shape[-1]), tensor.dtype) if bias else result
+        product = new_tensor(board, f"{made}.product", (*rows, tensor.shape[-1]), tensor.dtype) if bias else result
         board.change(replace(operator, kind="MatMul", inputs=(inputs[0], matrix), outputs=(product,), attributes={}))
         if bias:
             board.add(Operator(board.fresh(f"{operator.name}.bias"), "Add", (product, bias[0]), (result,), origin=operator.origin), position)
     else:
         axes = {name: value for name, value in (("axis", -1), ("axes", (-1,))) if name in operator.attributes}
         board.change(replace(operator, inputs=tuple(inputs), outputs=(result,), attributes={**operator.attributes, **axes}))
-    _add_view(board, operator, result, made)
+    add_view(board, operator, result, made)
 
 
 def _input(board: Board, index: int, operator: Operator, rows: Rows) -> str:
@@ -138,56 +138,13 @@ def _input(board: Board, index: int, operator: Operator, rows: Rows) -> str:
         return name
     tensor = board.tensors[name]
     if name not in board.constants:
-        return _view(board, name, (*rows, tensor.shape[-1]), operator)
+        return view_of(board, name, (*rows, tensor.shape[-1]), f"{name}.rows", operator)
     if operator.kind.startswith("Reduce"):
         return board.add_constant(f"{operator.name}.axes", (1,), "int64", np.array([-1]))
     if len(tensor.shape) < 2 or prod(tensor.shape[:-1]) > 1:
         return name
     value = board.constants[name]
     return board.add_constant(f"{name}.vector", tensor.shape[-1:], tensor.dtype, None if value is None else value.reshape(-1))
-
-
-def _view(board: Board, name: str, shape: Shape, reader: Operator) -> str:
-    """A map as [b, s, d]: what it is a view of, or a view of it that is there, if that has this shape; else a new one."""
-    views = (board.operators[reader] for reader in board.readers.get(name, ()))
-    for known in (*_behind(board, name), *(view.outputs[0] for view in views if view.kind in VIEWS)):
-        if board.tensors[known].shape == shape:
-            return known
-    result = _tensor(board, f"{name}.rows", shape, board.tensors[name].dtype)
-    _add_view(board, reader, name, result)
-    return result
-
-
-def _add_view(board: Board, beside: Operator, source: str, result: str) -> None:
-    """A Reshape from one tensor to another."""
-    shape = board.tensors[result].shape
-    wanted = board.add_constant(f"{result}.shape", (len(shape),), "int64", np.array(shape))
-    view = Operator(board.fresh(f"{beside.name}.view"), "Reshape", (source, wanted), (result,), origin=beside.origin)
-    board.add(view, board.position[beside.name])
-
-
-def _behind(board: Board, name: str) -> list[str]:
-    """A tensor, and those that it is a view of."""
-    found = [name]
-    while (maker := board.plain_maker(found[-1])) is not None and maker.kind in VIEWS:
-        found.append(maker.inputs[0])
-    return found
-
-
-def _skip_views(board: Board, operator: Operator) -> None:
-    """Let operators read a tensor itself in place of a view, by way of other shapes, of its own shape."""
-    if operator.name not in board.operators or operator.kind not in VIEWS or operator.outputs[0] in board.outputs:
-        return
-    first, *sources = _behind(board, operator.outputs[0])
-    same = [source for source in sources if board.tensors[source].shape == board.tensors[first].shape]
-    if same:
-        board.bypass(operator, same[-1])
-
-
-def _tensor(board: Board, wanted: str, shape: Shape, dtype: str) -> str:
-    name = board.fresh(wanted)
-    board.tensors[name] = Tensor(name, shape, dtype)
-    return name
 
 
 def _transposed(board: Board, name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lfopt.ir import Graph, InvalidConfig
 from lfopt.rewrite.fold import fold_norms
 from lfopt.rewrite.log import Log, Rewriting
+from lfopt.rewrite.positions import on_positions
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
 
@@ -39,7 +40,7 @@ RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
 def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`); unless that is "none", linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`)."""
     done = rewrite(graph, rules).graph
-    return done if rules == "none" else on_rows(done)
+    return done if rules == "none" else on_rows(on_positions(done))
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:

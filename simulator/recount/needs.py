@@ -1,7 +1,7 @@
 """Which part of an operand a part of a result needs, axis by axis, for many parts at once.
 
-Rows follow the row rules of the operator table. The other axes are said here, for elementwise operators and those in `RULES`; for all others they
-are left open (None): of what those read, only rows are checked.
+Rows follow the row rules of the operator table, unless axes are permuted. The other axes are said here, for elementwise operators and those in
+`RULES`; for all others they are left open (None): of what those read, only rows are checked.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    if axis is not None and call.attention is None and not (known and rules[axis] is _inputs):
+    exact = known and (rules[axis] is _inputs or spec(call.operator.kind, call.operator.domain).permutes) if axis is not None else True
+    if axis is not None and call.attention is None and not exact:
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules

@@ -11,6 +11,7 @@ from small_models import build, floats, positive
 from lfopt.frontend import from_model, to_model
 from lfopt.ir import InvalidConfig
 from lfopt.rewrite import simplify
+from lfopt.rewrite.movement import VIEWS
 
 NORM = ["scale", "shift", "mean", "variance"]
 
@@ -61,11 +62,12 @@ FOLDED = {
 def test_a_norm_after_a_convolution_is_folded(name):
     before = FOLDED[name]
     after = simplify(before)
-    assert len(after.operators) == 1
-    assert after.operators[0].outputs == ("y",)
+    assert len([operator for operator in after.operators if operator.kind not in VIEWS]) == 1
+    assert after.operators[-1].outputs == ("y",)
     assert_equal_results(before, after)
     assert structure(simplify(without_values(before))) == structure(after)
-    assert all(value is None for value in simplify(without_values(before)).constants.values())
+    unknown = simplify(without_values(before))
+    assert all(value is None for name, value in unknown.constants.items() if unknown.tensors[name].dtype == "float32")
 
 
 def test_convolutions_that_share_weights_get_weights_of_their_own():

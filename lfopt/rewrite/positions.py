@@ -1,0 +1,157 @@
+"""Convolutions along one axis, and what stands around them, as operators on maps [n, c, l, 1].
+
+A map [n, c, l] has its channels for rows, all of which a convolution reads; one of shape [n, c, l, 1] has its positions for rows, a window of which
+is enough. Elementwise operators and pools beside a convolution take the same form, and so does a Transpose between [n, c, l] and [n, l, c], as one
+between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the ends of such a part of the network needs a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from lfopt.ir import Attribute, Graph, Operator
+from lfopt.ops import spec
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.views import Shape, add_view, new_tensor, skip_views, view_of
+
+CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+PER_AXIS: dict[str, int] = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}  # attributes, and what a second axis has of them
+SWAP = (0, 2, 1)  # from channels first to channels last, or back
+BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
+
+
+def on_positions(graph: Graph) -> Graph:
+    """Convolutions of maps [n, c, l], and what stands beside them, as operators on [n, c, l, 1] between views."""
+    board, part = Board(graph), dict[str, None]()
+    for operator in graph.operators:
+        if operator.name not in part and operator.kind in CONVOLUTIONS and _takes_part(board, operator):
+            part |= _around(board, operator)
+    if not part:
+        return graph
+    for operator in graph.operators:
+        if operator.name in part:
+            _convert(board, operator)
+    for operator in [*board.operators.values()]:
+        skip_views(board, operator)
+    board.drop_dead()
+    return board.finish()
+
+
+# -- what takes part -------------------------------------------------------------------------------------------------------------------------
+
+
+def _takes_part(board: Board, operator: Operator) -> bool:
+    """Whether it is a convolution or pool along one axis, or works element by element on maps of one shape [n, c, l], or turns such maps round."""
+    if not board.is_plain(operator) or len(made := board.tensors[operator.outputs[0]].shape) != 3:
+        return False
+    maps = [name for name in operator.inputs if name and name not in board.constants]
+    if operator.kind in CONVOLUTIONS:
+        return maps == [operator.inputs[0]]
+    if operator.kind in POOLS:
+        return "output_shape" not in operator.attributes
+    if operator.kind == "Transpose":
+        return operator.attributes.get("perm") == SWAP
+    return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == made for name in maps)
+
+
+def _around(board: Board, convolution: Operator) -> dict[str, None]:
+    """A convolution and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
+    found, todo = {convolution.name: None}, [convolution]
+    while todo:
+        operator = todo.pop()
+        if operator.kind == "Transpose":
+            found |= dict.fromkeys(_behind_turn(board, operator))
+            continue
+        near = [maker for name in operator.inputs if name and (maker := board.maker(name)) is not None]
+        near += [board.operators[name] for name in board.readers.get(operator.outputs[0], ())]
+        for other in near:
+            if other.name not in found and _takes_part(board, other):
+                found[other.name] = None
+                todo.append(other)
+    return found
+
+
+def _behind_turn(board: Board, operator: Operator) -> Iterator[str]:
+    """What works element by element on the result of an operator, and on what comes of that, with no other map."""
+    for name in board.readers.get(operator.outputs[0], ()):
+        reader = board.operators[name]
+        maps = {given for given in reader.inputs if given and given not in board.constants}
+        if reader.kind not in BY_CHANNEL and spec(reader.kind).elementwise and maps == {*operator.outputs} and _takes_part(board, reader):
+            yield name
+            yield from _behind_turn(board, reader)
+
+
+# -- what becomes of it ----------------------------------------------------------------------------------------------------------------------
+
+
+def _convert(board: Board, operator: Operator) -> None:
+    """Let an operator work on [n, c, l, 1], with views around it."""
+    (made,), tensor = operator.outputs, board.tensors[operator.outputs[0]]
+    if operator.kind == "Transpose":
+        _turn(board, operator)
+        return
+    turned = any(_is_view(board, name, _as_row) for name in operator.inputs if name and name not in board.constants)
+    form = _as_row if turned else _as_column
+    result = new_tensor(board, f"{made}.column", form(tensor.shape), tensor.dtype)
+    inputs = tuple(_input(board, index, operator, form) for index in range(len(operator.inputs)))
+    attributes = operator.attributes if spec(operator.kind).elementwise else _with_second_axis(operator.attributes)
+    board.change(replace(operator, inputs=inputs, outputs=(result,), attributes=attributes))
+    add_view(board, operator, result, made)
+
+
+def _with_second_axis(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Attributes of a convolution or pool along one axis, for two of them, the second of extent 1."""
+    found = dict(attributes)
+    for name, neutral in PER_AXIS.items():
+        match found.get(name):
+            case (int(along),):
+                found[name] = (along, neutral)
+            case _:
+                pass
+    match found.get("pads"):
+        case (int(first), int(last)):
+            found["pads"] = (first, 0, last, 0)
+        case _:
+            pass
+    return found
+
+
+def _input(board: Board, index: int, operator: Operator, form: Callable[[Shape], Shape]) -> str:
+    """An operand in the form that goes with the result."""
+    name = operator.inputs[index]
+    if not name or (operator.kind in CONVOLUTIONS and index > 1):
+        return name
+    tensor = board.tensors[name]
+    if name not in board.constants:
+        return view_of(board, name, form(tensor.shape), f"{name}.column", operator)
+    if index in spec(operator.kind).parameters or len(tensor.shape) < (3 if form is _as_row else 1):
+        return name
+    value, shape = board.constants[name], form(tensor.shape)
+    return board.add_constant(f"{name}.column", shape, tensor.dtype, None if value is None else value.reshape(shape))
+
+
+def _turn(board: Board, operator: Operator) -> None:
+    """Of a Transpose from [n, c, l] to [n, l, c], or back: one from [n, c, l, 1] to [n, 1, l, c], or back. Both have l rows."""
+    (source,), (made,) = operator.inputs, operator.outputs
+    forward = _is_view(board, source, _as_column)
+    before, after = (_as_column, _as_row) if forward else (_as_row, _as_column)
+    result = new_tensor(board, f"{made}.turned", after(board.tensors[made].shape), board.tensors[made].dtype)
+    given = view_of(board, source, before(board.tensors[source].shape), f"{source}.row", operator)
+    board.change(replace(operator, inputs=(given,), outputs=(result,), attributes={"perm": (0, 3, 2, 1)}))
+    add_view(board, operator, result, made)
+
+
+def _is_view(board: Board, name: str, form: Callable[[Shape], Shape]) -> bool:
+    """Whether a map is a view of one in this form by now."""
+    maker = board.plain_maker(name)
+    return maker is not None and maker.kind == "Reshape" and board.tensors[maker.inputs[0]].shape == form(board.tensors[name].shape)
+
+
+def _as_column(shape: Shape) -> Shape:
+    return (*shape, 1)
+
+
+def _as_row(shape: Shape) -> Shape:
+    return (shape[0], 1, *shape[1:])
