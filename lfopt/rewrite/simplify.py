@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lfopt.ir import Graph, InvalidConfig
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.composite import STABLE_SOFTMAXES
+from lfopt.rewrite.engine import Engine, Index
+from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
 from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
 
+_SOFTMAXES = Index.of(STABLE_SOFTMAXES)
+
 
 def _default(graph: Graph) -> Rewriting:
     log = Log()
-    return Rewriting(fold_norms(graph, log), tuple(log.applied), ())
+    board = Board(graph := fold_norms(graph, log))
+    roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
+    count = Engine(board, Facts(board), log).settle(_SOFTMAXES, roots)
+    return Rewriting(board.finish() if count else graph, tuple(log.applied), ())
 
 
 # Hundreds of rules are derived from their tables when they are first asked for: a third of a second that "default" does not need.
@@ -30,7 +39,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization is folded
+    "default": _default,  # BatchNormalization is folded, Softmax and LogSoftmax made of their parts
     "all": _all,
     "none": _none,
 }
