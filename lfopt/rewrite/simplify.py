@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lfopt.ir import Graph, InvalidConfig
 from lfopt.rewrite.board import Board
 from lfopt.rewrite.composite import STABLE_SOFTMAXES
+from lfopt.rewrite.einsum import einsums_as_products
 from lfopt.rewrite.engine import Engine, Index
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
@@ -46,9 +47,12 @@ RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
 
 
 def simplify(graph: Graph, rules: str = "default") -> Graph:
-    """Apply a set of rules by name (a key of `RULES`); unless that is "none", linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`)."""
-    done = rewrite(graph, rules).graph
-    return done if rules == "none" else on_rows(done)
+    """Apply a set of rules by name (a key of `RULES`).
+
+    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), and linear layers are on maps [b, s, d]
+    (`lfopt.rewrite.rows`).
+    """
+    return graph if rules == "none" else on_rows(rewrite(einsums_as_products(graph), rules).graph)
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:
