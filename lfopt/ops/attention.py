@@ -269,8 +269,8 @@ def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
     scores = cut(_weights_box(form, mixed), -1, keys)
     last = form.parts.index(form.mixing)
     for k, part in enumerate(form.parts[:last]):
-        if part is form.product or (k > form.parts.index(form.product) and part.result == form.softmax.result):
-            yield Compute(part.operator.name, (scores,), (-1,))
+        if part is form.product or (k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)):
+            yield Compute(part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,))
     yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.sums, step.first, step.last)
 
 

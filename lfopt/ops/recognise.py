@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -142,9 +143,10 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
             product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
             if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
                 return _Core((maker, mixing), softmax, tuple(before), guard, rounding) if _hides_rows(flow, guard, before) else None
-            if flow.specs[maker].elementwise and flow.calls[maker].result == wanted:
+            made = flow.calls[maker].result
+            if flow.specs[maker].elementwise and prod(made) == prod(wanted):  # by way of a view, as of the windows of a batch (Swin)
                 before.append(maker)
-                op, wanted = maker, flow.calls[maker].result
+                op, wanted = maker, made
                 break
         else:
             return None
