@@ -21,7 +21,7 @@ from lfopt.rewrite.engine import REAL
 ELLIPSIS = [chr(code) for code in range(0x3B1, 0x3B1 + 32)]  # labels of the axes that "..." stands for; files have Latin letters alone
 
 
-class Labelled(NamedTuple):
+class Indexed(NamedTuple):
     """A tensor with a label for each axis."""
 
     name: str
@@ -46,10 +46,10 @@ def _replace(board: Board, einsum: Operator) -> None:
     if len(terms) > 2 or not plain:
         return
     work = _Work(board, einsum, dict(extents))
-    operands: list[Labelled] = []
+    operands: list[Indexed] = []
     for k, (name, term) in enumerate(zip(einsum.inputs, terms, strict=True)):
         kept = {*made, *"".join(terms[:k] + terms[k + 1 :])}
-        operands.append(work.summed(Labelled(name, term), "".join(label for label in term if label in kept)))
+        operands.append(work.summed(Indexed(name, term), "".join(label for label in term if label in kept)))
     result = operands[0] if len(operands) == 1 else work.product(operands[0], operands[1], made)
     board.bypass(einsum, work.transposed(result, made).name)
 
@@ -74,7 +74,7 @@ class _Work:
     def shape(self, labels: str) -> tuple[int, ...]:
         return tuple(self.extents[label] for label in labels)
 
-    def product(self, left: Labelled, right: Labelled, made: str) -> Labelled:
+    def product(self, left: Indexed, right: Indexed, made: str) -> Indexed:
         """Matrix product, or Mul where no label is summed. A constant stands on the right; else the order is that which moves fewer operands."""
         orders = [self._order(left, right, made), self._order(right, left, made)]
         chosen = min(orders, key=lambda order: (order.left.name in self.board.constants, order.moves))
@@ -88,9 +88,9 @@ class _Work:
         x = self._reshaped(a.name, (*self.shape(stack), *tall, deep))
         w = self._reshaped(b.name, (*self.shape(stack), deep, wide))
         y = self._add("MatMul", (x, w), (*self.shape(stack), *tall, wide))
-        return Labelled(self._reshaped(y, self.shape(stack + rows + columns)), stack + rows + columns)
+        return Indexed(self._reshaped(y, self.shape(stack + rows + columns)), stack + rows + columns)
 
-    def _order(self, left: Labelled, right: Labelled, made: str) -> _Order:
+    def _order(self, left: Indexed, right: Indexed, made: str) -> _Order:
         """Labels of the product, in the order of the result, and of the left operand where they are summed."""
         stack = "".join(label for label in made if label in left.labels and label in right.labels)
         rows, columns = (
@@ -99,33 +99,33 @@ class _Work:
         inner = "".join(label for label in left.labels if label not in made)
         return _Order(left, right, stack, rows, inner, columns, made)
 
-    def _multiplied(self, order: _Order) -> Labelled:
+    def _multiplied(self, order: _Order) -> Indexed:
         """Element by element, both laid out as the result."""
         laid = [self.transposed(one, "".join(label for label in order.made if label in one.labels)) for one in (order.left, order.right)]
         wide = [tuple(self.extents[label] if label in one.labels else 1 for label in order.made) for one in laid]
         inputs = tuple(self._reshaped(one.name, shape) for one, shape in zip(laid, wide, strict=True))
-        return Labelled(self._add("Mul", inputs, self.shape(order.made)), order.made)
+        return Indexed(self._add("Mul", inputs, self.shape(order.made)), order.made)
 
-    def transposed(self, given: Labelled, labels: str) -> Labelled:
+    def transposed(self, given: Indexed, labels: str) -> Indexed:
         """With its axes in another order."""
         if given.labels == labels:
             return given
         perm = tuple(given.labels.index(label) for label in labels)
         if given.name not in self.board.constants:
-            return Labelled(self._add("Transpose", (given.name,), self.shape(labels), {"perm": perm}), labels)
+            return Indexed(self._add("Transpose", (given.name,), self.shape(labels), {"perm": perm}), labels)
         value = self.board.constants[given.name]
-        return Labelled(self._constant(self.shape(labels), None if value is None else value.transpose(perm)), labels)
+        return Indexed(self._constant(self.shape(labels), None if value is None else value.transpose(perm)), labels)
 
-    def summed(self, given: Labelled, labels: str) -> Labelled:
+    def summed(self, given: Indexed, labels: str) -> Indexed:
         """Summed over all other labels."""
         if given.labels == labels:
             return given
         axes = np.array([axis for axis, label in enumerate(given.labels) if label not in labels])
         if given.name in self.board.constants:
             value = self.board.constants[given.name]
-            return Labelled(self._constant(self.shape(labels), None if value is None else value.sum(axis=tuple(axes))), labels)
+            return Indexed(self._constant(self.shape(labels), None if value is None else value.sum(axis=tuple(axes))), labels)
         inputs = given.name, self.board.add_constant(f"{self.einsum.name}.axes", axes.shape, "int64", axes)
-        return Labelled(self._add("ReduceSum", inputs, self.shape(labels), {"keepdims": 0}), labels)
+        return Indexed(self._add("ReduceSum", inputs, self.shape(labels), {"keepdims": 0}), labels)
 
     def _reshaped(self, name: str, shape: Sequence[int]) -> str:
         if self.board.tensors[name].shape == tuple(shape):
@@ -154,8 +154,8 @@ class _Work:
 class _Order(NamedTuple):
     """A product of two operands, the left one with the rows."""
 
-    left: Labelled
-    right: Labelled
+    left: Indexed
+    right: Indexed
     stack: str  # labels of which matrix it is
     rows: str
     inner: str  # those that are summed
