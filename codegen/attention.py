@@ -100,8 +100,8 @@ class Attending:
                     out(f"for (int e = 0; e < {width}; e++) {self.kept.at([*at, 'e'])} = sum[e];")
                     out(f"{self.kept.at([*at, str(width)])} = most, {self.kept.at([*at, str(width + 1)])} = total;", "continue;")
                 found = "sum[e] / total"
-                if form.guarded:
-                    found = f"(isnan(total) || total == 0 ? 0 : {found})"
+                if form.guard:
+                    found = f"({'isnan(total) || ' if form.guard == 'IsNaN' else ''}total == 0 ? 0 : {found})"
                 out(f"for (int e = 0; e < {width}; e++) {result.at(self._laid_out([*at, 'e']))} = ({result.ctype})({found});")
         out("")
 

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 
-Mask = Literal["none", "causal", "window", "data", "map", "where"]
+Mask = Literal["none", "causal", "window", "data", "map", "where", "per window"]
 Scale = Literal["scores", "both", "none"]
 MASKS: tuple[Mask, ...] = ("none", "causal", "window", "data", "map", "where")
 SCALES: tuple[Scale, ...] = ("scores", "both", "none")
@@ -34,6 +34,7 @@ class Form:
     guarded: bool = False  # rows without keys become 0
     cached: bool = False  # keys and values of earlier tokens come as inputs, by Concat
     first: bool = False  # heads come first, and nothing is laid out
+    windows: int = 1  # of a batch of two maps, if even; "per window": each has a mask of its own, which is added through a view, as Swin has it
     scaled: Scale = "scores"
 
 
@@ -91,18 +92,18 @@ class _Net:
 def attention(form: Form, seed: int = 0) -> Graph:
     """An attention between maps [1, tokens, features], with an elementwise operator before and behind it."""
     rng, net = np.random.default_rng(seed), _Net()
-    h, q, k, d, w = form.heads, form.queries, form.keys, form.size, form.width
-    tanh = net.add("Tanh", net.input("x", 1, q, h * d))
+    h, q, k, d, w, n = form.heads, form.queries, form.keys, form.size, form.width, form.windows
+    tanh = net.add("Tanh", net.input("x", n, q, h * d))
     if form.joined:
         assert q == k and d == w, "one map"
         every = net.add("Tanh", net.input("all", 1, q, 3 * h * d))
         split = net.add("Split", every, outputs=3, axis=2, num_outputs=3)
-        parts = [f"{split}_{n}" for n in range(3)]
+        parts = [f"{split}_{part}" for part in range(3)]
     elif form.first:
         parts = [net.input("q", 1, h, q, d), net.input("k", 1, h, d, k), net.input("v", 1, h, k, w)]
     else:
         heads = h // 2 if form.shared else h
-        parts = [tanh, net.input("k", 1, k, heads * d), net.input("v", 1, k, heads * w)]
+        parts = [tanh, net.input("k", n, k, heads * d), net.input("v", n, k, heads * w)]
     if form.first:
         laid = parts
     elif form.merged:
@@ -114,15 +115,15 @@ def attention(form: Form, seed: int = 0) -> Graph:
         laid = []
         for part, tokens, size in zip(parts, (q, k, k), (d, d, w), strict=True):
             own = h // 2 if form.shared and laid else h
-            laid.append(net.add("Transpose", net.reshape(part, 1, tokens, own, size), perm=(0, 2, 1, 3)))
+            laid.append(net.add("Transpose", net.reshape(part, n, tokens, own, size), perm=(0, 2, 1, 3)))
         if form.cached:
-            old = [net.input(f"old {n}", 1, h // 2 if form.shared else h, 4, size) for n, size in (("keys", d), ("values", w))]
+            old = [net.input(f"old {part}", 1, h // 2 if form.shared else h, 4, size) for part, size in (("keys", d), ("values", w))]
             laid[1:] = [net.add("Concat", a, b, axis=2) for a, b in zip(old, laid[1:], strict=True)]
             k += 4
         if form.shared:
-            for n, size in ((1, d), (2, w)):
-                spread = net.add("Expand", net.reshape(laid[n], 1, h // 2, 1, k, size), net.constant(np.array([1, h // 2, 2, k, size], np.int64)))
-                laid[n] = net.reshape(spread, 1, h, k, size)
+            for part, size in ((1, d), (2, w)):
+                spread = net.add("Expand", net.reshape(laid[part], 1, h // 2, 1, k, size), net.constant(np.array([1, h // 2, 2, k, size], np.int64)))
+                laid[part] = net.reshape(spread, 1, h, k, size)
         laid[1] = net.add("Transpose", laid[1], perm=(0, 1, 3, 2))
     if form.scaled == "both":
         laid[:2] = [net.add("Mul", part, net.constant(np.float32(d**-0.25))) for part in laid[:2]]
@@ -137,7 +138,7 @@ def attention(form: Form, seed: int = 0) -> Graph:
     if form.merged:
         y = net.reshape(net.add("Transpose", y, perm=(1, 0, 2)), 1, q, h * w)
     elif not form.first:
-        y = net.reshape(net.add("Transpose", y, perm=(0, 2, 1, 3)), 1, q, h * w)
+        y = net.reshape(net.add("Transpose", y, perm=(0, 2, 1, 3)), n, q, h * w)
     y = net.add("Relu", y)
     graph = helper.make_graph(
         net.nodes,
@@ -161,6 +162,11 @@ def _masked(net: _Net, form: Form, scores: str, q: int, k: int, rng: np.random.G
         return net.add("Where", net.constant(~hidden), scores, net.constant(np.float32(-1e4)))
     if form.mask == "data":
         return net.add("Add", scores, net.constant(rng.standard_normal((*stack, q, k)).astype(np.float32)))
+    if form.mask == "per window":
+        biased = net.add("Add", scores, net.constant(rng.standard_normal((1, form.heads, q, k)).astype(np.float32)))
+        hidden = (-100 * rng.integers(0, 2, (1, form.windows // 2, 1, q, k))).astype(np.float32)
+        masked = net.add("Add", net.reshape(biased, 2, form.windows // 2, form.heads, q, k), net.constant(hidden))
+        return net.reshape(masked, form.windows, form.heads, q, k)
     if form.mask == "map":
         return net.add("Add", scores, net.input("mask", *stack, 1, k))
     return scores

@@ -37,6 +37,7 @@ FORMS = [
     Form(cached=True, queries=2, keys=2, shared=True, heads=4),
     Form(first=True),
     Form(first=True, mask="data", scaled="both"),
+    Form(windows=4, queries=3, keys=3, mask="per window", guarded=True),
 ]
 
 

@@ -18,6 +18,7 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.absorption import absorb
+from lfopt.frontend.definitions import DEFINED, Definitions
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
@@ -101,7 +102,7 @@ class _Walk:
     model: ModelProto
     values: Values
     labels: Mapping[str, str]  # what callers call inputs and outputs, where it is not their plain name
-    origins: Mapping[str, Origin]  # of the operator that makes a tensor
+    origins: dict[str, Origin]  # of the operator that makes a tensor
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -117,6 +118,8 @@ class _Walk:
         graph = self.model.graph
         self.declared = {v.name: v.type for v in (*graph.value_info, *graph.output)}
         self.read = {name for node in graph.node for name in node.input if name} | {v.name for v in graph.output}
+        taken = {v.name for v in (*graph.input, *graph.initializer)} | {name for node in graph.node for name in node.output} | {*self.values}
+        self.definitions = Definitions(self.tensors, self.constants, self.types, taken)
         for name, (tensor, value) in self.values.items():
             self._add_constant(name, tensor, value)
         for tensor in graph.initializer:  # those that the up-conversion added
@@ -165,6 +168,12 @@ class _Walk:
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(operator, [self.tensors[name].shape if name else None for name in operator.inputs]):
             raise InvalidModel(f"{what}: {wrong}")
+        if operator.kind in DEFINED and not operator.domain:
+            self._inferred(node, what)
+            for part in self.definitions.nodes(node, what):
+                self.origins.update(dict.fromkeys(part.output, origin))
+                self.step(part, position)
+            return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
             operator = _rounding_as_before_11(operator, self.tensors[operator.inputs[0]].shape, next(iter(results.values())).shape, what)
@@ -244,8 +253,8 @@ class _Walk:
         self.names[name] = 1
         return name
 
-    def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
-        """Static shape and type of every output."""
+    def _inferred(self, node: NodeProto, what: str) -> Mapping[str, TypeProto]:
+        """What ONNX knows of the outputs, which refuses what is not legal."""
         inferred: dict[str, TypeProto] = {}
         if node.domain == "" and onnx.defs.has(node.op_type):
             schema = onnx.defs.get_schema(node.op_type, newest_opset())
@@ -261,6 +270,11 @@ class _Walk:
                 inferred = {node.output[0]: types[node.input[0]]}
             if node.op_type == "NonZero" and (value := self.constants.get(node.input[0])) is not None:
                 inferred = {node.output[0]: onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, (value.ndim, int(np.count_nonzero(value))))}
+        return inferred
+
+    def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
+        """Static shape and type of every output."""
+        inferred = self._inferred(node, what)
         results: dict[str, Tensor] = {}
         for name in node.output:
             if not name:

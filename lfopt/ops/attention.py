@@ -49,7 +49,7 @@ class Attention:
     softmax: Call
     mixing: Call  # the product with the values
     needs: Needs
-    guarded: bool = False  # whether a row without keys gives 0, not NaN
+    guard: str = ""  # what makes the result of a row 0: "Equal": it sees no key; "IsNaN": that, or its weights are NaN
     window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
     mask: str = ""  # the constant that says so, which nobody has to load
     uses: tuple[Use, ...] = ()  # by operand
@@ -245,7 +245,7 @@ def _scaled(scores: np.ndarray, most: np.ndarray) -> np.ndarray:
 def merge(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """What is kept of two blocks of keys together."""
     most = np.maximum(one[..., -2:-1], other[..., -2:-1])
-    with np.errstate(over="ignore"):  # of the largest scores, which are set below
+    with np.errstate(over="ignore", invalid="ignore"):  # of the largest scores, which are set below
         merged = one * _scaled(one[..., -2:-1], most) + other * _scaled(other[..., -2:-1], most)
     merged[..., -2:-1] = most
     return merged
@@ -256,8 +256,8 @@ def finish(call: Call, sums: np.ndarray, out: Box, run: Run) -> np.ndarray:
     form, total = form_of(call), sums[..., -1:]
     with np.errstate(all="ignore"):
         mixed = sums[..., :-2] / total
-    if form.guarded:
-        mixed = np.where(np.isnan(total) | (total == 0), 0, mixed)
+    if form.guard:
+        mixed = np.where((total == 0) | (np.isnan(total) & (form.guard == "IsNaN")), 0, mixed)
     return form.value(call.operator.outputs[0], out, "result", {(form.mixed, "result"): Part(mixed, mixed_box(call, out))}, run)
 
 
@@ -269,8 +269,8 @@ def in_parts(call: Call, step: Compute) -> Iterator[Compute]:
     scores = cut(_weights_box(form, mixed), -1, keys)
     last = form.parts.index(form.mixing)
     for k, part in enumerate(form.parts[:last]):
-        if part is form.product or (k > form.parts.index(form.product) and part.result == form.softmax.result):
-            yield Compute(part.operator.name, (scores,), (-1,))
+        if part is form.product or (k > form.parts.index(form.product) and prod(part.result) == prod(form.softmax.result)):
+            yield Compute(part.operator.name, (through_view(scores, form.softmax.result, part.result),), (-1,))
     yield Compute(form.mixing.operator.name, (mixed,), step.places, step.inputs, step.sums, step.first, step.last)
 
 

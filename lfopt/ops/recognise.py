@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import takewhile
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from lfopt.ops.attention import HIDDEN, KIND, Attention, row_reads
 from lfopt.ops.call import Call
 from lfopt.ops.dataflow import Dataflow, MapRead, Weight, bits
 from lfopt.ops.footprint import needs
+from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.table import row_of
 
 LAID_OUT = frozenset({"Concat", "Expand", "Slice", "Split", "Transpose"})  # what may stand between a product of attention and its operands
@@ -103,10 +106,11 @@ class _Core:
     softmax: int
     before: tuple[int, ...]  # elementwise operators on the scores, from the softmax up
     guard: tuple[int, ...] = ()  # what makes rows without keys 0
+    rounding: tuple[int, ...] = ()  # a Cast of the softmax
     members: set[int] = field(default_factory=set[int])
 
     def __post_init__(self) -> None:
-        self.members = {*self.products, self.softmax, *self.before, *self.guard}
+        self.members = {*self.products, self.softmax, *self.before, *self.guard, *self.rounding}
 
 
 def _core(flow: Dataflow, softmax: int) -> _Core | None:
@@ -114,14 +118,17 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
     if call.attribute("axis", -1) % len(call.result) != len(call.result) - 1:
         return None
     (made,) = flow.results[softmax]
-    guard = _guard(flow, made)
-    mixing = _only_reader(flow, flow.results[guard[-1]][0] if guard else made)
+    reader = _only_reader(flow, made)
+    rounding = () if reader is None or flow.specs[reader].kind != "Cast" else (reader,)
+    guard = _guard(flow, flow.results[rounding[0]][0] if rounding else made)
+    (made,) = flow.results[(softmax, *rounding, *guard)[-1]]
+    mixing = _only_reader(flow, made)
     if mixing is None or flow.specs[mixing].kind != "MatMul" or len(call.result) < 2:
         return None
     given = [o.input for o in flow.operands[mixing]]
     keys = call.result[-1]
     alike = flow.calls[mixing].shape(0)[-2:] == call.result[-2:] and len(flow.calls[mixing].shape(1)) > 1
-    if given != [0, 1] or flow.operands[mixing][0].map != (flow.results[guard[-1]][0] if guard else made) or not alike or keys < 2:
+    if given != [0, 1] or flow.operands[mixing][0].map != made or not alike or keys < 2:
         return None
     before: list[int] = []
     op, wanted = softmax, call.result
@@ -135,10 +142,11 @@ def _core(flow: Dataflow, softmax: int) -> _Core | None:
                 continue
             product = flow.specs[maker].kind == "MatMul" and [o.input for o in flow.operands[maker]] == [0, 1]
             if product and min(len(flow.calls[maker].shape(i)) for i in (0, 1)) > 1:
-                return _Core((maker, mixing), softmax, tuple(before), guard)
-            if flow.specs[maker].elementwise and flow.calls[maker].result == wanted:
+                return _Core((maker, mixing), softmax, tuple(before), guard, rounding) if _hides_rows(flow, guard, before) else None
+            made = flow.calls[maker].result
+            if flow.specs[maker].elementwise and prod(made) == prod(wanted):  # by way of a view, as of the windows of a batch (Swin)
                 before.append(maker)
-                op, wanted = maker, flow.calls[maker].result
+                op, wanted = maker, made
                 break
         else:
             return None
@@ -152,17 +160,33 @@ def _only_reader(flow: Dataflow, m: int) -> int | None:
 
 
 def _guard(flow: Dataflow, weights: int) -> tuple[int, ...]:
-    """IsNaN and Where, if they make rows of the softmax without keys 0."""
-    readers = list(bits(flow.readers[weights]))
-    if len(readers) != 2 or flow.is_output[weights] or [flow.specs[i].kind for i in readers] != ["IsNaN", "Where"]:
+    """What makes rows without keys 0: Where, and before it IsNaN, or what looks for rows of -inf in a mask, as ONNX defines Attention."""
+    *tests, chosen = [*bits(flow.readers[weights])] or [-1]
+    if chosen < 0 or flow.is_output[weights] or flow.specs[chosen].kind != "Where":
         return ()
-    test, chosen = readers
-    call, (condition,) = flow.calls[chosen], flow.results[test]
-    zero = call.values[1]
-    alike = [o.map for o in flow.operands[chosen]] == [condition, weights] and [o.input for o in flow.operands[chosen]] == [0, 2]
-    if not alike or _only_reader(flow, condition) != chosen or zero is None or zero.size != 1 or float(zero.reshape(-1)[0]) != 0:
+    zero, (condition, *others) = flow.calls[chosen].values[1], flow.operands[chosen]
+    alike = condition.input == 0 and [(o.map, o.input) for o in others] == [(weights, 2)]
+    if not alike or _only_reader(flow, condition.map) != chosen or zero is None or zero.size != 1 or float(zero.reshape(-1)[0]) != 0:
         return ()
-    return test, chosen
+    test = flow.producer[condition.map]
+    if tests or test < 0:
+        return (test, chosen) if tests == [test] and flow.specs[test].kind == "IsNaN" else ()
+    highest = flow.producer[flow.operands[test][0].map] if flow.operands[test] else -1
+    call, least = flow.calls[highest], flow.calls[test].values
+    hidden = flow.specs[test].kind == "Equal" and any(value is not None and value.size == 1 and np.isneginf(value).all() for value in least)
+    along = hidden and highest >= 0 and flow.specs[highest].kind == "ReduceMax" and reduced_axes(call) == {len(call.shape(0)) - 1}
+    alone = along and call.attribute("keepdims", 1) == 1 and _only_reader(flow, flow.results[highest][0]) == test
+    return (highest, test, chosen) if alone else ()
+
+
+def _hides_rows(flow: Dataflow, guard: tuple[int, ...], before: list[int]) -> bool:
+    """Whether the mask in which a guard looks for rows of -inf is added to the scores, and nothing but other sums follows."""
+    if len(guard) < 3:
+        return True
+    mask = flow.calls[guard[0]].operator.inputs[0]
+    kinds = [(flow.specs[op].kind, mask in flow.calls[op].operator.inputs) for op in before]
+    sums = list(takewhile(lambda found: found[0] in ("Add", "Cast"), kinds))
+    return ("Add", True) in sums
 
 
 # -- what lays operands and result out ---------------------------------------------------------------------------------------------------------
@@ -209,16 +233,19 @@ def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, st
     members = tuple(sorted(chosen))
     parts = tuple(flow.calls[i] for i in members)
     window, mask = _window(flow, core)
+    parameters = {part.operator.name: row_of(part).parameters for part in parts}
+    if core.guard:
+        parameters[flow.operators[core.guard[-1]].name] |= {0}  # which rows are without keys is seen by the scores themselves
     form = Attention(
         parts,
         views,
         flow.graph.tensors,
-        {part.operator.name: row_of(part).parameters for part in parts},
+        parameters,
         flow.calls[core.products[0]],
         flow.calls[core.softmax],
         flow.calls[core.products[1]],
         needs,
-        bool(core.guard),
+        flow.specs[core.guard[-2]].kind if core.guard else "",
         window,
         mask,
     )

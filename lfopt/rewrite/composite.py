@@ -70,6 +70,15 @@ GELUS = (
     (f'a * (Tanh(a * (a * a * {CUBIC} + 1) * {ROOT_2_PI}) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
     (f'a * (Tanh(a * ((a * a * {CUBIC} + 1) * {ROOT_2_PI})) + 1) * 0.5 -> Gelu(a, approximate="tanh")', ""),
 )
+BELOW = "(a - ReduceMax[x](a))"  # no power of it overflows, so that the parts give what the whole does, NaN of a row of -inf too
+STABLE_SOFTMAXES: tuple[Rule, ...] = tuple(
+    rule("composite", text, "single_axis(x)")
+    for text in (
+        f"Exp({BELOW}) / ReduceSum[x](Exp({BELOW})) -> Softmax(a, axis=only_axis(x))",
+        f"Exp({BELOW}) * Reciprocal(ReduceSum[x](Exp({BELOW}))) -> Softmax(a, axis=only_axis(x))",
+        f"{BELOW} - Log(ReduceSum[x](Exp({BELOW}))) -> LogSoftmax(a, axis=only_axis(x))",
+    )
+)
 SOFTMAXES = (
     ("Exp(a) / ReduceSum[x](Exp(a)) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
     ("Exp(a) * Reciprocal(ReduceSum[x](Exp(a))) -> Softmax(a, axis=only_axis(x))", "single_axis(x)"),
@@ -98,4 +107,7 @@ def _normalizations() -> Iterator[tuple[str, str]]:
     yield "LayerNormalization[x](a, s) + b -> LayerNormalization[x](a, s, b)", "same(s, b) and bare(x)"
 
 
-COMPOSITES: tuple[Rule, ...] = tuple(rule("composite", text, where) for text, where in (*SIGMOIDS, *HARD, *GELUS, *SOFTMAXES, *_normalizations()))
+COMPOSITES: tuple[Rule, ...] = (
+    *STABLE_SOFTMAXES,
+    *(rule("composite", text, where) for text, where in (*SIGMOIDS, *HARD, *GELUS, *SOFTMAXES, *_normalizations())),
+)

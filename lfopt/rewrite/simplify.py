@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from lfopt.ir import Graph, InvalidConfig
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.composite import STABLE_SOFTMAXES
+from lfopt.rewrite.einsum import einsums_as_products
+from lfopt.rewrite.engine import Engine, Index
+from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
 from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.positions import on_positions
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
 
+_SOFTMAXES = Index.of(STABLE_SOFTMAXES)
+
 
 def _default(graph: Graph) -> Rewriting:
     log = Log()
-    return Rewriting(fold_norms(graph, log), tuple(log.applied), ())
+    board = Board(graph := fold_norms(graph, log))
+    roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
+    count = Engine(board, Facts(board), log).settle(_SOFTMAXES, roots)
+    return Rewriting(board.finish() if count else graph, tuple(log.applied), ())
 
 
 # Hundreds of rules are derived from their tables when they are first asked for: a third of a second that "default" does not need.
@@ -31,16 +41,19 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization is folded
+    "default": _default,  # BatchNormalization is folded, Softmax and LogSoftmax made of their parts
     "all": _all,
     "none": _none,
 }
 
 
 def simplify(graph: Graph, rules: str = "default") -> Graph:
-    """Apply a set of rules by name (a key of `RULES`); unless that is "none", linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`)."""
-    done = rewrite(graph, rules).graph
-    return done if rules == "none" else on_rows(on_positions(done))
+    """Apply a set of rules by name (a key of `RULES`).
+
+    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), linear layers are on maps [b, s, d]
+    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
+    """
+    return graph if rules == "none" else on_rows(on_positions(rewrite(einsums_as_products(graph), rules).graph))
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:

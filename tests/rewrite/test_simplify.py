@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from graphs import graph_of, ints, rewritten
 from onnx.helper import make_node
 from oracle import assert_close, newest_opset_of_onnxruntime, random_feeds, run, structure
 from small_models import build, floats, positive
@@ -152,3 +153,27 @@ def test_random_graphs_keep_their_values(seed):
 def test_unknown_rules_are_refused_with_those_that_exist():
     with pytest.raises(InvalidConfig, match="rules 'most': the sets of rules are default, all, none"):
         simplify(FOLDED["conv"], "most")
+
+
+BELOW = ["m = ReduceMax(x, last) keepdims=1", "d = Sub(x, m)", "p = Exp(d)", "t = ReduceSum(p, last) keepdims=1"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "wanted"),
+    [
+        ([*BELOW, "y = Div(p, t)"], ["Softmax"]),
+        ([*BELOW, "i = Reciprocal(t)", "y = Mul(i, p)"], ["Softmax"]),
+        ([*BELOW, "g = Log(t)", "y = Sub(d, g)"], ["LogSoftmax"]),
+        (["p = Exp(x)", "t = ReduceSum(p, last) keepdims=1", "y = Div(p, t)"], ["Exp", "ReduceSum", "Div"]),  # where Exp may overflow
+        ([*BELOW[:-1], "t = ReduceSum(p, first) keepdims=1", "y = Div(p, t)"], ["ReduceMax", "Sub", "Exp", "ReduceSum", "Div"]),
+    ],
+)
+def test_softmax_is_made_of_its_parts_where_they_compute_the_same(lines, wanted):
+    used = {"last": ints(-1)} | ({"first": ints(0)} if "first" in " ".join(lines) else {})
+    graph = graph_of(*lines, inputs={"x": (2, 5, 8)}, constants=used)
+    assert kinds(rewritten(graph, "default").graph) == wanted
+
+
+def test_softmax_stays_in_parts_where_others_read_one():
+    graph = graph_of(*BELOW, "y = Div(p, t)", "z = Neg(p)", inputs={"x": (2, 5, 8)}, constants={"last": ints(-1)}, outputs=("y", "z"))
+    assert kinds(rewritten(graph, "default").graph) == ["ReduceMax", "Sub", "Exp", "ReduceSum", "Div", "Neg"]
