@@ -63,7 +63,7 @@ def blocks(seeds: range) -> Iterator[tuple[GroupCosts, Graph, Values, int]]:
     """Random blocks and linear layers that can run slice by slice, and what they need for it."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = random_mlp(rng) if seed % 3 == 2 else random_block(rng)
+        graph = random_mlp(rng, normalised=seed % 12 in (5, 8)) if seed % 3 == 2 else random_block(rng)
         inputs: Values = random_inputs(graph, rng)
         if seed % 2:
             graph, inputs = in_integers(graph, inputs, rng)
@@ -174,7 +174,7 @@ def test_a_group_repeats_no_more_multiply_accumulates_than_allowed() -> None:
                 refused += 1
     assert all(a >= b >= c for a, b, c in zip(*moved.values(), strict=True))
     assert moved[1.0] != moved[1.3] != moved[3.0]
-    assert refused > 5
+    assert refused > 4
 
 
 def macs_found(graph: Graph, plan: Plan) -> list[str]:
