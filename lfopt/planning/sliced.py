@@ -302,9 +302,11 @@ class SlicedGroups:
 
     def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[Source]:
         """Maps on chip that are not made slice by slice."""
-        ahead = [] if segment.prologue < 0 else [(o.map, "row") for o in self.operands[segment.prologue]]
-        found: list[Source] = [*ahead, *((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made)]
-        return [*dict.fromkeys(found)]
+        found: dict[Source, None] = {}
+        for operand in self.operands[segment.prologue] if segment.prologue >= 0 else ():
+            found[operand.map, "row"] = None
+        found |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made)
+        return [*found]
 
     def source_rows(self, mask: int, made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
         """Rows held at once of a map of which all channels are on chip, per number of bands."""
