@@ -102,14 +102,21 @@ def random_block(rng: np.random.Generator) -> Graph:
     return net.finish()
 
 
-def random_mlp(rng: np.random.Generator) -> Graph:
-    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one, or one of them alone."""
+def random_mlp(rng: np.random.Generator, *, normalised: bool = False) -> Graph:
+    """Linear layers with an activation between them, spelled as exporters do, perhaps gated by another one, or one of them alone.
+
+    `normalised`: they read rows that are normalised; what is added to their result may be normalised, too.
+    """
     net = _Net(rng)
     net.inputs, net.shapes = [], {}
     lead = net.one_of((1, net.upto(2, 9)), (1, net.upto(2, 9)), (2, net.upto(1, 5)), (1, net.upto(1, 3), net.upto(1, 4)), (net.upto(1, 9),))
     x = here = net.new_input((*lead, net.upto(1, 8)))
     if net.chance(0.2):
         here = x = net.add("Neg", [x], net.shapes[x])
+    skip = x
+    if normalised:
+        here = x = _row_by_row(net, x)
+        skip = net.one_of(skip, x)
     if net.chance(0.9):
         width = net.upto(2, 12)
         products = [_linear(net, x, width) for _ in range(net.one_of(1, 1, 2))]
@@ -119,8 +126,16 @@ def random_mlp(rng: np.random.Generator) -> Graph:
     if net.chance(0.8) or here == x:
         here = _linear(net, here, net.shapes[x][-1] if net.chance(0.5) else net.upto(1, 9))
         if net.shapes[here] == net.shapes[x] and net.chance(0.6):
-            net.add("Add", [here, x] if net.chance(0.5) else [x, here], net.shapes[x])
+            net.add("Add", [here, skip] if net.chance(0.5) else [skip, here], net.shapes[x])
     return simplify(net.finish())
+
+
+def _row_by_row(net: _Net, x: str) -> str:
+    """A normalisation of rows, perhaps with something in flight behind it."""
+    shape, kind = net.shapes[x], net.one_of("LayerNormalization", "LayerNormalization", "Softmax", "LpNormalization")
+    vectors = [net.weight(shape[-1]), net.weight(shape[-1])] if kind == "LayerNormalization" else []
+    y = net.add(kind, [x, *vectors], shape, axis=-1)
+    return net.add("Mul", [y, net.weight(shape[-1])], shape) if net.chance(0.3) else y
 
 
 def _linear(net: _Net, x: str, width: int) -> str:

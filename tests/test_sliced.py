@@ -9,15 +9,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import onnx
+import onnx.numpy_helper
+from onnx import helper
 
 from codegen.source import Unsupported
 from lfopt.app.pipeline import load_network
+from lfopt.frontend import from_model
 from lfopt.ir import Compute, Cost, Graph, Hardware, Plan, PlannedGroup, Step, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
 from lfopt.planning import NEVER, GroupCosts, Limit, totals_of
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.sliced import Way
+from lfopt.rewrite import simplify
 from simulator.execute import execute
 from simulator.recount import recount
 from tests.codegen.test_counted import disagreement
@@ -63,7 +68,7 @@ def blocks(seeds: range) -> Iterator[tuple[GroupCosts, Graph, Values, int]]:
     """Random blocks and linear layers that can run slice by slice, and what they need for it."""
     for seed in seeds:
         rng = np.random.default_rng(seed)
-        graph = random_mlp(rng) if seed % 3 == 2 else random_block(rng)
+        graph = random_mlp(rng, normalised=seed % 12 in (5, 8)) if seed % 3 == 2 else random_block(rng)
         inputs: Values = random_inputs(graph, rng)
         if seed % 2:
             graph, inputs = in_integers(graph, inputs, rng)
@@ -174,7 +179,7 @@ def test_a_group_repeats_no_more_multiply_accumulates_than_allowed() -> None:
                 refused += 1
     assert all(a >= b >= c for a, b, c in zip(*moved.values(), strict=True))
     assert moved[1.0] != moved[1.3] != moved[3.0]
-    assert refused > 5
+    assert refused > 4
 
 
 def macs_found(graph: Graph, plan: Plan) -> list[str]:
@@ -234,3 +239,26 @@ def test_mobilenet_moves_less_and_its_wide_slices_take_few_steps() -> None:
     assert (price.mode, price.dram_bytes) == ("sliced", costs.groups.once(mask).total)
     (group,) = planned(costs, (mask,)).groups
     assert step_count(group.steps) < 14 * 4 * 576 / 2
+
+
+def test_rows_are_normalised_as_they_come_for_all_that_read_them() -> None:
+    """Three products of a normalised map, two of which add one bias: every map moves once, where the rows of some bands fit and no weights do."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(64, 64)).astype(np.float32) for name in "qkv"}
+    weights |= {"one": np.ones(64, np.float32), "zero": np.zeros(64, np.float32)}
+    nodes = [helper.make_node("LayerNormalization", ["x", "one", "zero"], ["norm"], name="norm", axis=-1)]
+    for name in "qkv":
+        nodes.append(helper.make_node("MatMul", ["norm", name], [f"{name}.product"]))
+        nodes.append(helper.make_node("Add", [f"{name}.product", "zero"], [f"{name}.sum"]))
+    x, *results = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (1, 48, 64)) for name in ("x", "q.sum", "k.sum", "v.sum"))
+    constants = [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()]
+    made = helper.make_graph(nodes, "qkv", [x], results, constants)
+    graph = simplify(from_model(helper.make_model(made, opset_imports=[helper.make_opsetid("", 21)])))
+    costs = GroupCosts.of(graph, Hardware(5000, element_bytes=2), scheme="all")
+    mask, bands = costs.dataflow.everything, 2
+    price, once = costs.price(mask), costs.groups.once(mask)
+    assert price is not None
+    assert price.mode == "sliced"
+    assert once.total < price.dram_bytes <= once.total + (bands - 1) * once.weight
+    plan, inputs = planned(costs, (mask,)), random_inputs(graph, rng)
+    assert not disagreements(costs, (mask,), plan, execute(plan, graph, inputs), reference(graph, inputs))

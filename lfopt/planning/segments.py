@@ -1,21 +1,22 @@
 """Groups that run slice by slice: a contraction makes slices of channels, operators follow on the slice, another contraction sums over the slices.
 
 A *segment* is such a group. Its *heads* are contractions that read one map with all its channels and make equally many channels: one as a rule, two
-in a gated layer such as (silu(x U) * (x V)) W, none where it begins with an operator that reads its operands slice by slice. What follows makes the
-same channels of its result as it reads (depthwise convolutions, pools, elementwise operators). It may end with a *tail*, a contraction that sums
+in a gated layer such as (silu(x U) * (x V)) W, none where it begins with an operator that reads its operands slice by slice. A *prologue* may make
+the map that the heads read, row by row: a normalisation, of which a row needs just the same row of its operands, and all of it. What follows makes
+the same channels of its result as it reads (depthwise convolutions, pools, elementwise operators). It may end with a *tail*, a contraction that sums
 over the slices, or with a reduction that runs through the rows of a slice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from lfopt.ir import NEVER, Box, Hardware, Span, cut, whole
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
-from lfopt.ops import Dataflow, MapRead, bits
+from lfopt.ops import Dataflow, MapRead, Tiling, bits
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
 from lfopt.planning.lines import Lines
@@ -34,6 +35,7 @@ class Role(NamedTuple):
     sums: bool  # it may be the tail
     runs: bool  # it is a reduction that takes rows one by one, and ends the segment
     joins: bool  # it lays maps side by side by channels, and may begin a segment
+    by_row: bool  # it needs the same row of its operands and all channels of it, and may be the prologue
     local: frozenset[int]  # inputs of which a slice of the result needs just the same channels
     channels: int  # of its result
     least: dict[int, int]  # per map that it reads: rows that are on chip at once in whatever group
@@ -49,6 +51,7 @@ class Segment:
     mean: int = -1  # the reduction that it ends with
     channels: int = 0  # in all slices together
     source: int = -1  # the map that the heads read
+    prologue: int = -1  # the operator that makes it, if it is in the group
     made: frozenset[int] = frozenset()  # maps that are made slice by slice
     held: Held = field(default_factory=Held)  # at the least
     names: frozenset[str] = frozenset()  # constants that are held whole in any case
@@ -92,13 +95,21 @@ class Segments:
         least: dict[int, int] = {}
         for m, rows in [(o.map, 1) for o in flow.operands[op]] if runs else known.least_held:
             least[m] = max(least.get(m, 0), rows)
-        return Role(known.contracts, known.sums, runs, self._joins(op, axis), local, call.result[axis], least, self.lines.least[op] > 0)
+        joins = self._joins(op, axis)
+        by_row = not local and not joins and self._by_row(op)
+        return Role(known.contracts, known.sums, runs, joins, by_row, local, call.result[axis], least, self.lines.least[op] > 0)
 
     def _joins(self, op: int, axis: int) -> bool:
         flow, call = self.flow, self.flow.calls[op]
         own = [o for o in flow.operands[op] if o.input < len(call.operator.inputs)]
         alike = all(flow.maps[o.map].shape == call.shape(o.input) for o in own) and len({o.map for o in own}) == len(own)
         return flow.specs[op].kind == "Concat" and call.attribute("axis", 0) % len(call.result) == axis and alike and not flow.weights[op]
+
+    def _by_row(self, op: int) -> bool:
+        flow, call, row = self.flow, self.flow.calls[op], self.flow.specs[op]
+        maps = [(flow.maps[o.map], o) for o in flow.operands[op]]
+        same = all(m.shape == call.shape(o.input) and m.rows == call.rows_out and o.reads is same_row(m.rows) for m, o in maps)
+        return bool(maps) and same and call.rows_out > 1 and row.tiling is not Tiling.CONTRACT and not row.elementwise
 
     # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
@@ -119,13 +130,20 @@ class Segments:
     def grow(self, segment: Segment | None, mask: int, op: int) -> Segment | None:
         """The segment with an operator added whose index is above all others; None where it, and whatever it is grown into, is none."""
         role = self.roles[op]
-        if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0 or segment.channels <= self.width)):
+        if role is None or (mask and (segment is None or segment.tail >= 0 or segment.mean >= 0)):
             return None
         if not mask:
             if role.contracts:
                 return self._joined(Segment(channels=role.channels), op, role, head=op, source=self._read_by(op))
+            if role.by_row:
+                return self._joined(Segment(source=self.flow.results[op][0], prologue=op), op, role)
             return self._joined(Segment(channels=role.channels), op, role) if role.channels > self.width else None
         assert segment is not None
+        if segment.prologue >= 0 > segment.head:
+            first = role.channels > self.width and self._is_head(segment.source, role.channels, op)
+            return self._joined(replace(segment, channels=role.channels), op, role, head=op) if first else None
+        if segment.channels <= self.width:
+            return None
         inside = [o.input for o in self.flow.operands[op] if o.map in segment.made]
         if self._is_head(segment.source, segment.channels, op) and 0 not in inside:
             return self._joined(segment, op, role, head=op)
@@ -167,7 +185,7 @@ class Segments:
         flow = self.flow
         for first in range(len(flow)):
             start, role = self.grow(None, 0, first), self.roles[first]
-            if role is None or start is None or min(start.floor, start.alone) >= beta:
+            if role is None or role.by_row or start is None or min(start.floor, start.alone) >= beta:
                 continue
             family, frontier = 1 << first, 0
             if not role.runs and start.floor < beta:
@@ -183,7 +201,9 @@ class Segments:
                 family |= 1 << i
                 if head or not (here.contracts or here.runs):
                     frontier |= flow.succs[i] & ~family
-            yield family
+            maker = flow.producer[start.source] if start.head >= 0 else -1
+            makes = self.roles[maker] if maker >= 0 else None
+            yield family | (1 << maker if makes is not None and makes.by_row else 0)
 
     def _alone(self, op: int) -> Segment | None:
         """A contraction that sums over slices of a map that it reads from DRAM."""
@@ -193,7 +213,7 @@ class Segments:
         return self._joined(Segment(channels=channels), op, role, tail=op) if role is not None and channels > self.width else None
 
     def _joined(self, before: Segment, op: int, role: Role, *, head: int = -1, tail: int = -1, source: int = -1) -> Segment | None:
-        flow, held, floor, made = self.flow, dict(before.held), before.floor, before.made
+        flow, held, floor, made, ahead = self.flow, dict(before.held), before.floor, before.made, op == before.prologue
         (result,), part, source = flow.results[op], self.hardware.channel_align, max(source, before.source)
         sliced = False
         for operand in flow.operands[op]:
@@ -202,9 +222,11 @@ class Segments:
                 return None
             sliced |= access == "slice"
             floor += self._more(held, operand.map, access, role.least[operand.map] if access in ("rows", "slice") else 1, part)
-        if head < 0 and not sliced:
+        if head < 0 and not sliced and not ahead:
             return None
-        if tail >= 0:
+        if ahead:
+            pass  # its result is held as the heads read it
+        elif tail >= 0:
             floor += role.computes * self.sum_row(result, part) + self.part_row(result, part)
         elif role.runs:
             floor += self.sum_row(result, self.width) + self.slices.row_bytes[result]
@@ -214,8 +236,8 @@ class Segments:
         names, size = self._least_weights(before.names, op, tail=tail >= 0)
         alone = self._alone(op) if head >= 0 > before.head else None
         return Segment(
-            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, made, held, names, floor + size,
-            NEVER if alone is None else alone.floor,
+            before.head if before.head >= 0 else head, tail, op if role.runs else -1, before.channels, source, before.prologue, made, held, names,
+            floor + size, NEVER if alone is None or before.prologue >= 0 else alone.floor,
         )  # fmt: skip
 
     def access(self, operand: MapRead, op: int, made: frozenset[int], source: int, *, tail: bool, first: bool) -> Access | None:
@@ -228,6 +250,8 @@ class Segments:
             return "slice"
         if operand.map in made:
             return "slice" if not tail and operand.input in role.local else None
+        if first and role.by_row:
+            return "row"
         if tensor.rows == 1:
             return "vector"
         if first and own and role.joins:
@@ -293,7 +317,7 @@ class Segments:
 
     def weights(self, mask: int, segment: Segment) -> Weights:
         """The constants of a group."""
-        held, passing = self.slices.constants(mask)
+        held, passing = self.slices.constants(mask, apart=True)
         held |= {s.name: self.constant(s.name) for s in passing.get(segment.tail, ()) if s.late}
         tail = tuple(s for s in passing.pop(segment.tail, ()) if not s.late)
         return Weights(held, passing, tail)

@@ -10,7 +10,8 @@
     F_D    = what the head reads and results once each  +  weights of the tail T times, those before it T n times, but those that stay: once
 
 A map that is read slice by slice passes n times, and rows of it that two bands need twice. Rows of slices that two bands need are computed twice, and
-what comes before the tail n times; how often a group repeats its multiply-accumulates so is capped. Weights that stay are those of the first slices,
+what comes before the tail n times; how often a group repeats its multiply-accumulates so is capped. Rows that a prologue makes for the heads are made
+once, each from one row on chip of what it reads. Weights that stay are those of the first slices,
 first those before the tail, since they pass more often. A reduction that ends the group sums the rows of a slice; of several bands, of all slices.
 """
 
@@ -174,7 +175,7 @@ class SlicedGroups:
 
     def _profile(self, mask: int, segment: Segment) -> Profile | None:
         flow, sizes, reads = self.flow, self.segments, self.reads(mask, segment)
-        grid = self.grid(self.tallest(mask), every=self.is_chain(mask, segment, reads))
+        grid = self.grid(self.tallest(mask), every=self.in_step(segment, reads) or self.is_chain(mask, segment, reads))
         made = self.made(mask, segment, grid)
         leaving = [m for m in segment.made if self.leaves(m, mask)]
         slices = [*spans(0, segment.channels, sizes.width)]
@@ -184,17 +185,17 @@ class SlicedGroups:
         counts = np.array([[-(-self.outputs(segment) // part) if part else 1 for part in parts]], np.int64)
         bands, shape = grid.counts[:, None], (len(grid.counts), len(parts))
         fixed, once, repeated = (np.zeros(len(grid.counts), np.int64) for _ in range(3))  # on chip; DRAM bytes once, and once for every part
-        for m, access in dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made):
+        for m, access in self.outer(mask, segment, reads):
             if access == "slice":
                 if not self._slices_evenly(reads, m, slices):
                     return None
                 start, stop = self.passing_rows(made, reads, m, grid)
                 repeated += grid.total(stop - start) * (self.groups.map_bytes[m] // max(flow.maps[m].rows, 1))
                 continue
-            once += self.groups.map_bytes[m]
+            once += 0 if flow.makes(mask, m) else self.groups.map_bytes[m]
             if access == "rows":
-                fixed += self.source_rows(made, reads, m, grid) * sizes.slices.row_bytes[m]
-            elif access == "vector":
+                fixed += self.source_rows(mask, made, reads, m, grid) * sizes.slices.row_bytes[m]
+            elif access in ("vector", "row"):
                 fixed += sizes.slices.row_bytes[m]
         for m, rows in self.rings(mask, segment, reads, made, grid).items():
             fixed += rows * self.slice_row(sizes, reads, m, slices)
@@ -284,10 +285,10 @@ class SlicedGroups:
     # -- rows --------------------------------------------------------------------------------------------------------------------------------
 
     def reads(self, mask: int, segment: Segment) -> list[Reading]:
-        """Everything that the group reads, operator by operator."""
+        """Everything that the group reads as slices run, operator by operator."""
         found: list[Reading] = []
         first = (mask & -mask).bit_length() - 1
-        for i in bits(mask):
+        for i in bits(self.of_slices(mask, segment)):
             for known, operand in zip(self.flow.operands[i], self.operands[i], strict=True):
                 access = self.segments.access(known, i, segment.made, segment.source, tail=i == segment.tail, first=i == first)
                 assert access is not None, "an operand of a segment is on chip in some way"
@@ -295,10 +296,24 @@ class SlicedGroups:
         return found
 
     @staticmethod
-    def source_rows(made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
+    def of_slices(mask: int, segment: Segment) -> int:
+        """The group without its prologue."""
+        return mask if segment.prologue < 0 else mask & ~(1 << segment.prologue)
+
+    def outer(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> list[Source]:
+        """Maps on chip that are not made slice by slice."""
+        found: dict[Source, None] = {}
+        for operand in self.operands[segment.prologue] if segment.prologue >= 0 else ():
+            found[operand.map, "row"] = None
+        found |= dict.fromkeys((r.operand.map, r.access) for r in reads if r.operand.map not in segment.made)
+        return [*found]
+
+    def source_rows(self, mask: int, made: dict[int, Made], reads: Sequence[Reading], m: int, grid: Grid) -> Ints:
         """Rows held at once of a map of which all channels are on chip, per number of bands."""
         own = [(r.operand.reads, made[r.op]) for r in reads if r.operand.map == m and r.access == "rows"]
         stop = np.maximum.reduce([needed(found, rows.stop) for found, rows in own])
+        if self.flow.makes(mask, m):
+            stop = made[self.flow.producer[m]].stop
         low = np.minimum.reduce([lowest(found, rows.low) for found, rows in own])
         return np.maximum(grid.most(stop - np.minimum(low, stop)), 1)
 
@@ -342,7 +357,7 @@ class SlicedGroups:
 
     def order(self, mask: int, segment: Segment, reads: Sequence[Reading], rows: dict[int, Span], loads: dict[Source, Span]) -> RowOrder:
         """How a slice runs in which operators make these rows, while these pass of what is loaded."""
-        sinks = self.flow.sinks(mask)
+        sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         first = [i for i in bits(sinks) if not self.flow.descendants[i] & sinks]
         maker = {m: self.flow.producer[m] for m in segment.made}
         return RowOrder(reads, maker, rows, loads, {i: self.lines.turns[i] for i in bits(sinks)}, first)
@@ -355,5 +370,5 @@ class SlicedGroups:
     def is_chain(self, mask: int, segment: Segment, reads: Sequence[Reading]) -> bool:
         """Whether every sliced map is read once, and one result follows from all others."""
         read = [r.operand.map for r in reads if r.access == "slice"]
-        sinks = self.flow.sinks(mask)
+        sinks = self.flow.sinks(mask) & self.of_slices(mask, segment)
         return len(read) == len({*read}) and sum(not self.flow.descendants[i] & sinks for i in bits(sinks)) == 1

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple
 from lfopt.ir import Span
 from lfopt.ops import MapRead
 
-# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row.
-Access = Literal["rows", "slice", "part", "vector"]
+# How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row;
+# all channels of one row, for the prologue.
+Access = Literal["rows", "slice", "part", "vector", "row"]
 Source = tuple[int, Access]  # a map that comes from DRAM as a slice runs
 
 

@@ -1,7 +1,8 @@
 """The steps of a group that runs slice by slice (mode sliced): band by band, in each part by part of the tail's channels, in each slice by slice.
 
-Weights that stay are loaded first. A band then loads the rows of what the head reads. A slice loads its weights, and goes through the rows of the
-band: the head, what follows it, and the tail, which adds to its sums; with the last slice the tail finishes them, row by row, and each is stored.
+Weights that stay are loaded first. A band then loads the rows of what the head reads, or makes them, row by row, of what the prologue reads. A slice
+loads its weights, and goes through the rows of the band: the head, what follows it, and the tail, which adds to its sums; with the last slice the
+tail finishes them, row by row, and each is stored.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from lfopt.ir import Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import Grid
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
 from lfopt.planning.sliced import SlicedGroups, Way
-from lfopt.planning.sliced_rows import Event, Source, in_step
+from lfopt.planning.sliced_rows import Access, Event, Source, in_step
 from lfopt.planning.streaming import with_rows
 from lfopt.planning.turns import in_turn
 
@@ -44,9 +45,9 @@ class Schedule:
         grid = Grid((way.bands,))
         made = groups.made(mask, way.segment, grid)
         self.rows = {i: [*zip(found.start.tolist(), found.stop.tolist(), found.new.tolist(), strict=True)] for i, found in made.items()}
-        outer = dict.fromkeys((r.operand.map, r.access) for r in self.reads if r.operand.map not in way.segment.made)
-        self.of = {access: [m for m, how in outer if how == access] for access in ("rows", "slice", "part", "vector")}
-        self.held_rows = {m: int(groups.source_rows(made, self.reads, m, grid)[0]) for m in self.of["rows"]}
+        outer = groups.outer(mask, way.segment, self.reads)
+        self.of = {access: [m for m, how in outer if how == access] for access in get_args(Access)}
+        self.held_rows = {m: int(groups.source_rows(mask, made, self.reads, m, grid)[0]) for m in self.of["rows"]}
         self.passing: dict[Source, list[Span]] = {}
         for m in self.of["slice"]:
             start, stop = groups.passing_rows(made, self.reads, m, grid)
@@ -119,6 +120,8 @@ class Schedule:
             for m in self.of["part"]:
                 name, again = flow.maps[m].name, (m, "slice") in self.at
                 self.at[m, "part"] = self._place(self.layout.place_name(f"{name} beside") if again else name, "map", 1, sizes.part_row(m, part))
+        for m in self.of["row"]:
+            self.at[m, "row"] = self._place(self.layout.place_name(f"{flow.maps[m].name} ahead"), "map", 1, row_bytes[m])
         if segment.mean >= 0:
             (result,) = flow.results[segment.mean]
             channels = segment.channels if way.bands > 1 else sizes.width
@@ -172,7 +175,11 @@ class Schedule:
 
     def _last(self) -> Iterator[Step]:
         for m in self.of["rows"]:
-            yield from self._rows_of(m, (self._needed(m, self.way.bands - 1), self.flow.maps[m].rows))
+            if not self.flow.makes(self.mask, m):
+                yield from self._rows_of(m, (self._needed(m, self.way.bands - 1), self.flow.maps[m].rows))
+        if self.segment.prologue >= 0:
+            for row in range(self.rows[self.segment.prologue][-1][1], self.flow.heights[self.segment.prologue]):
+                yield from self._ahead(row)
         if self.segment.mean >= 0:
             (result,) = self.flow.results[self.segment.mean]
             yield self.layout.store(self.flow.maps[result].name, whole(self.flow.maps[result].shape), self.results[result])
@@ -188,9 +195,24 @@ class Schedule:
         for span in spans(*rows, self.places[place].slots):
             yield self.layout.load(tensor.name, with_rows(whole(tensor.shape), span), place)
 
+    def _ahead(self, row: int) -> Iterator[Step]:
+        """Load a row of what the prologue reads."""
+        for m in self.of["row"]:
+            yield self.layout.load(self.flow.maps[m].name, with_rows(whole(self.flow.maps[m].shape), (row, row + 1)), self.at[m, "row"])
+
+    def _prologue(self, op: int, row: int) -> list[Step]:
+        """Make a row of what the heads read."""
+        (result,) = self.flow.results[op]
+        box, place = with_rows(whole(self.flow.maps[result].shape), (row, row + 1)), self.at[result, "rows"]
+        steps: list[Step] = [*self._ahead(row), self.layout.compute(op, (box,), (place,))]
+        return [*steps, self.layout.store(self.flow.maps[result].name, box, place)] if self.groups.leaves(result, self.mask) else steps
+
     def _band(self, band: int) -> Iterator[Node]:
         for m in self.of["rows"]:
-            yield from self._rows_of(m, (self._needed(m, band - 1) if band else 0, self._needed(m, band)))
+            if not self.flow.makes(self.mask, m):
+                yield from self._rows_of(m, (self._needed(m, band - 1) if band else 0, self._needed(m, band)))
+        if (op := self.segment.prologue) >= 0:
+            yield from fold([self._prologue(op, row) for row in range(*self.rows[op][band][:2])], LONGEST_PERIOD)
         leaving = any(self.groups.leaves(m, self.mask) for m in self.segment.made)
         keys = [(stop - start, leaving and not part) for part, (start, stop) in enumerate(self.parts)]
         count = sum(found.passing or found.passing_tail for found in self.slices)

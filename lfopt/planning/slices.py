@@ -199,8 +199,11 @@ class Slices:
         """Whether a map made in the group is needed outside."""
         return self.dataflow.is_output[m] or bool(self.dataflow.readers[m] & ~mask)
 
-    def constants(self, mask: int) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
-        """(bytes of the constants that are held whole by name, constants that pass block by block by operator), weights streaming."""
+    def constants(self, mask: int, *, apart: bool = False) -> tuple[dict[str, int], dict[int, tuple[Streamed, ...]]]:
+        """(bytes of the constants that are held whole by name, constants that pass block by block by operator), weights streaming.
+
+        Those that several operators of the group read are held; `apart`: the others of such an operator pass nevertheless.
+        """
         facts = [(i, self.facts[i]) for i in bits(mask)]
         readers: dict[str, int] = {}
         for _, found in facts:
@@ -209,10 +212,11 @@ class Slices:
         held: dict[str, int] = {}
         passing: dict[int, tuple[Streamed, ...]] = {}
         for i, found in facts:
-            if found.streamed and all(readers[s.name] == 1 for s in found.streamed):
-                passing[i] = found.streamed
-            else:
-                held |= {name: self.constant_bytes[name] for name in (*found.held, *(s.name for s in found.streamed))}
+            own = tuple(s for s in found.streamed if readers[s.name] == 1)
+            if own and (apart or own == found.streamed):
+                passing[i] = own
+            names = (*found.held, *(s.name for s in found.streamed if s not in passing.get(i, ())))
+            held |= {name: self.constant_bytes[name] for name in names}
         return held, passing
 
     # -- operators ---------------------------------------------------------------------------------------------------------------------------

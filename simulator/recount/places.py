@@ -158,7 +158,7 @@ def _unfit(schedule: Schedule, ring: Ring, tenants: set[Tenant]) -> Iterator[str
 def _names(schedule: Schedule, tenants: set[Tenant], purpose: str) -> tuple[str, ...]:
     """What a place may be called: as the map in it, and how it comes there a second time; for what passes through it; as the only constant in it."""
     if purpose == "map":
-        return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside", *USES))
+        return tuple(f"{tenant.tensor}{second}" for tenant in tenants for second in ("", " in blocks", " beside", " ahead", *USES))
     if purpose == "sum":
         return ("sums", *(f"sums of {schedule.net.maker[tenant.tensor]}" for tenant in tenants))
     return (*WEIGHTS, *(tenant.tensor for tenant in tenants if len(tenants) == 1))

@@ -91,12 +91,13 @@ def _constants(schedule: Schedule, slices: Slices) -> Iterator[str]:
 
 def _maps(schedule: Schedule, slices: Slices) -> Iterator[str]:
     """Rows of what comes from DRAM pass once; of what is read slice by slice, with every part, in every band that needs them."""
-    net, rows = schedule.net, band_rows(schedule, slices)
+    net, rows, ahead = schedule.net, band_rows(schedule, slices), _prologues(schedule, slices)
     for name in schedule.loads.keys() - {read.map for _, read in schedule.external} - schedule.constants:
         yield f"{name!r} is loaded, but who reads it has it under another name"
     for name in sorted({read.map for _, read in schedule.external}):
         tensor = net.tensor(name)
-        reading = [(op, read) for op, read in schedule.external if read.map == name]
+        reading = [(op, read) for op, read in schedule.external if read.map == name and op not in ahead]
+        once = int(any(op in ahead and read.map == name for op, read in schedule.external))
         beside = [op == slices.tail and (read.by, read.index) != (op, 0) for op, read in reading]
         wanted = np.ones(tensor.rows, np.int64) * any(beside)
         summed = any((op, read.by, read.index) == (slices.tail, slices.tail, 0) for op, read in reading)
@@ -106,6 +107,7 @@ def _maps(schedule: Schedule, slices: Slices) -> Iterator[str]:
             spans = _passing([(read, rows[op]) for (op, read), part in zip(reading, beside, strict=True) if not part], tensor.rows)
             for start, stop in spans:
                 wanted[start:stop] += slices.parts
+        wanted += once
         found = _times_by_row(schedule, name)
         if (wrong := np.flatnonzero((found != wanted[:, None]).any(axis=1))).size:
             row = int(wrong[0])
@@ -124,6 +126,14 @@ def _times_by_row(schedule: Schedule, name: str) -> np.ndarray:
     return times_along(shape, boxes, axis)
 
 
+def _prologues(schedule: Schedule, slices: Slices) -> set[str]:
+    """Operators that make what heads read; their rows stay as long as heads need them."""
+    net = schedule.net
+    heads = [op for op in schedule.members if _is_head(schedule, slices, op)]
+    read = {read.map for op in heads for read in net.reads[op] if (read.by, read.index) == (op, 0)}
+    return {net.maker[name] for name in read if net.maker.get(name) in schedule.members}
+
+
 def _is_head(schedule: Schedule, slices: Slices, op: str) -> bool:
     """Whether an operator needs all channels of its first operand for every slice: it makes channels as a contraction, and sums over no slices."""
     call, found = schedule.net.calls[op], schedule.net.specs[op]
@@ -137,7 +147,7 @@ def _is_head(schedule: Schedule, slices: Slices, op: str) -> bool:
 
 def band_rows(schedule: Schedule, slices: Slices) -> dict[str, list[Span]]:
     """Rows that every operator makes in every band. Sums go on where they were; rows of slices are made again as far as the band needs them."""
-    net, bands = schedule.net, range(slices.bands)
+    net, bands, ahead = schedule.net, range(slices.bands), _prologues(schedule, slices)
     rows: dict[str, list[Span]] = {}
     lows: dict[str, list[int]] = {}  # the lowest row that a band, or one after it, makes
     for op in reversed(schedule.members):
@@ -151,7 +161,7 @@ def band_rows(schedule: Schedule, slices: Slices) -> dict[str, list[Span]]:
         ]
         new = [0, *stops[:-1]]
         low = [first if first < stops[-1] else high for first in new]
-        if op == slices.tail or runs(net, op):
+        if op == slices.tail or op in ahead or runs(net, op):
             rows[op], lows[op] = [*zip(new, stops, strict=True)], low
             continue
         lows[op] = [min([*([low[b]] if leaves else []), *(_lowest(schedule, other, read, lows[other][b]) for read, other in readers)]) for b in bands]
