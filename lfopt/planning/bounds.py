@@ -9,6 +9,7 @@ from operator import or_
 from lfopt.ir import NEVER
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
+from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
@@ -74,7 +75,8 @@ class Bounds:
         """No schedule that computes nothing twice moves less, in whatever groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it (squeeze-and-excite), all must have existed before any
-        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded.
+        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded. Or, where that is more:
+        what contractions move whose weights do not fit (`lfopt.ops.phases`).
         """
         groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
         moved = 0
@@ -82,7 +84,8 @@ class Bounds:
             if flow.producer[m] >= 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
                 excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
                 moved += excess * (1 if flow.is_output[m] else 2)
-        return self.compulsory_bytes + moved
+        on_chip = beta + groups.hardware.weight_buffer_bytes
+        return self.compulsory_bytes + max(moved, beyond_compulsory(flow, groups.hardware, on_chip, self.counted))
 
     @cached_property
     def least_bytes(self) -> int:
