@@ -14,13 +14,14 @@ convolution has the same factor v on the side of its sums. By Loomis and Whitney
 
     F^2  <=  (u a + F / N)  b  (v c + F / K)
 
-Let r(F) be the fewest bytes of such a, b and c: element_bytes, bytes of a weight, and accumulator_bytes each. What satisfies the inequality for some F
-does so for every smaller F, too; and what does so for some F does so for every larger F, in proportion. So r(F) does not fall, and r(F) / F does not
-rise. And r(F) <= the bytes of all K N weights: where R is above those there is no bound.
+Let r(F) be the fewest bytes of such a, b and c: element_bytes, bytes of a weight, and accumulator_bytes each. What satisfies the inequality for some
+F does so for every smaller F, too; and what does so for some F does so for every larger F, in proportion. So r(F) does not fall, r(F) / F does not
+rise, and r(F) <= the bytes of all K N weights: where R is above those there is no bound.
 
 Cut the schedule where the sum over contractions of (products done) / F_k has risen by 1, with F_k such that r_k(F_k) >= R. A part in which
 contraction k does f_k products touches at least sum r_k(f_k) >= R sum f_k / F_k >= R bytes of these kinds, of which S at most were there when it
-began, and S when it ended. So each part moves R - 2 S bytes of operands, weights and sums of these contractions. Compulsory bytes of other tensors come on top.
+began, and S when it ended. So each part moves R - 2 S bytes of operands, weights and sums of these contractions. Compulsory bytes of other tensors
+come on top.
 
 Counted are windows that lie in the map with all of their taps, so that all rows have K products. Left out are contractions whose weights others read
 too, and those whose operand is laid out from elements of others (Concat, Resize, ...), which one byte might serve twice; what is only transposed is
