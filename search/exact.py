@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 
 from lfopt.fusion import CostModel, component, connected
 from lfopt.ops import Dataflow, bits
+from search.intervals import best_intervals
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Plan
 from search.result import Result
@@ -29,6 +30,7 @@ from search.tally import NOTHING, Tally
 
 FIRST_WIDTH, WIDER = 2, 16  # states kept per size in the first pass, and how much wider each next pass is
 GROUPS_PER_WIDTH = 48  # groups grown from one state in a pass, per state kept
+LONG = 512  # operators of a network on which a pass may take long: it begins with the best intervals too
 
 
 def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
@@ -40,6 +42,8 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
             tally.count(plan, search.dram_bytes(plan))
         if (simpler := model.simpler) is not None:
             search.begin_with(simpler)
+        if len(model.dataflow) >= LONG and tally.bound < tally.best_bytes and (plan := best_intervals(model, tally.over)) is not None:
+            tally.count(plan, search.dram_bytes(plan))
         done = 0
         while tally.bound < tally.best_bytes and not tally.over() and done != options.passes:
             search.walk(width)

@@ -26,7 +26,9 @@ from lfopt.ir import Graph, InvalidConfig, InvalidModel, Plan
 from lfopt.ir.names import one_line, plural
 from lfopt.ops import Dataflow
 from lfopt.planning import MODEL, SCHEMES, Draft, GroupCosts, Limit, link, up_to
+from lfopt.planning.alike import Prices
 from lfopt.rewrite import simplify
+from search.exact import LONG
 from search.methods import METHODS, taking
 from search.objectives import Objective
 from search.options import SearchOptions
@@ -92,7 +94,7 @@ def run_search(
 
     `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven of the same space.
     """
-    method, searched = METHODS[how.method], model or costs
+    method, searched = METHODS[how.method], model or (Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs)
     name = how.method if how.guidance == "none" else f"{how.method} guided by {how.guidance}"
 
     def progress(done: int, total: int, best: int | None, bound: int) -> None:

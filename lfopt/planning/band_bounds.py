@@ -7,6 +7,7 @@ Words are those of `lfopt.planning.brr` and `lfopt.planning.slices`. Let a group
 * Maps made between contractions are all full or all sliced where an operator joins them: one *class*. What cannot be taken slice by slice is full.
 * Of the two maps around a contraction one is full. So if each class has the bytes of its maps, those of the full ones are no less than what can be
   given to contractions, to each an amount that is taken from both classes around it.
+* A contraction whose input is not full has partial sums of the n rows beside that. So there are such sums, or all contractions have full inputs.
 
 The bytes that maps take by this count do not rise with T. The fewest bands with which they fit bound how often weights are loaded that do not stay.
 """
@@ -49,6 +50,10 @@ class BandBounds:
         self._table = np.array(self._bytes, np.int64).reshape(-1, len(self._counts))
         self._around = [  # per contraction: the maps around it
             tuple((o.map, m) for o in flow.operands[i] if o.input == 0 for m in self._made[i]) if facts.contracts else ()
+            for i, facts in enumerate(slices.facts)
+        ]
+        self._sums = [  # per contraction: bytes of partial sums, if its input is not full, by number of bands
+            -(-facts.least_rows // self._counts) * slices.sum_bytes(i) if facts.contracts and facts.computes else np.zeros_like(self._counts)
             for i, facts in enumerate(slices.facts)
         ]
         self._joined = [  # per operator that is none: the maps that it reads
@@ -123,6 +128,8 @@ class BandBounds:
         full = [*{position[of[m]] for m in always}]
         total = sizes[full].sum(axis=0)
         sizes[full] = 0
+        inputs = [*{position[of[a]] for i in operators for a, _ in self._around[i]}]
+        no_sums = total + sizes[inputs].sum(axis=0)
         for i in operators:
             for a, b in self._around[i]:
                 one, other = position[of[a]], position[of[b]]
@@ -131,7 +138,8 @@ class BandBounds:
                 sizes[one] -= amount
                 if one != other:
                     sizes[other] -= amount
-        return total
+        sums = [self._sums[i] for i in operators if self._around[i]]
+        return np.minimum(total + np.minimum.reduce(sums), no_sums) if sums else total
 
     def _classes(self, operators: list[int], made: set[int], maps: Iterable[int]) -> dict[int, int]:
         """Per map: a map that stands for its class. What the operators do not make may come from outside the group: it is in a class of its own."""

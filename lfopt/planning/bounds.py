@@ -9,12 +9,14 @@ from operator import or_
 from lfopt.ir import NEVER
 from lfopt.ops import OPAQUE, Dataflow, Tiling, bits
 from lfopt.ops.footprint import folds_rows
+from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.recognise import attentions_of
 from lfopt.planning.contractions import input_channels
 from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
-from lfopt.planning.stretches import stretches, unavoidable
+from lfopt.planning.multicut import CutCosts, served, unavoidable
+from lfopt.planning.stretches import stretches
 
 
 class Bounds:
@@ -37,6 +39,7 @@ class Bounds:
     ) -> None:
         self.groups, self.whole, self.anywhere, self.beta, self.counted, self.epilogue = groups, whole, anywhere, beta, counted, epilogue
         self.flights = flights
+        self._rereads: dict[int, int] = {}
 
     @cached_property
     def compulsory_bytes(self) -> int:
@@ -72,7 +75,8 @@ class Bounds:
         """No schedule that computes nothing twice moves less, in whatever groups and modes.
 
         Beside the compulsory bytes: of a map whose mean, mixed over all channels, gates it (squeeze-and-excite), all must have existed before any
-        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded.
+        of it can be used. What the buffer (and the second level) does not hold at that moment is stored to DRAM and loaded. Or, where that is more:
+        what contractions move whose weights do not fit (`lfopt.ops.phases`).
         """
         groups, flow, beta = self.groups, self.groups.dataflow, self.beta + self.groups.hardware.l2_bytes
         moved = 0
@@ -80,12 +84,13 @@ class Bounds:
             if flow.producer[m] >= 0 and any(self.counted >> j & 1 for j in _gates(flow, m)):
                 excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
                 moved += excess * (1 if flow.is_output[m] else 2)
-        return self.compulsory_bytes + moved
+        on_chip = beta + groups.hardware.weight_buffer_bytes
+        return self.compulsory_bytes + max(moved, beyond_compulsory(flow, groups.hardware, on_chip, self.counted))
 
     @cached_property
     def least_bytes(self) -> int:
         """What no scheme can avoid: the compulsory bound, what groups pay that reach far or end early, and re-reads of what always must be tiled."""
-        return self._compulsory + sum(self.apart) + sum(self._retiled)
+        return self._compulsory + sum(self.apart)
 
     @cached_property
     def recomputing_bytes(self) -> int:
@@ -102,7 +107,7 @@ class Bounds:
         rest = counted & ~group
         seen: set[int] = set()
         for i in bits(group):
-            before -= self._retiled[i] + self.apart[i]
+            before -= self.apart[i]
             if counted >> i & 1:
                 before -= groups.own[i][0] + groups.parameters[i]
             for operand in flow.operands[i]:
@@ -135,42 +140,53 @@ class Bounds:
 
     @cached_property
     def apart(self) -> list[int]:
-        """Per operator: bytes that no partition avoids because those which depend on it are too far from it. See `lfopt.planning.stretches`."""
+        """Per operator: bytes that no partition avoids because those which depend on it are too far from it, or it moves some more than once.
+
+        See `lfopt.planning.stretches`, `lfopt.planning.multicut`.
+        """
         flow, counted = self.groups.dataflow, self.counted
-        costs: list[int] = []  # per map: of storing it, unless that is compulsory, and of loading it once
+        found = stretches(flow, self._extra_bytes)
+        costs: list[CutCosts] = []
         for m, size in enumerate(self.groups.map_bytes):
             written = flow.producer[m] >= 0 and bool(counted >> flow.producer[m] & 1) and not flow.is_output[m]
-            costs.append(size * (written + (not flow.readers[m] & ~counted)))
-        return unavoidable(flow, stretches(flow, self._extra_bytes), costs)
+            loaded = not flow.readers[m] & ~counted
+            costs.append(CutCosts(size * written, size * loaded, served(flow, found, self.mates, m)))
+        return unavoidable(flow, found, costs)
 
     def _extra_bytes(self, first: int, last: int, between: int) -> int:
-        """Bytes of weights beyond once in whatever group holds two operators and all between them; NEVER if none does."""
+        """E of a stretch: bytes beyond once in whatever group holds two operators and all between them; NEVER if none does."""
         if not self.groups.parameters_fit(between):
             return NEVER
         found = NEVER
         for mode, mates in zip((*self.anywhere, *self.whole), self._mates, strict=True):
             if found and mates[first] >> last & 1:
-                found = min(found, mode.extra_bytes(between, self.beta))
+                found = min(found, mode.extra_bytes(between, self.beta) or (0 if mode.whole else self._reread_bytes(first)))
         return found
 
-    @cached_property
-    def _retiled(self) -> list[int]:
-        """Per operator: bytes that it re-reads in whatever group, because even the lower bound of its buffer does not fit.
+    def _reread_bytes(self, op: int) -> int:
+        """Bytes that an operator reads again when it is alone or heads an epilogue group, in the modes that run on any buffer.
 
-        Such an operator is alone or heads an epilogue group, and an epilogue only adds to what its tiles must hold (unless they share weights). What
-        may stand in an epilogue itself is left out: there it re-reads nothing.
+        An epilogue only adds to what its tiles must hold, unless they share weights. What may stand in an epilogue itself is left out: there it
+        reads nothing again.
         """
-        return [self._retiled_bytes(i) for i in range(len(self.groups.dataflow))]
+        if op not in self._rereads:
+            self._rereads[op] = self._reread_alone(op)
+        return self._rereads[op]
 
-    def _retiled_bytes(self, op: int) -> int:
+    def _reread_alone(self, op: int) -> int:
         groups, mask = self.groups, 1 << op
         if groups.dataflow.specs[op] is OPAQUE:  # it has a mode of its own, in which every tensor moves once
             return 0
-        if self.epilogue and groups.follows[op] or groups.with_shared & mask or any(mode.least(op) < self.beta for mode in self.whole):
+        if self.epilogue and groups.follows[op] or groups.with_shared & mask:
             return 0
         once = sum(groups.once_by_class(mask))
         costs = [cost.dram_bytes for mode in self.anywhere if (cost := mode.price(mask, self.beta, once))]
         return max(min(costs) - once, 0)
+
+    @cached_property
+    def _retiled(self) -> list[int]:
+        """Per operator: bytes that it reads again in whatever group, because even the lower bound of its buffer does not fit in any other mode."""
+        return [0 if any(mode.least(i) < self.beta for mode in self.whole) else self._reread_bytes(i) for i in range(len(self.groups.dataflow))]
 
     @cached_property
     def forced(self) -> list[int]:

@@ -56,7 +56,7 @@ from simulator.recount.schedule import Schedule, called
 from simulator.recount.sliced import repeated_macs, sliced_problems
 from simulator.recount.strips import recomputed_macs, strip_bytes, strip_places, strip_problems, strips_of
 from simulator.recount.traffic import byte_problems, traffic_problems
-from simulator.recount.waiting import gated_bytes
+from simulator.recount.waiting import gated_bytes, phased_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -448,7 +448,8 @@ class _Recounting:
             + sum(hardware.dram_bytes(net.tensor(name)) for name in used),
             "excluded_bytes": left_out,
         }
-        counted["without_recompute_bytes"] = counted["compulsory_bytes"] + gated_bytes(net, hardware, self.left_out)
+        waiting = max(gated_bytes(net, hardware, self.left_out), phased_bytes(net, hardware, self.left_out))
+        counted["without_recompute_bytes"] = counted["compulsory_bytes"] + waiting
         counted["l2_bytes"] = sum(group.l2.total for group in self.claimed.groups)
         for name, value in counted.items():
             if getattr(totals, name) not in (value, *([None] if name == "without_recompute_bytes" else [])):

@@ -1,4 +1,4 @@
-"""What no schedule avoids that computes nothing twice: maps that are gated by a function of their own mean."""
+"""What no schedule avoids that computes nothing twice: maps that are gated by a function of their own mean, and contractions of many weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Container, Iterator
 from itertools import islice
 
 from lfopt.ir import Hardware
+from lfopt.ops.dataflow import Dataflow
+from lfopt.ops.phases import beyond_compulsory
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
 from simulator.recount.network import Network
@@ -24,6 +26,13 @@ def gated_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> i
         if over > 0 and any(reader not in left_out for reader in _gates(net, name)):
             total += over if name in net.stored else 2 * over
     return total
+
+
+def phased_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> int:
+    """Bytes beyond the compulsory ones. The proof and its constants are those of `lfopt.ops.phases`: they are no part of what a recount doubts."""
+    flow = Dataflow.of(net.graph)
+    counted = sum(1 << i for i, operator in enumerate(flow.operators) if operator.name not in left_out)
+    return beyond_compulsory(flow, hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes, counted)
 
 
 def _gates(net: Network, name: str) -> Iterator[str]:

@@ -99,4 +99,4 @@ class Attentive(ExecutionMode):
     def extra_bytes(self, mask: int, beta: int) -> int:
         """None; what lies between two operators of an epilogue group is one. Without attention there is no such group."""
         attends = ATTENTION in self.groups.dataflow.specs
-        return 0 if attends and self.space.epilogue and self.groups.is_epilogue_group(mask) else NEVER
+        return 0 if attends and (is_single(mask) or (self.space.epilogue and self.groups.is_epilogue_group(mask))) else NEVER

@@ -158,7 +158,7 @@ class ExecutionMode(Protocol):
         return NEVER
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """Bytes of weights that every valid group which holds these operators loads beyond once, at the least; NEVER if there is none on beta.
+        """At the least: bytes of weights that every valid group with these operators loads for them beyond once; NEVER if there is none on beta.
 
         It does not fall when operators are added.
         """

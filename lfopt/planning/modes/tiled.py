@@ -92,8 +92,8 @@ class Tiled(ExecutionMode):
         return self.space.epilogue and self.groups.is_epilogue_group(mask)
 
     def extra_bytes(self, mask: int, beta: int) -> int:
-        """None. What lies between two operators of an epilogue group is one, of which the first is the head."""
-        return 0 if self.may_fit(mask, None, beta) else NEVER
+        """None of weights alone. What lies between two operators of an epilogue group is one, of which the first is the head."""
+        return 0 if is_single(mask) or self.may_fit(mask, None, beta) else NEVER
 
     def mates(self, beta: int) -> list[int]:
         """Operators of one epilogue may meet, whatever the buffer."""

@@ -1,0 +1,193 @@
+"""What contractions move between DRAM and a buffer of S bytes in any schedule that computes nothing twice: in whatever order, groups and modes.
+
+The argument is that of Hong and Kung (phases) with the inequality of Loomis and Whitney, of all contractions of a network at once, whatever is fused
+around them. A contraction by weights adds products of row p (a position of the window), inner index l (input channel and tap) and column j (output
+channel): M x K x N in all. In a stretch of time in which it does F of them, let the elements that it touches be
+
+* a of its operand, b weights and c partial sums that were on chip when the stretch began, are there when it ends, or cross to or from DRAM meanwhile;
+* other elements of the operand: they are made and forgotten within the stretch, so all N products of each are done in it: F / N pairs (p, l) at most;
+* other sums: they are begun and finished within the stretch, so all K products of each are done in it: F / K of them at most.
+
+Weights are never made. One element of the operand stands for as many pairs (p, l) as windows tap it: u = product of ceil(kernel / stride) over the
+axes (dilated: kernel over stride / gcd(stride, dilation)); such reuse of a window is the subject of Demmel and Dinh, arXiv 1802.06905. A transposed
+convolution has the same factor v on the side of its sums. By Loomis and Whitney F^2 <= pairs (p, l) x pairs (l, j) x pairs (p, j):
+
+    F^2  <=  (u a + F / N)  b  (v c + F / K)
+
+Let r(F) be the fewest bytes of such a, b and c: element_bytes, bytes of a weight, and accumulator_bytes each. What satisfies the inequality for some
+F does so for every smaller F, too; and what does so for some F does so for every larger F, in proportion. So r(F) does not fall, r(F) / F does not
+rise, and r(F) <= the bytes of all K N weights: where R is above those there is no bound.
+
+Cut the schedule where the sum over contractions of (products done) / F_k has risen by 1, with F_k such that r_k(F_k) >= R. A part in which
+contraction k does f_k products touches at least sum r_k(f_k) >= R sum f_k / F_k >= R bytes of these kinds, of which S at most were there when it
+began, and S when it ended. So each part moves R - 2 S bytes of operands, weights and sums of these contractions. Compulsory bytes of other tensors
+come on top.
+
+Counted are windows that lie in the map with all of their taps, so that all rows have K products. Left out are contractions whose weights others read
+too, and those whose operand is laid out from elements of others (Concat, Resize, ...), which one byte might serve twice; what is only transposed is
+the map before. Of contractions that read one map, those of alike shapes are one with all their columns; of others, the largest counts.
+Products of two maps are left out: both may be made and forgotten part by part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import ceil, floor, gcd, inf, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Hardware
+from lfopt.ops.call import Call
+from lfopt.ops.dataflow import Dataflow, bits
+from lfopt.ops.traits import Family, Tiling
+from lfopt.ops.windows import Window, windows
+
+FACTORS = (1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0)  # R over 2 S
+RATIO = 1.02  # from one operand to the next that `_touched` looks at: it is at most so much below r
+STEPS = 60  # of bisection
+SAFE = 1 - 1e-9  # what rounding of floating point may take
+
+
+class Products(NamedTuple):
+    """The products of a contraction, or of several that read one map."""
+
+    rows: int  # M
+    inner: int  # K
+    columns: int  # N
+    groups: int  # that share nothing, of these sizes each
+    reads: int  # u
+    adds: int  # v
+    compulsory: int  # bytes of its tensors that count as compulsory
+
+    @property
+    def macs(self) -> int:
+        """Of all groups."""
+        return self.groups * self.rows * self.inner * self.columns
+
+
+def beyond_compulsory(flow: Dataflow, hardware: Hardware, on_chip: int, counted: int) -> int:
+    """Bytes that any schedule of these operators moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
+    found = _by_map(flow, hardware, counted)
+    return max((_beyond(found, hardware, on_chip, factor) for factor in FACTORS), default=0) if found else 0
+
+
+def _beyond(found: list[Products], hardware: Hardware, on_chip: int, factor: float) -> int:
+    touched = 2 * on_chip * factor  # R
+    moved, progress, compulsory, least = floor(touched - 2 * on_chip), 0.0, 0, inf
+    parts = dict[tuple[int, ...], float]()
+    for products in found:
+        key = products[1:3] + products[4:6]
+        if key not in parts:
+            parts[key] = _products_within(products, hardware, touched)
+        done = products.macs / parts[key]
+        if done * moved > products.compulsory:
+            progress, compulsory, least = progress + done, compulsory + products.compulsory, min(least, parts[key])
+    return max(floor(progress / (1 + 1 / least) * SAFE) * moved - compulsory, 0) if progress else 0
+
+
+def _products_within(products: Products, hardware: Hardware, touched: float) -> float:
+    """F with r(F) >= `touched`, the least that bisection finds; infinite where there is none."""
+    if products.inner * products.columns * hardware.constant_bits(bias=False) <= 8 * touched:
+        return inf
+    low, high = 0.0, float(products.inner * products.columns)
+    while _touched(products, hardware, high, touched) < touched:
+        low, high = high, 4 * high
+        if high > 4.0**STEPS:
+            return inf
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _touched(products, hardware, middle, touched) >= touched else (middle, high)
+        if high - low < 1e-3 * high:
+            break
+    return high
+
+
+def _touched(products: Products, hardware: Hardware, macs: float, most: float) -> float:
+    """A lower bound of r(F), `most` at the most: of every interval of pairs (p, l), its low end for the operand, its high end for the rest."""
+    per_pair, per_sum = hardware.element_bytes / products.reads, hardware.accumulator_bytes / products.adds
+    weight = hardware.constant_bits(bias=False) / 8
+    made, begun = macs / products.columns, macs / products.inner
+    count = ceil(np.log(1 + most / (per_pair * made)) / np.log(RATIO)) + 1
+    pairs = made * RATIO ** np.arange(count + 1)
+    sums = np.maximum(np.sqrt(weight / per_sum / pairs[1:]) * macs, begun)
+    least = per_pair * (pairs[:-1] - made) + weight * macs / pairs[1:] * (macs / sums) + per_sum * (sums - begun)
+    return min(float(least.min()) * SAFE, most)
+
+
+def _by_map(flow: Dataflow, hardware: Hardware, counted: int) -> list[Products]:
+    """Per map that contractions read: those of alike shapes as one, or one of the others; whichever has the most products."""
+    uses = Counter(name for weights in flow.weights for name in {w.name for w in weights})
+    by_map = dict[int, dict[tuple[int, ...], list[Products]]]()
+    for i in bits(counted):
+        data = [o.map for o in flow.operands[i] if o.input == 0]
+        names = {w.name for w in flow.weights[i]}
+        if flow.specs[i].tiling is not Tiling.CONTRACT or len(data) != 1 or any(uses[name] > 1 for name in names):
+            continue
+        root = _laid_out(flow, data[0])
+        if root is None or (products := _products(flow, hardware, i, root)) is None:
+            continue
+        alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, i)
+        by_map.setdefault(root, {}).setdefault(alike, []).append(products)
+    found: list[Products] = []
+    for root, kinds in by_map.items():
+        merged = (_merged(same) for same in kinds.values())
+        best = max(merged, key=lambda products: products.macs)
+        found.append(best if flow.producer[root] >= 0 else best._replace(compulsory=best.compulsory + hardware.dram_bytes(flow.maps[root])))
+    return found
+
+
+def _merged(same: list[Products]) -> Products:
+    columns, compulsory = sum(p.columns for p in same), sum(p.compulsory for p in same)
+    return same[0]._replace(columns=columns, compulsory=compulsory)
+
+
+def _laid_out(flow: Dataflow, m: int) -> int | None:
+    """The map whose elements, each once, a map has; None where that is not known."""
+    while (producer := flow.producer[m]) >= 0:
+        family = flow.specs[producer].family
+        if flow.operators[producer].kind == "Transpose":
+            m = flow.operands[producer][0].map
+        elif family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW):
+            return None
+        else:
+            break
+    return m
+
+
+def _products(flow: Dataflow, hardware: Hardware, op: int, root: int) -> Products | None:
+    """Of one contraction by weights; None for others, and where no window lies in the map with all of its taps."""
+    call = flow.calls[op]
+    if not call.constant[1] or call.constant[0] or len(call.shape(1)) < 2:
+        return None
+    weights = sum(hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in flow.weights[op])
+    written = sum(hardware.dram_bytes(flow.maps[m]) for m in flow.results[op] if flow.is_output[m])
+    compulsory = weights + written
+    if flow.specs[op].family is Family.CONVOLUTION:
+        axes, groups = windows(call), call.attribute("group", 1)
+        taps, rows = prod(axis.kernel for axis in axes), call.shape(0)[0] * prod(_inside(axis) for axis in axes)
+        reuse = prod(ceil(axis.kernel * gcd(axis.stride, axis.dilation) / axis.stride) for axis in axes)
+        channels, filters = call.shape(0)[1] // groups, call.result[1] // groups
+        if not rows:
+            return None
+        if flow.specs[op].transposed:
+            return Products(rows, channels, filters * taps, groups, 1, reuse, compulsory)
+        return Products(rows, channels * taps, filters, groups, reuse, 1, compulsory)
+    columns, elements = call.result[-1], prod(call.shape(0))
+    if len(call.shape(1)) != 2 or elements != flow.maps[root].elements or flow.specs[op].family is not Family.PRODUCT:
+        return None
+    inner = _inner(call)
+    return Products(elements // inner, inner, columns, 1, 1, 1, compulsory)
+
+
+def _inner(call: Call) -> int:
+    return call.shape(0)[0] if call.operator.kind == "Gemm" and call.attribute("transA", 0) else call.shape(0)[-1]
+
+
+def _inside(axis: Window) -> int:
+    """Positions of a window all of whose taps lie in the map; of a transposed one, elements all of whose products do."""
+    wide, within, places = (axis.kernel - 1) * axis.dilation, axis.size, axis.size_out
+    if axis.transposed:
+        within, places = places, within
+    first, last = ceil(axis.pad / axis.stride), (within - 1 - wide + axis.pad) // axis.stride
+    return max(min(last, places - 1) - first + 1, 0)

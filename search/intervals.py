@@ -1,0 +1,52 @@
+"""The scheme of least bytes whose groups are intervals of the order of the operators, or the parts of one: a plan to begin with, found fast.
+
+An interval of a topological order is convex, and so are its connected parts; groups in the order of their intervals are executable. So the best such
+scheme is a shortest path over the positions in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lfopt.fusion import CostModel, connected, connected_parts
+from search.partition import Plan
+from search.tally import NOTHING
+
+LONGEST = 64  # operators of an interval
+
+
+def best_intervals(model: CostModel, over: Callable[[], bool]) -> Plan | None:
+    """Groups in an executable order; None if the time was over before there were some. `over`: whether it is."""
+    flow = model.dataflow
+    least = [0] + [NOTHING] * len(flow)  # per position: bytes of the operators before it
+    last: list[tuple[int, Plan]] = [(0, ())] * len(least)  # per position: where its last interval begins, and the groups of that
+    for start in range(len(flow)):
+        if over():
+            return None
+        mask, floor, dram = 0, None, 0
+        for op in range(start, min(start + LONGEST, len(flow))):
+            floor, dram = model.grow(mask, floor, dram, op)
+            mask |= 1 << op
+            if op > start and not model.may_grow(mask, floor):
+                break
+            if least[start] + dram >= least[op + 1]:
+                continue
+            parts = (mask,) if connected(flow.neighbours, mask) else tuple(connected_parts(flow.neighbours, mask))
+            cost = _bytes(model, parts)
+            if cost is not None and least[start] + cost < least[op + 1]:
+                least[op + 1], last[op + 1] = least[start] + cost, (start, parts)
+    groups, position = tuple[int, ...](), len(flow)
+    while position:
+        position, parts = last[position]
+        groups = (*parts, *groups)
+    return groups
+
+
+def _bytes(model: CostModel, groups: Plan) -> int | None:
+    """Of groups; None where one is not legal."""
+    total = 0
+    for group in groups:
+        if (cost := model.price(group)) is None:
+            return None
+        total += cost.dram_bytes
+    return total
