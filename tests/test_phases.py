@@ -13,6 +13,7 @@ from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
 from lfopt.ops.phases import FACTORS, Products, _beyond, _products_within, _touched, beyond_compulsory  # pyright: ignore[reportPrivateUsage]
 from lfopt.planning import GroupCosts
+from lfopt.planning.phases import uses
 from lfopt.zoo.builder import Net
 from search.exact import solve
 from tests.test_stretches import random_convolutions
@@ -101,7 +102,7 @@ def test_bytes_touched_do_not_fall_with_the_products_done_and_per_product_do_not
 def test_where_the_weights_fit_nothing_is_proven() -> None:
     graph = random_convolutions(np.random.default_rng(1), 4)
     flow = Dataflow.of(graph)
-    assert beyond_compulsory(flow, Hardware(1 << 20), 1 << 20, flow.everything) == 0
+    assert beyond_compulsory(uses(flow, Hardware(1 << 20), flow.everything), Hardware(1 << 20), 1 << 20) == 0
 
 
 def test_weights_that_several_operators_read_and_operands_laid_out_from_others_are_left_out() -> None:
@@ -110,6 +111,6 @@ def test_weights_that_several_operators_read_and_operands_laid_out_from_others_a
     plain = net.conv("plain", net.conv("first", image, 256), 256)
     joined = net.conv("joined", net.concat("concat", [plain, plain]), 8)
     flow, hardware = Dataflow.of(from_model(net.model(image, joined, doc=""))), Hardware(1024)
-    everything = beyond_compulsory(flow, hardware, 1024, flow.everything)
-    without = beyond_compulsory(flow, hardware, 1024, flow.everything & ~(1 << flow.position["joined"]))
+    everything = beyond_compulsory(uses(flow, hardware, flow.everything), hardware, 1024)
+    without = beyond_compulsory(uses(flow, hardware, flow.everything & ~(1 << flow.position["joined"])), hardware, 1024)
     assert everything == without > 0

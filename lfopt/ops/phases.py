@@ -31,7 +31,7 @@ Products of two maps are left out: both may be made and forgotten part by part.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterable
 from math import ceil, floor, gcd, inf, prod
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ import numpy as np
 
 from lfopt.ir import Hardware
 from lfopt.ops.call import Call
-from lfopt.ops.dataflow import Dataflow, bits
+from lfopt.ops.table import OpSpec, row_of
 from lfopt.ops.traits import Family, Tiling
 from lfopt.ops.windows import Window, windows
 
@@ -66,10 +66,25 @@ class Products(NamedTuple):
         return self.groups * self.rows * self.inner * self.columns
 
 
-def beyond_compulsory(flow: Dataflow, hardware: Hardware, on_chip: int, counted: int) -> int:
-    """Bytes that any schedule of these operators moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
-    found = _by_map(flow, hardware, counted)
+class Use(NamedTuple):
+    """A contraction by weights of its own, and the map that it reads."""
+
+    root: str  # the map, or what is laid out in another order to make it
+    loaded: int  # compulsory bytes of that map: those of an input of the network
+    products: Products
+
+
+def beyond_compulsory(uses: Iterable[Use], hardware: Hardware, on_chip: int) -> int:
+    """Bytes that any schedule with these contractions moves beyond the compulsory ones, if it computes nothing twice. `on_chip`: S."""
+    found = _by_map(uses)
     return max((_beyond(found, hardware, on_chip, factor) for factor in FACTORS), default=0) if found else 0
+
+
+def keeps_elements(row: OpSpec) -> bool | None:
+    """Of what makes a map: whether its elements are those of its operand, each once; None: they may be the same ones several times."""
+    if row.permutes:
+        return True
+    return None if row.family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW) else False
 
 
 def _beyond(found: list[Products], hardware: Hardware, on_chip: int, factor: float) -> int:
@@ -115,26 +130,15 @@ def _touched(products: Products, hardware: Hardware, macs: float, most: float) -
     return min(float(least.min()) * SAFE, most)
 
 
-def _by_map(flow: Dataflow, hardware: Hardware, counted: int) -> list[Products]:
+def _by_map(uses: Iterable[Use]) -> list[Products]:
     """Per map that contractions read: those of alike shapes as one, or one of the others; whichever has the most products."""
-    uses = Counter(name for weights in flow.weights for name in {w.name for w in weights})
-    by_map = dict[int, dict[tuple[int, ...], list[Products]]]()
-    for i in bits(counted):
-        data = [o.map for o in flow.operands[i] if o.input == 0]
-        names = {w.name for w in flow.weights[i]}
-        if flow.specs[i].tiling is not Tiling.CONTRACT or len(data) != 1 or any(uses[name] > 1 for name in names):
-            continue
-        root = _laid_out(flow, data[0])
-        if root is None or (products := _products(flow, hardware, i, root)) is None:
-            continue
-        alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, i)
+    by_map, loaded = dict[str, dict[object, list[Products]]](), dict[str, int]()
+    for number, (root, size, products) in enumerate(uses):
+        alike = (0, products.rows, products.inner) if products[3:6] == (1, 1, 1) else (1, number)
         by_map.setdefault(root, {}).setdefault(alike, []).append(products)
-    found: list[Products] = []
-    for root, kinds in by_map.items():
-        merged = (_merged(same) for same in kinds.values())
-        best = max(merged, key=lambda products: products.macs)
-        found.append(best if flow.producer[root] >= 0 else best._replace(compulsory=best.compulsory + hardware.dram_bytes(flow.maps[root])))
-    return found
+        loaded[root] = size
+    best = {root: max(map(_merged, kinds.values()), key=lambda products: products.macs) for root, kinds in by_map.items()}
+    return [found._replace(compulsory=found.compulsory + loaded[root]) for root, found in best.items()]
 
 
 def _merged(same: list[Products]) -> Products:
@@ -142,39 +146,26 @@ def _merged(same: list[Products]) -> Products:
     return same[0]._replace(columns=columns, compulsory=compulsory)
 
 
-def _laid_out(flow: Dataflow, m: int) -> int | None:
-    """The map whose elements, each once, a map has; None where that is not known."""
-    while (producer := flow.producer[m]) >= 0:
-        family = flow.specs[producer].family
-        if flow.operators[producer].kind == "Transpose":
-            m = flow.operands[producer][0].map
-        elif family in (Family.MOVE, Family.INDEX, Family.INTERPOLATION, Family.OTHER, Family.VIEW):
-            return None
-        else:
-            break
-    return m
+def products_of(call: Call, elements: int, compulsory: int) -> Products | None:
+    """Of a contraction by weights; None for others, and where no window lies in the map with all of its taps.
 
-
-def _products(flow: Dataflow, hardware: Hardware, op: int, root: int) -> Products | None:
-    """Of one contraction by weights; None for others, and where no window lies in the map with all of its taps."""
-    call = flow.calls[op]
-    if not call.constant[1] or call.constant[0] or len(call.shape(1)) < 2:
+    `elements`: of the map that it reads, behind views; `compulsory`: bytes of its constants, and of its result if that is one of the network.
+    """
+    row = row_of(call)
+    if row.tiling is not Tiling.CONTRACT or not call.constant[1] or call.constant[0] or len(call.shape(1)) < 2:
         return None
-    weights = sum(hardware.constant_bytes(w.elements, bias=w.bias, pieces=w.pieces) for w in flow.weights[op])
-    written = sum(hardware.dram_bytes(flow.maps[m]) for m in flow.results[op] if flow.is_output[m])
-    compulsory = weights + written
-    if flow.specs[op].family is Family.CONVOLUTION:
+    if row.family is Family.CONVOLUTION:
         axes, groups = windows(call), call.attribute("group", 1)
         taps, rows = prod(axis.kernel for axis in axes), call.shape(0)[0] * prod(_inside(axis) for axis in axes)
         reuse = prod(ceil(axis.kernel * gcd(axis.stride, axis.dilation) / axis.stride) for axis in axes)
         channels, filters = call.shape(0)[1] // groups, call.result[1] // groups
         if not rows:
             return None
-        if flow.specs[op].transposed:
+        if row.transposed:
             return Products(rows, channels, filters * taps, groups, 1, reuse, compulsory)
         return Products(rows, channels * taps, filters, groups, reuse, 1, compulsory)
-    columns, elements = call.result[-1], prod(call.shape(0))
-    if len(call.shape(1)) != 2 or elements != flow.maps[root].elements or flow.specs[op].family is not Family.PRODUCT:
+    columns = call.result[-1]
+    if len(call.shape(1)) != 2 or elements != prod(call.shape(0)) or row.family is not Family.PRODUCT:
         return None
     inner = _inner(call)
     return Products(elements // inner, inner, columns, 1, 1, 1, compulsory)

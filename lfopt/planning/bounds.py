@@ -16,6 +16,7 @@ from lfopt.planning.groups import Groups
 from lfopt.planning.mates import convex
 from lfopt.planning.modes import ExecutionMode
 from lfopt.planning.multicut import CutCosts, served, unavoidable
+from lfopt.planning.phases import uses
 from lfopt.planning.stretches import stretches
 
 
@@ -85,7 +86,7 @@ class Bounds:
                 excess = max(tensor.elements * groups.hardware.element_bytes - (beta - 1), 0)
                 moved += excess * (1 if flow.is_output[m] else 2)
         on_chip = beta + groups.hardware.weight_buffer_bytes
-        return self.compulsory_bytes + max(moved, beyond_compulsory(flow, groups.hardware, on_chip, self.counted))
+        return self.compulsory_bytes + max(moved, beyond_compulsory(uses(flow, groups.hardware, self.counted), groups.hardware, on_chip))
 
     @cached_property
     def least_bytes(self) -> int:

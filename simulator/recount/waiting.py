@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterator
 from itertools import islice
 
 from lfopt.ir import Hardware
-from lfopt.ops.dataflow import Dataflow
-from lfopt.ops.phases import beyond_compulsory
+from lfopt.ops.phases import Use, beyond_compulsory, keeps_elements, products_of
 from lfopt.ops.table import Tiling
 from simulator.recount.needs import folded, folded_rows
 from simulator.recount.network import Network
@@ -29,10 +29,30 @@ def gated_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> i
 
 
 def phased_bytes(net: Network, hardware: Hardware, left_out: Container[str]) -> int:
-    """Bytes beyond the compulsory ones. The proof and its constants are those of `lfopt.ops.phases`: they are no part of what a recount doubts."""
-    flow = Dataflow.of(net.graph)
-    counted = sum(1 << i for i, operator in enumerate(flow.operators) if operator.name not in left_out)
-    return beyond_compulsory(flow, hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes, counted)
+    """Bytes beyond the compulsory ones of contractions whose weights do not fit: by the formula of `lfopt.ops.phases`, from what is found here."""
+    return beyond_compulsory(_uses(net, hardware, left_out), hardware, hardware.buffer_bytes + hardware.weight_buffer_bytes + hardware.l2_bytes)
+
+
+def _uses(net: Network, hardware: Hardware, left_out: Container[str]) -> Iterator[Use]:
+    """Contractions by weights that nothing else reads, of an operand that has every element of a map once."""
+    readers = Counter(name for constants in net.constants.values() for name in {constant.name for constant in constants})
+    for name, call in net.calls.items():
+        roots = [_laid_out(net, read.map) for read in net.reads[name] if read.index == 0]
+        if name in left_out or len(roots) != 1 or (root := roots[0]) is None or any(readers[c.name] > 1 for c in net.constants[name]):
+            continue
+        own = sum(hardware.constant_bytes(c.elements, bias=c.bias, pieces=c.runs) for c in net.constants[name])
+        own += sum(hardware.dram_bytes(net.tensor(made)) for made in net.makes[name] if made in net.stored)
+        if (products := products_of(call, net.tensor(root).elements, own)) is not None:
+            yield Use(root, 0 if root in net.maker else hardware.dram_bytes(net.tensor(root)), products)
+
+
+def _laid_out(net: Network, name: str) -> str | None:
+    """The map whose elements, each once, a map has; None where that is not known."""
+    while name in net.maker and (kept := keeps_elements(net.specs[net.maker[name]])) is not False:
+        if kept is None:
+            return None
+        name = net.reads[net.maker[name]][0].map
+    return name
 
 
 def _gates(net: Network, name: str) -> Iterator[str]:
