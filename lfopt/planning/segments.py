@@ -167,7 +167,10 @@ class Segments:
             return NEVER
         if role.contracts:
             found = self.grow(None, 0, op)
-            return NEVER if found is None else min(found.floor - self._beside(op, found.held), found.alone)
+            if found is None:  # it begins no segment, since it reads something beside its operand; it may still end one
+                (result,), part = self.flow.results[op], self.hardware.channel_align
+                return role.computes * self.sum_row(result, part) + self.part_row(result, part) if role.sums else NEVER
+            return min(found.floor - self._beside(op, found.held), found.alone)
         local = {o.map for o in self.flow.operands[op] if o.input in role.local}
         (result,) = self.flow.results[op]
         made = self.sum_row(result, self.width) if role.runs else int(role.computes) * self.slices.slice_bytes(result)
