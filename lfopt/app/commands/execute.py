@@ -39,7 +39,7 @@ def execute(
     Example: lfopt execute runs/mobilenet_v2 --seed 1
 
     Reading a row that is not on chip, writing past a ring or past the buffer, or using what nobody stored stops the run. Exit code 0: bytes counted
-    equal bytes planned, and the outputs are those of the plain reference; 1: something differs.
+    equal bytes planned, and the outputs are those of the plain reference; 1: something differs, or no group of the plan has steps.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def execute(
     said = _compared(found, done, agreements)
     _print(said, found)
     answer(said)
-    return 1 if said.wrong else 0
+    return 1 if said.wrong or not said.steps else 0
 
 
 def _compared(plan: Plan, done: Execution, agreements: tuple[Agreement, ...] | None) -> ExecuteAnswer:
@@ -130,5 +130,10 @@ def _print(said: ExecuteAnswer, plan: Plan) -> None:
         out.print(shown(line), style="dim")
     for line in said.wrong[:20]:
         out.print(f"[red]wrong[/] {shown(line)}", soft_wrap=True)
-    verdict = "bytes counted equal bytes planned" + ("; outputs equal the reference" if said.compared else "; outputs not compared")
-    out.print(f"[red]{len(said.wrong)} things differ[/]" if said.wrong else f"[green]{verdict}[/]")
+    if said.wrong:
+        out.print(f"[red]{len(said.wrong)} things differ[/]")
+    elif not said.steps:
+        out.print("[yellow]no group of the plan has steps: nothing was executed, nothing counted[/]")
+    else:
+        but = f", but for {said.not_executed.total:,} B by formula" if said.not_executed.total else ""
+        out.print(f"[green]bytes counted equal bytes planned{but}; outputs {'equal the reference' if said.compared else 'not compared'}[/]")
