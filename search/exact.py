@@ -42,7 +42,8 @@ def solve(model: CostModel, options: SearchOptions = DEFAULTS) -> Result:
             tally.count(plan, search.dram_bytes(plan))
         if (simpler := model.simpler) is not None:
             search.begin_with(simpler)
-        if len(model.dataflow) >= LONG and tally.bound < tally.best_bytes and (plan := best_intervals(model, tally.over)) is not None:
+        if len(model.dataflow) >= LONG and tally.bound < tally.best_bytes:
+            plan = best_intervals(model, tally.over)
             tally.count(plan, search.dram_bytes(plan))
         done = 0
         while tally.bound < tally.best_bytes and not tally.over() and done != options.passes:

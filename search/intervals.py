@@ -15,14 +15,15 @@ from search.tally import NOTHING
 LONGEST = 64  # operators of an interval
 
 
-def best_intervals(model: CostModel, over: Callable[[], bool]) -> Plan | None:
-    """Groups in an executable order; None if the time was over before there were some. `over`: whether it is."""
+def best_intervals(model: CostModel, over: Callable[[], bool]) -> Plan:
+    """Groups in an executable order. `over`: whether the time is; then the operators that were not reached are alone."""
     flow = model.dataflow
     least = [0] + [NOTHING] * len(flow)  # per position: bytes of the operators before it
     last: list[tuple[int, Plan]] = [(0, ())] * len(least)  # per position: where its last interval begins, and the groups of that
     for start in range(len(flow)):
         if over():
-            return None
+            last[start + 1 :] = [(op, (1 << op,)) for op in range(start, len(flow))]
+            break
         mask, floor, dram = 0, None, 0
         for op in range(start, min(start + LONGEST, len(flow))):
             floor, dram = model.grow(mask, floor, dram, op)
