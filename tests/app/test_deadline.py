@@ -14,15 +14,16 @@ from lfopt.app.pipeline import find_plan, load_network, steps_of
 from lfopt.ir import Hardware
 
 
-def test_stages_end_one_after_the_other_and_the_last_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_end_one_after_the_other_and_the_last_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "perf_counter", lambda: 1078.0)
     shares = [*ENDS.values()]
     assert shares == sorted(shares)
-    assert shares[-1] == 1.0
+    assert shares[-1] <= 1
     past = Deadline(100.0, start=1000.0)
-    assert [past.late(stage) for stage in ENDS] == [True, True, False, False, False]
+    assert [past.late(stage) for stage in ENDS] == [share < 0.78 for share in shares]
+    assert {past.late(stage) for stage in ENDS} == {True, False}
     assert past.left("search") == LEAST_SECONDS
-    assert past.left("steps", 2) == 11
+    assert past.left("steps", 2) == pytest.approx((100 * ENDS["steps"] - 78) / 2)
     assert not Deadline().late("search")
     assert Deadline().left("steps") is None
 
