@@ -17,7 +17,13 @@ from lfopt.rewrite.views import Shape, add_view, new_tensor, skip_views, view_of
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
-PER_AXIS: dict[str, int] = {"kernel_shape": 1, "strides": 1, "dilations": 1, "output_padding": 0}  # attributes, and what a second axis has of them
+PER_AXIS: dict[str, int] = {
+    "kernel_shape": 1,
+    "strides": 1,
+    "dilations": 1,
+    "output_padding": 0,
+    "output_shape": 1,
+}  # attributes, and what a second axis has of them
 SWAP = (0, 2, 1)  # from channels first to channels last, or back
 BY_CHANNEL = frozenset({"BatchNormalization", "PRelu"})  # elementwise, with an axis of their own
 
@@ -50,7 +56,7 @@ def _takes_part(board: Board, operator: Operator) -> bool:
     if operator.kind in CONVOLUTIONS:
         return maps == [operator.inputs[0]]
     if operator.kind in POOLS:
-        return "output_shape" not in operator.attributes
+        return True
     if operator.kind == "Transpose":
         return operator.attributes.get("perm") == SWAP
     return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == made for name in maps)

@@ -44,8 +44,8 @@ def operand_rules(net: Network, read: Read, call: Call, *, seen: bool) -> Rules:
     known = seen or net.graph.shape(read.seen) == shape
     rules: Rules = _rules(call, read.index) if known else [None] * len(shape)
     axis = row_axis(shape)
-    exact = known and (rules[axis] is _inputs or spec(call.operator.kind, call.operator.domain).permutes) if axis is not None else True
-    if axis is not None and call.attention is None and not exact:
+    permutes = spec(call.operator.kind, call.operator.domain).permutes
+    if axis is not None and call.attention is None and not (known and (permutes or rules[axis] is _inputs)):
         first, last = (read.first_seen, read.last_seen) if seen else (read.first, read.last)
         rules[axis] = partial(_rows, np.array(first, np.int64), np.array(last, np.int64) + 1)
     return rules

@@ -22,6 +22,7 @@ CASES = {  # lines, shape of x, kinds in order
     "a convolution": (("y = Conv(x, w, b) kernel_shape=[3] pads=[1,1]",), (2, 4, 10), ["Reshape", "Conv", "Reshape"]),
     "strides and dilations": (("y = Conv(x, w) kernel_shape=[3] pads=[2,1] strides=[2] dilations=[2]",), (1, 4, 11), ["Reshape", "Conv", "Reshape"]),
     "transposed": (("y = ConvTranspose(x, v) strides=[2] output_padding=[1]",), (1, 4, 5), ["Reshape", "ConvTranspose", "Reshape"]),
+    "transposed to a size": (("y = ConvTranspose(x, v) strides=[2] output_shape=[10]",), (1, 4, 5), ["Reshape", "ConvTranspose", "Reshape"]),
     "a block": (
         ("h = Conv(x, w, b) pads=[1,1]", "e = Erf(h)", "m = Mul(h, e)", "s = Add(m, c)", "t = Mul(s, l)", "y = Conv(t, d) group=6 pads=[1,1]"),
         (1, 4, 10),
