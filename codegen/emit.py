@@ -1,7 +1,7 @@
-"""A plan as C: one function per fusion group (see `codegen.group`), what runs them, and what holds their memory.
+"""A plan as C: one function per fusion group (see `codegen.functions`), what runs them, and what holds their memory.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the rows), and they wait for one another after
-every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `codegen.shares`).
+every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from importlib.resources import files
 import numpy as np
 
 from codegen.blob import digest
+from codegen.calls import calls
 from codegen.counted import Counted
-from codegen.group import Group
+from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
@@ -23,9 +24,11 @@ from codegen.source import CSource, Unsupported
 from codegen.target import target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
+from lfopt.ir.cpu import CpuSchedule
 from lfopt.ir.names import identifier
 from lfopt.ops import Dataflow
 from lfopt.planning import MODES
+from lfopt.planning.cpu import lower_for_cpu
 
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
@@ -91,6 +94,11 @@ class _Printer:
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
         self.counted = Counted(model.plan, model.graph, model.flow, model.blob, dram, 4 * model.size) if model.count else None
+        flow, chosen = model.flow, model.target
+        if model.count:  # then the C follows the steps of the plan itself
+            self.schedule = CpuSchedule(chosen.name, 1, (), ())
+        else:
+            self.schedule = lower_for_cpu(model.plan, flow, Functions(model), chosen.name, chosen.threads, frozenset(model.between))
 
     def source(self) -> CSource:
         """Everything, printed. Raises Unsupported."""
@@ -104,8 +112,8 @@ class _Printer:
         if self.counted:
             self.run.all(self.counted.run)
         else:
-            for group in model.plan.groups:
-                call = Group(model, group).emit()
+            for group in self.schedule.groups:
+                call = calls(model.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(graph.outputs):
             if name in root:
@@ -116,9 +124,7 @@ class _Printer:
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags = (*model.target.flags, *(["-pthread"] if model.target.threads > 1 else []))
-        return CSource(
-            self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, model.loops, self._arenas, model.together
-        )  # fmt: skip
+        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, self.schedule)
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
@@ -205,7 +211,7 @@ class _Printer:
 
     @property
     def _arenas(self) -> int:
-        return self.model.target.threads if self.model.apart else 1
+        return self.schedule.arenas
 
     @property
     def _arena_bytes(self) -> int:
