@@ -227,13 +227,15 @@ typedef struct {
     crew *crew;
     struct chip *chip; /* of code that counts */
     double *times;     /* of groups, where those are taken */
-    int me; /* 0 .. THREADS - 1 */
+    int me;          /* 0 .. THREADS - 1 */
+    int first, stop; /* images */
 #if THREADS > 1
     float *rings; /* the arena of this thread alone, where it has one */
 #endif
 } context;
 
-#if THREADS > 1
+#define WORKERS (THREADS * CREW)
+#if WORKERS > 1
 #include <pthread.h>
 #include <sched.h>
 
@@ -242,11 +244,6 @@ struct crew {
     unsigned turn; /* how often all have arrived */
     int start;     /* 0: wait, 1: run, -1: do not */
 };
-
-/* This thread's share of n equal pieces of work. */
-#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
-#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
-#define SYNC() wait_for_all(m->crew)
 
 static inline void pause_turn(int turns)
 {
@@ -258,6 +255,13 @@ static inline void pause_turn(int turns)
     __builtin_ia32_pause();
 #endif
 }
+#endif
+
+#if THREADS > 1
+/* This thread's share of n equal pieces of work. */
+#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
+#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
+#define SYNC() wait_for_all(m->crew)
 
 static inline void wait_for_all(crew *all)
 {

@@ -97,6 +97,8 @@ class CpuSchedule:
     threads: int
     groups: tuple[CpuGroup, ...]  # in order
     maps: tuple[CpuMap, ...]  # that lie anywhere: not those that stay in registers
+    images: int = 1  # for which all of it runs, one after the other
+    crew: int = 1  # threads that each run a share of the images, with maps and rings of their own; then `threads` is 1
 
     @property
     def functions(self) -> Iterator[CpuFunction]:
@@ -106,7 +108,7 @@ class CpuSchedule:
     @property
     def arenas(self) -> int:
         """Rings of how many threads there are."""
-        return self.threads if any(not section.together for group in self.groups for section in group.sections) else 1
+        return self.threads if any(not section.together for group in self.groups for section in group.sections) else self.crew
 
 
 def share(rows: Span, thread: int, threads: int) -> Span:

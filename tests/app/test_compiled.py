@@ -52,7 +52,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     """What the back end was asked to print; the cache is an empty one."""
     asked: list[tuple[object, ...]] = []
 
-    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4):
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, images=1):
         asked.append((target, threads, embed))
         return twice(embed=embed)
 
