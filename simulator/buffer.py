@@ -59,6 +59,7 @@ class Ring:
     shift: int
     row_bytes: int
     rows: list[int]  # per slot: the row in it, or NOTHING
+    since: list[int]  # per slot: when the row in it came; of a row that is in two rings, the one that came last is read
     values: np.ndarray  # like the frame, with as many rows as there are slots; slots first where there is no axis of rows
     valid: np.ndarray | None = None  # bool, like the values: which elements of the rows were written; None: all
 
@@ -67,7 +68,7 @@ class Ring:
         """One that holds no rows."""
         shape = box_shape(frame)
         size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
-        return cls(name, frame, axis, shift, row_bytes, [NOTHING] * slots, np.empty(size, dtype))
+        return cls(name, frame, axis, shift, row_bytes, [NOTHING] * slots, [NOTHING] * slots, np.empty(size, dtype))
 
     def holds(self, run: Run) -> bool:
         """Whether it holds these rows."""
@@ -90,14 +91,15 @@ class Ring:
             first += run.count
         return found[0] if len(found) == 1 else np.concatenate(found, axis=self.axis)
 
-    def take(self, run: Run, part: Box) -> None:
+    def take(self, run: Run, part: Box, now: int) -> None:
         """Hold these rows from now on, of which this part comes first."""
         if self.valid is None and part != self.frame:
             self.valid = np.ones(self.values.shape, bool)
+        fresh = [slot for slot, row in enumerate(range(run.first, run.first + run.count), run.slot) if self.rows[slot] != row]
         if self.valid is not None:
-            fresh = [slot for slot, row in enumerate(range(run.first, run.first + run.count), run.slot) if self.rows[slot] != row]
             self.valid[(*(slice(None),) * (self.axis or 0), fresh)] = False
-        self.rows[run.slots] = range(run.first, run.first + run.count)
+        for slot in fresh:
+            self.rows[slot], self.since[slot] = run.first + slot - run.slot, now
 
     def write(self, run: Run, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
         """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
@@ -149,7 +151,7 @@ class Buffer:
             for n, place in enumerate(self.places)
         ]
         self._rings: list[dict[tuple[str, Box, int, np.dtype], Ring]] = [{} for _ in places]  # per place: those that hold rows
-        self._by_name: dict[str, list[Ring]] = {}  # the same, per map; the one written to last comes last
+        self._by_name: dict[str, list[Ring]] = {}  # the same, per map
         self._starts: list[tuple[int, int]] = []  # (start, number) of the blocks alive, in order of address
         self._numbered: dict[int, Block] = {}
         self._count = 0
@@ -179,11 +181,15 @@ class Buffer:
 
     # -- claims ------------------------------------------------------------------------------------------------------------------------------
 
-    def _place(self, place: int, size: int, offset: int = 0, *, constant: bool = False) -> Place:
-        """A place with room for so many bytes in a slot."""
+    def _place(self, place: int) -> Place:
+        """A place by number."""
         if not 0 <= place < len(self.places):
             raise Overrun(f"there is no place {place}")
-        where = self.places[place]
+        return self.places[place]
+
+    def _occupy(self, place: int, size: int, offset: int = 0, *, constant: bool = False) -> Place:
+        """A place, a slot of which has room for so many bytes."""
+        where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place {where.name!r}")
         store = self.hardware.store_of(where.purpose)
@@ -261,12 +267,13 @@ class Buffer:
         self._changes[name] = self._changes.get(name, 0) + 1
         if first >= stop:
             return
-        where = self._place(place, 0)
+        where = self._place(place)
         if together and stop - first > where.slots:
             raise Overrun(f"{stop - first} rows overrun {where.slots} slots in place {where.name!r}")
         part, row = (box, whole(shape)) if axis is None else (cut(box, axis, (0, 1)), cut(whole(shape), axis, (0, 1)))
         frame = row if self._row_bytes(row, sums=sums) <= where.slot_bytes else part
-        if not self._place(place, size := self._row_bytes(frame, sums=sums)) or not size:
+        self._occupy(place, size := self._row_bytes(frame, sums=sums))
+        if not size:
             return
         done = 0
         while done < stop - first:
@@ -293,15 +300,14 @@ class Buffer:
         size = self._row_bytes(frame, sums=sums)
         if key not in rings:
             rings[key] = Ring.empty(name, frame, axis, key[2], size, where.slots, values.dtype)
-        ring, known = rings[key], self._by_name[name]
+            self._by_name[name].append(rings[key])
+        ring = rings[key]
         if not ring.holds(run):
             self._claim(place, where.address + run.slot * where.slot_bytes, size, run.count, ring)
-            ring.take(run, part)
+            ring.take(run, part, self._changes[name])
             if before is not None:
                 ring.join(run, before)
         ring.write(run, part, values)
-        if not known or known[-1] is not ring:
-            self._by_name[name] = [*(other for other in known if other is not ring), ring]
 
     def _beside(self, place: int, name: str, run: Run) -> list[Ring]:
         """Rings of a map that hold some of these rows in these slots."""
@@ -317,27 +323,26 @@ class Buffer:
         axis = row_axis(box_shape(box))
         first, stop = (0, 1) if axis is None else box[axis]
         part = box if axis is None else cut(box, axis, (0, 1))
-        values = self._found(name, part, first, stop)
+        rings = self._by_name.get(name, [])
+        values = rings[0].read(part, first, stop) if len(rings) == 1 else None
         if values is None:
-            rows = [self._found(name, part, row, row + 1) for row in range(first, stop)]
-            if missing := [row for row, found in enumerate(rows, first) if found is None]:
-                raise NotOnChip(f"row {missing[0]} of {name!r} is not on chip")
-            values = np.concatenate([found for found in rows if found is not None], axis=axis)
+            values = np.concatenate([self._read_row(rings, name, part, row) for row in range(first, stop)], axis=axis or 0)
         self._read[name] = change, box, values
         return values
 
-    def _found(self, name: str, part: Box, first: int, stop: int) -> np.ndarray | None:
-        """A part of rows from one ring; None if none has all of it."""
-        for ring in reversed(self._by_name.get(name, ())):
-            if (values := ring.read(part, first, stop)) is not None:
-                return values
-        return None
+    @staticmethod
+    def _read_row(rings: list[Ring], name: str, part: Box, row: int) -> np.ndarray:
+        """A part of a row, where it was written to last."""
+        found = [(ring.since[(row + ring.shift) % len(ring.rows)], values) for ring in rings if (values := ring.read(part, row, row + 1)) is not None]
+        if not found:
+            raise NotOnChip(f"row {row} of {name!r} is not on chip")
+        return max(found, key=lambda one: one[0])[1]
 
     # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
 
     def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
         """Write a block of a constant into a slot."""
-        where = self._place(place, size, offset, constant=True)
+        where = self._occupy(place, size, offset, constant=True)
         start = where.address + number % where.slots * where.slot_bytes + offset
         self._claim(place, start, size)
         block = Block(name, start, start + size, box, values)
