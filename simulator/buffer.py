@@ -93,13 +93,19 @@ class Ring:
 
     def take(self, run: Run, part: Box, now: int) -> None:
         """Hold these rows from now on, of which this part comes first."""
+        rows = range(run.first, run.first + run.count)
         if self.valid is None and part != self.frame:
             self.valid = np.ones(self.values.shape, bool)
-        fresh = [slot for slot, row in enumerate(range(run.first, run.first + run.count), run.slot) if self.rows[slot] != row]
+        fresh: list[int] | slice = run.slots
+        if run.count > 1 and any(map(eq, self.rows[run.slots], rows)):  # some of them are here
+            fresh = [slot for slot, row in enumerate(rows, run.slot) if self.rows[slot] != row]
+            for slot in fresh:
+                self.since[slot] = now
+        else:
+            self.since[fresh] = [now] * run.count
         if self.valid is not None:
             self.valid[(*(slice(None),) * (self.axis or 0), fresh)] = False
-        for slot in fresh:
-            self.rows[slot], self.since[slot] = run.first + slot - run.slot, now
+        self.rows[run.slots] = rows
 
     def write(self, run: Run, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
         """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
