@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lfopt.app.config import Config
+from lfopt.app.deadline import LEAST_SECONDS
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
@@ -67,8 +68,9 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         return deadline is not None and time.perf_counter() > deadline
 
     def run(costs: GroupCosts, passes: int | None = None) -> Result:
-        left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        return solve(prices.of(costs), SearchOptions(time_limit=left, passes=passes))
+        searched = prices.of(costs)  # whose bounds take a while too
+        left = None if deadline is None else max(deadline - time.perf_counter(), LEAST_SECONDS)
+        return solve(searched, SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
         found = run(costs_of(config, part), 1)
