@@ -41,12 +41,12 @@ class Run(NamedTuple):
 
     first: int  # row
     slot: int  # of the first row
-    count: int
+    height: int
 
     @property
     def slots(self) -> slice:
         """All of them."""
-        return slice(self.slot, self.slot + self.count)
+        return slice(self.slot, self.slot + self.height)
 
 
 @dataclass(eq=False, slots=True)
@@ -88,21 +88,21 @@ class Ring:
             if not self.holds(run) or (self.valid is not None and not self.valid[index].all()):
                 return None
             found.append(self.values[index])
-            first += run.count
+            first += run.height
         return found[0] if len(found) == 1 else np.concatenate(found, axis=self.axis)
 
     def take(self, run: Run, part: Box, now: int) -> None:
         """Hold these rows from now on, of which this part comes first."""
-        rows = range(run.first, run.first + run.count)
+        rows = range(run.first, run.first + run.height)
         if self.valid is None and part != self.frame:
             self.valid = np.ones(self.values.shape, bool)
         fresh: list[int] | slice = run.slots
-        if run.count > 1 and any(map(eq, self.rows[run.slots], rows)):  # some of them are here
+        if run.height > 1 and any(map(eq, self.rows[run.slots], rows)):  # some of them are here
             fresh = [slot for slot, row in enumerate(rows, run.slot) if self.rows[slot] != row]
             for slot in fresh:
                 self.since[slot] = now
         else:
-            self.since[fresh] = [now] * run.count
+            self.since[fresh] = [now] * run.height
         if self.valid is not None:
             self.valid[(*(slice(None),) * (self.axis or 0), fresh)] = False
         self.rows[run.slots] = rows
@@ -285,17 +285,17 @@ class Buffer:
         while done < stop - first:
             slot = (number + done) % where.slots
             run = Run(first + done, slot, min(stop - first - done, where.slots - slot))
-            found = values if axis is None or run.count == stop - first else _rows(values, axis, done, run.count)
+            found = values if axis is None or run.height == stop - first else _rows(values, axis, done, run.height)
             self._write_run(name, axis, run, part, frame, found, place, sums=sums)
-            done += run.count
+            done += run.height
 
     def _write_run(self, name: str, axis: int | None, run: Run, part: Box, frame: Box, values: np.ndarray, place: int, *, sums: bool) -> None:
         """Write a part of rows that lie one after the other, to the ring of a frame around it."""
         where, rings = self.places[place], self._rings[place]
         before: Ring | None = None  # what the slots hold of the rows, and that the part joins
         if frame == part and (beside := self._beside(place, name, run)):
-            if axis is not None and run.count > 1 and (len(beside) > 1 or not beside[0].holds(run)):
-                for k in range(run.count):
+            if axis is not None and run.height > 1 and (len(beside) > 1 or not beside[0].holds(run)):
+                for k in range(run.height):
                     one = Run(run.first + k, run.slot + k, 1)
                     self._write_run(name, axis, one, part, frame, _rows(values, axis, k, 1), place, sums=sums)
                 return
@@ -309,7 +309,7 @@ class Buffer:
             self._by_name[name].append(rings[key])
         ring = rings[key]
         if not ring.holds(run):
-            self._claim(place, where.address + run.slot * where.slot_bytes, size, run.count, ring)
+            self._claim(place, where.address + run.slot * where.slot_bytes, size, run.height, ring)
             ring.take(run, part, self._changes[name])
             if before is not None:
                 ring.join(run, before)
@@ -317,7 +317,7 @@ class Buffer:
 
     def _beside(self, place: int, name: str, run: Run) -> list[Ring]:
         """Rings of a map that hold some of these rows in these slots."""
-        rows = range(run.first, run.first + run.count)
+        rows = range(run.first, run.first + run.height)
         return [ring for ring in self._rings[place].values() if ring.name == name and any(map(eq, ring.rows[run.slots], rows))]
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:

@@ -21,6 +21,8 @@ from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
 
+PLAIN = 0.25  # share of the time after which the network is not planned with nothing in flight as well: its bounds take long, and nothing ends them
+
 Report = Callable[[str, float], None]
 
 
@@ -49,8 +51,8 @@ def may_copy(config: Config) -> bool:
 def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
     """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
 
-    The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned. Ctrl-C leaves the
-    best plan so far.
+    The network is also planned with nothing in flight, in one pass, if there is much time left: where that moves less, which is rare, it is what is
+    planned. Ctrl-C leaves the best plan so far.
     """
     start, limit = time.perf_counter(), config.search.time_limit
     deadline = None if limit is None else start + limit
@@ -94,7 +96,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
     bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
     interrupted = found.result.interrupted
-    if not interrupted and not late():
+    if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
             space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
             apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)
