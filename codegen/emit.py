@@ -19,7 +19,7 @@ from codegen.group import Group
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
-from codegen.source import CSource, Unsupported
+from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
@@ -50,8 +50,13 @@ def emit_c(
     4 or 2; 0: every convolution is direct.
     """
     _check(plan, graph, threads, count=count)
-    model = Model(plan, graph, replace(target(name), threads=threads, winograd=winograd), count=count)
-    return _Printer(model, embed=embed, profile=profile).source()
+    in_parts = set[str]()
+    while True:
+        model = Model(plan, graph, replace(target(name), threads=threads, winograd=winograd), count=count, in_parts=in_parts)
+        try:
+            return _Printer(model, embed=embed, profile=profile).source()
+        except NotFused as attention:
+            in_parts.add(attention.operator)
 
 
 def better_whole(flow: Dataflow, name: str = "native") -> int:
@@ -174,6 +179,8 @@ class _Printer:
         head('#include "model.h"', "", f"#define LANES {self.model.target.lanes[0]}", f"#define THREADS {self.model.target.threads}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
+        if self.model.shared:
+            head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:
             head.all(_template("integer.h").splitlines())
             head.all(_template("dots.h").splitlines() if self.model.target.dots else ())

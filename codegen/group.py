@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
 
+from codegen.kernels.attention import Fused
 from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
@@ -22,7 +24,7 @@ from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.model import Model
 from codegen.shares import Shares, shares
-from codegen.source import Unsupported
+from codegen.source import NotFused, Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import Body, Made, body, chained, sequences, units
 from codegen.within import even
@@ -47,7 +49,7 @@ class Group:
         model, group = self.model, self.group
         flow, mask = model.flow, model.mask(group)
         steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
-        found = units(flow, model.layouts, mask, sequences(steps), whole=True)
+        found = self._whole_units(chained(flow, mask), mask)
         ringed = group.id in model.ringed
         self.whole = not ringed or len(found) == 1
         marks = model.marks()
@@ -64,11 +66,19 @@ class Group:
         with model.functions.block(f"static void {name}(const context *m)"):
             if any(self.made.values()):
                 for stage in self.shares.stages if self.shares else ((steps,),):
-                    self._stage(stage, found)
+                    self._stage(stage)
             else:
                 model.functions("(void)m; /* all that it makes is there */")
         model.functions("")
         return f"{name}(m);"
+
+    def _whole_units(self, order: Sequence[int], mask: int) -> dict[int, tuple[int, ...]]:
+        """The units of a group on whole maps, whose operators come in this order. An attention is one, in the place of its last operator."""
+        flow, cores = self.model.flow, {head: core for head, (_, core) in self.model.attentions.items() if mask >> head & 1}
+        inside = {i for core in cores.values() for i in core}
+        runs = ([Made(i, 0, flow.heights[i], ()) for i in alike] for apart, alike in groupby(order, inside.__contains__) if not apart)
+        found = units(flow, self.model.layouts, mask, [*runs], whole=True)
+        return found | {head: (head, *(i for i in core if i != head)) for head, core in cores.items()}
 
     def _shares(self, found: Mapping[int, tuple[int, ...]]) -> Shares | None:
         """What each thread makes of the group; None: they share every row."""
@@ -89,6 +99,8 @@ class Group:
         model, (head, *rest) = self.model, operators
         if all(model.within.idle(i) for i in operators):
             return []
+        if head in model.attentions and self.whole:
+            return [self._attention(head)]
         marks = model.marks()
         model.functions.comment(", ".join(model.flow.operators[i].name for i in operators))
         try:
@@ -126,6 +138,18 @@ class Group:
         else:
             kernel(model.functions, unit)
         return unit.name, "once" if once else "rows"
+
+    def _attention(self, head: int) -> tuple[str, Calls]:
+        """A kernel of all that lies between two products. Raises NotFused where its operands lie in no order that it can read."""
+        model, form = self.model, self.model.attentions[head][0]
+        result, lies = model.flow.results[head][0], model.layouts.__getitem__
+        model.functions.comment(", ".join(call.operator.name for call in form.core))
+        unit = self._unit_of(head, Tail((), (), ()), result, lies, flat=True, shared=True)
+        try:
+            Fused(model.functions, unit, form, model.layouts, model.shared).write()
+        except Unsupported as reason:
+            raise NotFused(model.flow.operators[head].name, str(reason)) from None
+        return unit.name, "once"
 
     def _quantized(self, i: int) -> tuple[str, Calls]:
         """A fast kernel of an operator on integers. Raises Unsupported."""
@@ -234,31 +258,26 @@ class Group:
 
     # -- schedule ----------------------------------------------------------------------------------------------------------------------------
 
-    def _stage(self, bodies: Sequence[Body], members: Mapping[int, tuple[int, ...]]) -> None:
+    def _stage(self, bodies: Sequence[Body]) -> None:
         """One body for all threads, who wait for one another after every operator; or one for each thread."""
         out = self.model.functions
         if len(bodies) == 1:
-            self._steps(bodies[0], members, 0)
+            self._steps(bodies[0], 0)
             return
         for k, steps in enumerate(bodies):
             with out.block(f"if (m->me == {k})"):
-                self._steps(steps, members, 0)
+                self._steps(steps, 0)
         out("SYNC();")
 
-    def _steps(self, steps: Body, members: Mapping[int, tuple[int, ...]], depth: int) -> None:
+    def _steps(self, steps: Body, depth: int) -> None:
         out = self.model.functions
-        skip = 0
         for step in steps:
-            if skip:
-                skip -= 1
-                continue
             if not isinstance(step, Made):
                 with out.block(f"for (int i{depth} = 0; i{depth} < {step[0]}; i{depth}++)"):
-                    self._steps(step[1], members, depth + 1)
+                    self._steps(step[1], depth + 1)
                 continue
-            skip = len(members[step.operator]) - 1
             moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(step.moves) if by)
-            for name, calls in self.made[step.operator]:
+            for name, calls in self.made.get(step.operator, ()):  # others are in the unit of an operator before, or after
                 self._call(name, calls, step, moves)
 
     def _call(self, name: str, calls: Calls, step: Made, moves: str) -> None:
