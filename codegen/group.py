@@ -182,7 +182,8 @@ class Group:
             if tensor.shape == own.shape:
                 continue
             view = own.seen(tensor)
-            if view is not None and (self.whole or (view.by_rows and own.by_rows and view.tensor.rows == own.tensor.rows)):
+            alike = operand.map in model.between or (own.by_rows and view is not None and view.tensor.rows == own.tensor.rows)
+            if view is not None and (self.whole or (view.by_rows and alike)):
                 found[operand.map] = view
             elif call.operator.kind != "Gemm":
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"
