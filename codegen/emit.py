@@ -60,13 +60,19 @@ def emit_c(
 
 
 def better_whole(flow: Dataflow, name: str = "native") -> int:
-    """The mask of operators that had better make whole maps than rows that pass through rings: convolutions by Winograd's algorithm.
+    """The mask of operators that had better make whole maps than rows that pass through rings.
 
+    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
     chosen, lie = target(name), layouts(flow)
-    rows = enumerate(zip(flow.calls, flow.operands, flow.results, strict=True))
-    return sum(1 << i for i, (call, read, made) in rows if read and winograd_tile(call, lie[read[0].map], lie[made[0]], chosen))
+
+    def wants_many(i: int) -> bool:
+        call, made = flow.calls[i], lie[flow.results[i][0]]
+        tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
+        return tokens or winograd_tile(call, lie[flow.operands[i][0].map], made, chosen) > 0
+
+    return sum(1 << i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i))
 
 
 def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:

@@ -171,7 +171,7 @@ class _WholeMapsApart(Adapted[Floor]):
 
 def cpu_model(costs: GroupCosts, target: str = "native") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = better_whole(costs.dataflow, target)
+    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target)
     return _WholeMapsApart(costs, apart, costs.groups.is_epilogue_group) if apart else costs
 
 
