@@ -21,7 +21,7 @@ from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
-from codegen.source import CSource, Unsupported
+from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
@@ -62,18 +62,29 @@ def emit_c(
             f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
         )
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
-    model = Model(plan, graph, replace(target(name), threads=threads // crew, winograd=winograd), count=count)
-    return _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+    in_parts = set[str]()
+    while True:
+        model = Model(plan, graph, replace(target(name), threads=threads // crew, winograd=winograd), count=count, in_parts=in_parts)
+        try:
+            return _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+        except NotFused as attention:
+            in_parts.add(attention.operator)
 
 
 def better_whole(flow: Dataflow, name: str = "native") -> int:
-    """The mask of operators that had better make whole maps than rows that pass through rings: convolutions by Winograd's algorithm.
+    """The mask of operators that had better make whole maps than rows that pass through rings.
 
+    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
     chosen, lie = target(name), layouts(flow)
-    rows = enumerate(zip(flow.calls, flow.operands, flow.results, strict=True))
-    return sum(1 << i for i, (call, read, made) in rows if read and winograd_tile(call, lie[read[0].map], lie[made[0]], chosen))
+
+    def wants_many(i: int) -> bool:
+        call, made = flow.calls[i], lie[flow.results[i][0]]
+        tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
+        return tokens or winograd_tile(call, lie[flow.operands[i][0].map], made, chosen) > 0
+
+    return sum(1 << i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i))
 
 
 def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:
@@ -200,6 +211,8 @@ class _Printer:
         head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
+        if self.model.shared:
+            head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:
             head.all(_template("integer.h").splitlines())
             head.all(_template("dots.h").splitlines() if self.model.target.dots else ())
