@@ -16,7 +16,7 @@ Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 3; Dao et al. (Flash
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, groupby, pairwise
@@ -36,6 +36,9 @@ WIDE = 3  # vectors of queries in a tile, where there are registers for it
 MANY = 24  # registers for sums, from which on that is so
 KEYS = 128  # of a block, about: as many rows of scores lie in L1 beside the queries
 MOST_SUMS = 16  # keys, or elements of values, that are summed at a time, at most
+CACHED = 1 << 18  # floats of the keys and values of a head that stay in L2, about
+BAND = 4  # tiles that share the keys and values of a block, where more come from further away
+TASKS = 4  # bands for every thread, at least
 
 
 def fuses(form: Attention, target: Target) -> bool:
@@ -136,8 +139,8 @@ class _Tile:
 
     @property
     def keys(self) -> int:
-        """Whose scores are made at a time: an even number, so that addresses take few registers."""
-        return self.most - self.most % 2 if self.most > 1 else 1
+        """Whose scores are made at a time: a power of two, so that steps of one kind of tile are whole steps of another."""
+        return 1 << self.most.bit_length() - 1
 
 
 @dataclass(frozen=True)
@@ -277,11 +280,11 @@ class Fused:
         if self.form.window is None:
             return None
         first, stop = self.form.window
-        found: list[tuple[int, ...]] = []
+        step, found = max(run.tile.keys for run in self.runs), list[tuple[int, ...]]()
         for run in self.runs:
             for k in range(run.count):
                 at = run.first + k * run.tile.queries
-                own, step = slice(at, at + run.tile.queries), run.tile.keys
+                own = slice(at, at + run.tile.queries)
                 low, high = int(first[own].min()) // step * step, min(-(-int(stop[own].max()) // step) * step, self.form.keys)
                 found.append((low, high, int(first[own].max()), int(stop[own].min())))
         return np.array(found, np.int32)
@@ -294,13 +297,28 @@ class Fused:
         found[:, : self.queries] = first, stop - first
         return found
 
-    def _block(self, tile: _Tile) -> int:
+    @cached_property
+    def block(self) -> int:
         """Keys in a block."""
-        return -(-min(self.form.keys, KEYS) // tile.keys) * tile.keys
+        step = max(run.tile.keys for run in self.runs)
+        return -(-min(self.form.keys, KEYS) // step) * step
 
-    def _floats(self, tile: _Tile) -> int:
-        """Of scratch."""
-        return tile.pitch * (self.depth + self.width + (1 + len(self._beside)) * self._block(tile) + 3)
+    @cached_property
+    def band(self) -> int:
+        """Tiles that go through the blocks of keys together."""
+        count = sum(run.count for run in self.runs)
+        wanted = BAND if self.form.keys * (self.depth + self.width) > CACHED else 1
+        return max(1, min(wanted, self.heads * count // (TASKS * self.unit.target.threads), count))
+
+    @property
+    def state(self) -> int:
+        """Floats that are kept of a tile from block to block: its queries, the sums, and three numbers for each query."""
+        return max(run.tile.pitch for run in self.runs) * (self.depth + self.width + 3)
+
+    @property
+    def shared(self) -> int:
+        """Floats of a block: scores, and what is turned beside them."""
+        return max(run.tile.pitch for run in self.runs) * (1 + len(self._beside)) * self.block
 
     @property
     def _beside(self) -> list[_Extra]:
@@ -312,42 +330,72 @@ class Fused:
     def write(self) -> None:
         """The kernel, after the functions that it calls."""
         unit, out, count = self.unit, self.out, sum(run.count for run in self.runs)
-        names = {run.tile: self._tile(run.tile) for run in self.runs}
-        scratch = unit.scratch(max(map(self._floats, names)))
+        bands = -(-count // self.band)
+        begins, steps, ends = ([make(run.tile) for run in self.runs] for make in (self._begin, self._step, self._end))
+        scratch = unit.scratch(self.shared + self.band * self.state)
         arrays = {"a": self.a, "b": self.b, "v": self.v, **{extra.name: extra.matrix for extra in self.scores.extras}}
         with out.kernel(unit.name):
             out.all(f"const {operand.ctype} *{name} = {operand.pointer};" for name, operand in arrays.items())
-            out(f"float *y = {self.y.pointer}, *restrict w = {scratch};")
+            out(f"float *y = {self.y.pointer}, *const scores = {scratch};")
+            first, stop, keys = "0", str(self.form.keys), f"const int from = j, keys = smaller({self.block}, {self.form.keys} - j);"
             if self.form.window is not None and self._seen is not None:
                 hidden = unit.blob.add(self._hidden(self.form.window), "int32")
-                out(f"const int32_t *seen = (const int32_t *)(const void *){unit.blob.add(self._seen, 'int32')};")
+                out(f"const int32_t *ends = (const int32_t *)(const void *){unit.blob.add(self._seen, 'int32')};")
                 out(f"const int32_t *hidden = (const int32_t *)(const void *){hidden};")
-            with out.block(self._each_tile(count)):
-                out(f"const int s = n / {count}, t = n % {count};")
-                before = 0
-                for run in self.runs:
-                    with out.block(f"{'else ' if before else ''}if (t < {before + run.count})"):
-                        out(f"const int at = {run.first} + (t - {before}) * {run.tile.queries};")
-                        self._call(names[run.tile], run.tile)
-                    before += run.count
+                first, stop = "low", "high"
+                keys = f"const int from = larger(j, ends[4 * t]), keys = smaller(j + {self.block}, ends[4 * t + 1]) - from;"
+            with out.block(self._each_band(bands)):
+                last = f"smaller({count}, t0 + {self.band})" if count % self.band else f"t0 + {self.band}"
+                out(f"const int s = n / {bands}, t0 = n % {bands} * {self.band}, t1 = {last};")
+                if self._seen is not None:
+                    out(f"int low = {self.form.keys}, high = 0;")
+                    out("for (int t = t0; t < t1; t++) low = smaller(low, ends[4 * t]), high = larger(high, ends[4 * t + 1]);")
+                self._each_tile(begins, lambda tile: f"a + {self.a.first} + at * {self.a.down}, w, {self._queries(tile)}")
+                with out.block(f"for (int j = {first}; j < {stop}; j += {self.block})"):
+                    self._each_tile(steps, self._operands, keys)
+                self._each_tile(ends, lambda tile: f"y + {self.y.first} + at * {self.y.down}, w, {self._queries(tile)}")
 
-    def _call(self, name: str, tile: _Tile) -> None:
-        """A tile, from query `at` of head `s` on."""
-        place = {key: f"{key} + {found.first}" for key, found in (("a", self.a), ("b", self.b), ("v", self.v), ("y", self.y))}
-        arguments = [f"{place['a']} + at * {self.a.down}", place["b"], place["v"], f"{place['y']} + at * {self.y.down}", "w"]
-        arguments.append(f"smaller({tile.queries}, {self.queries} - at)")
-        arguments += [f"{x.name} + {x.matrix.first} + at * {x.matrix.down}" for x in self.scores.extras]
+    def _queries(self, tile: _Tile) -> str:
+        """How many are there, of a tile that begins at query `at`."""
+        return f"smaller({tile.queries}, {self.queries} - at)"
+
+    def _operands(self, tile: _Tile) -> str:
+        """What a block of keys is to a tile that begins at query `at`."""
+        found = [
+            f"b + {self.b.first} + from * {self.b.across}",
+            f"v + {self.v.first} + from * {self.v.down}",
+            "w",
+            "scores",
+            self._queries(tile),
+            "keys",
+        ]
+        found += [f"{x.name} + {x.matrix.first} + at * {x.matrix.down} + from * {x.matrix.across}" for x in self.scores.extras]
         if self._seen is not None:
-            arguments += ["seen + 4 * t", "hidden + at"]
-        self.out(f"{name}({', '.join(arguments)});")
+            found += ["from", "from < ends[4 * t + 2] || from + keys > ends[4 * t + 3] ? hidden + at : NULL"]
+        return ", ".join(found)
 
-    def _each_tile(self, count: int) -> str:
-        """The loop over all tiles of all heads, of which threads take equal parts, in keys that are seen."""
-        threads, total = self.unit.target.threads, self.heads * count
+    def _each_tile(self, names: Sequence[str], arguments: Callable[[_Tile], str], keys: str = "") -> None:
+        """A loop over the tiles of a band; `names`: the function for each run of them. With `keys`, what says which, for those that see any."""
+        out, before = self.out, 0
+        with out.block("for (int t = t0; t < t1; t++)"):
+            out(f"float *const w = scores + {self.shared} + (t - t0) * {self.state};")
+            if keys:
+                out(keys)
+            if keys and self._seen is not None:
+                out("if (keys <= 0) continue;")
+            for name, run in zip(names, self.runs, strict=True):
+                with out.block(f"{'else ' if before else ''}if (t < {before + run.count})"):
+                    out(f"const int at = {run.first} + (t - {before}) * {run.tile.queries};", f"{name}({arguments(run.tile)});")
+                before += run.count
+
+    def _each_band(self, bands: int) -> str:
+        """The loop over the bands of all heads, of which threads take equal parts, in keys that are seen."""
+        threads, total = self.unit.target.threads, self.heads * bands
         if threads == 1:
             return f"for (int n = 0; n < {total}; n++)"
-        widths = [len(run.tile.lanes) for run in self.runs for _ in range(run.count)]
-        work = np.tile(np.array(widths) * (self.form.keys if self._seen is None else self._seen[:, 1] - self._seen[:, 0]), self.heads).cumsum()
+        widths = np.array([len(run.tile.lanes) for run in self.runs for _ in range(run.count)])
+        tiles = widths * (self.form.keys if self._seen is None else self._seen[:, 1] - self._seen[:, 0])
+        work = np.tile(np.add.reduceat(tiles, range(0, len(tiles), self.band)), self.heads).cumsum()
         cuts = [0, *(int(np.searchsorted(work, work[-1] * k / threads, side="right")) for k in range(1, threads)), total]
         self.out(f"static const int cuts[] = {{{', '.join(map(str, cuts))}}};")
         return "for (int n = cuts[m->me]; n < cuts[m->me + 1]; n++)"
@@ -360,59 +408,64 @@ class Fused:
             self.out.all(text.replace("NAME", self.known[text], 1).splitlines())
         return self.known[text]
 
-    def _tile(self, tile: _Tile) -> str:
-        """The function of a tile: all keys of a head."""
-        form, extras, block, pitch, step = self.form, self.scores.extras, self._block(tile), tile.pitch, tile.keys
-        windows, rest = form.window is not None, form.keys % tile.keys
+    def _places(self, tile: _Tile) -> str:
+        """C statement: what is kept of a tile at `w`, behind its queries."""
+        pitch = tile.pitch
+        places = {"o": f"w + {self.depth * pitch}", "most": f"o + {self.width * pitch}", "scale": f"most + {pitch}", "total": f"scale + {pitch}"}
+        return f"float {', '.join(f'*const {name} = {place}' for name, place in places.items())};"
+
+    def _begin(self, tile: _Tile) -> str:
+        """The function that begins a tile: it turns the queries."""
+        body, pitch = Writer(1), tile.pitch
+        body(self._places(tile), f"static const float factor = {number(self.scores.scale)};")
+        body(f"if (queries < {tile.queries}) memset(w, 0, {self.depth * pitch} * sizeof *w);")
+        body(f"turn(q, {self.a.down}, {self.a.across}, queries, {self.depth}, w, {pitch}, 1, &factor, 0);")
+        body(f"memset(o, 0, {self.width * pitch} * sizeof *o);")
+        body(f"for (int i = 0; i < {pitch}; i++) most[i] = -INFINITY, total[i] = 0.0f;", "(void)scale;")
+        return self._shared("static void NAME(const float *q, float *restrict w, int queries)", body)
+
+    def _step(self, tile: _Tile) -> str:
+        """The function that takes a tile through a block of keys."""
+        form, extras, pitch, step = self.form, self.scores.extras, tile.pitch, tile.keys
+        windows, rest, down = form.window is not None, form.keys % tile.keys, self.b.across  # `down`: from one key to the next
         products = {keys: self._products(tile, keys) for keys in (step, *([rest] if rest else []))}
         largest, weights = self._largest(tile), self._weights(tile)
         across = -(-self.width // tile.most)
         cuts = [self.width * k // across for k in range(across + 1)]
         mixes = {b - a: self._mix(tile, b - a) for a, b in pairwise(cuts)}
         body = Writer(1)
-        body(f"float *const o = w + {self.depth * pitch}, *const s = o + {self.width * pitch}, *const most = s + {block * pitch};")
-        body(f"float *const scale = most + {pitch}, *const total = scale + {pitch};")
-        body.all(f"float *const {x.name}t = total + {pitch * (1 + k * block)};" for k, x in enumerate(self._beside))
-        body(f"static const float one = 1.0f, factor = {number(self.scores.scale)};")
-        body(f"if (queries < {tile.queries}) memset(w, 0, {self.depth * pitch} * sizeof *w);")
-        body(f"turn(q, {self.a.down}, {self.a.across}, queries, {self.depth}, w, {pitch}, 1, &factor, 0);")
-        body(f"memset(o, 0, {self.width * pitch} * sizeof *o);")
-        body(f"for (int i = 0; i < {pitch}; i++) most[i] = -INFINITY, total[i] = 0.0f;")
-        for x in self._beside:
-            if not x.matrix.across:
-                body.all(self._turn(x, "0", "1", tile))
-        first, stop = ("seen[0]", "seen[1]") if windows else ("0", str(form.keys))
-        with body.block(f"for (int j = {first}; j < {stop}; j += {block})"):
-            body(f"const int keys = smaller({block}, {stop} - j);")
-            down = self.b.across  # from one key to the next
-            body(f"for (int i = 0; i + {step} <= keys; i += {step}) {products[step]}(w, k + (j + i) * {down}, s + i * {pitch});")
-            if rest:
-                body(f"if (keys % {step}) {products[rest]}(w, k + (j + keys - {rest}) * {down}, s + (keys - {rest}) * {pitch});")
-            for x in self._beside:
-                if x.matrix.across:
-                    body.all(self._turn(x, f"j * {x.matrix.across}", "keys", tile))
-            given = [f"{x.name}t" if x.turned else f"{x.name} + j * {x.matrix.across}" for x in extras]
-            if windows:
-                given += ["j", "j < seen[2] || j + keys > seen[3] ? hidden : NULL"]
-            body(f"{largest}({', '.join(('s', 'keys', 'most', 'scale', *given))});", f"{weights}(s, keys, most, scale, total);")
-            for a, b in pairwise(cuts):
-                body(f"{mixes[b - a]}(s, v + j * {self.v.down} + {a * self.v.across}, keys, scale, o + {a * pitch});")
-        with body.block("for (int i = 0; i < queries; i++)"):
-            body("const float l = total[i];", f"total[i] = {f'{self.scores.guard} ? 0.0f : ' if self.scores.guard else ''}1.0f / l;")
-        body(f"turn(o, {pitch}, 1, {self.width}, queries, y, {self.y.down}, {self.y.across}, total, 1);")
+        body(self._places(tile))
+        body(f"for (int i = 0; i + {step} <= keys; i += {step}) {products[step]}(w, k + i * {down}, s + i * {pitch});")
+        if rest:
+            body(f"if (keys % {step}) {products[rest]}(w, k + (keys - {rest}) * {down}, s + (keys - {rest}) * {pitch});")
+        for k, extra in enumerate(self._beside):
+            body(f"float *const {extra.name}t = s + {(1 + k) * self.block * pitch};")
+            body.all(self._turn(extra, "keys" if extra.matrix.across else "1", tile))
+        given = [f"{x.name}t" if x.turned else x.name for x in extras] + (["key", "hidden"] if windows else [])
+        body(f"{largest}({', '.join(('s', 'keys', 'most', 'scale', *given))});", f"{weights}(s, keys, most, scale, total);")
+        body.all(f"{mixes[b - a]}(s, v + {a * self.v.across}, keys, scale, o + {a * pitch});" for a, b in pairwise(cuts))
         if not self._beside:
-            body("(void)one;")
-        head = "static void NAME(const float *q, const float *k, const float *v, float *restrict y, float *restrict w, int queries"
-        return self._shared(
-            f"{head}{''.join(f', {x.parameter}' for x in extras)}{', const int32_t *seen, const int32_t *hidden' if windows else ''})", body
-        )
+            body("(void)queries;")
+        head = "static void NAME(const float *k, const float *v, float *restrict w, float *restrict s, int queries, int keys"
+        beside = "".join(f", {x.parameter}" for x in extras) + (", int key, const int32_t *hidden" if windows else "")
+        return self._shared(f"{head}{beside})", body)
 
-    def _turn(self, extra: _Extra, start: str, keys: str, tile: _Tile) -> list[str]:
+    def _end(self, tile: _Tile) -> str:
+        """The function that ends a tile: it divides by the sums of the weights, and turns the result back."""
+        body, guard = Writer(1), f"{self.scores.guard} ? 0.0f : " if self.scores.guard else ""
+        body(self._places(tile))
+        with body.block("for (int i = 0; i < queries; i++)"):
+            body("const float l = total[i];", f"total[i] = {guard}1.0f / l;")
+        body(f"turn(o, {tile.pitch}, 1, {self.width}, queries, y, {self.y.down}, {self.y.across}, total, 1);")
+        return self._shared("static void NAME(float *restrict y, float *restrict w, int queries)", body)
+
+    def _turn(self, extra: _Extra, keys: str, tile: _Tile) -> list[str]:
         """C statements that turn what a tile reads beside a block of scores."""
         matrix, to = extra.matrix, f"{extra.name}t"
         if matrix.ctype == "float":
-            return [f"turn({extra.name} + {start}, {matrix.down}, {matrix.across}, queries, {keys}, {to}, {tile.pitch}, 1, &one, 0);"]
-        element = f"{extra.name}[{start} + c * {matrix.across} + i * {matrix.down}]"
+            call = f"turn({extra.name}, {matrix.down}, {matrix.across}, queries, {keys}, {to}, {tile.pitch}, 1, &{extra.name}f, 0);"
+            return [f"static const float {extra.name}f = 1.0f;", call]
+        element = f"{extra.name}[c * {matrix.across} + i * {matrix.down}]"
         return [f"for (int c = 0; c < {keys}; c++)", f"    for (int i = 0; i < queries; i++) {to}[c * {tile.pitch} + i] = (float){element};"]
 
     def _products(self, tile: _Tile, keys: int) -> str:

@@ -24,6 +24,8 @@ from itertools import accumulate, pairwise, product
 from math import ceil
 from typing import Literal
 
+import numpy as np
+
 from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, box_shape, cut, fold, row_axis
 from lfopt.ops.attention import form_of, result_box, state_box
 from lfopt.ops.footprint import footprint
@@ -73,6 +75,7 @@ class Attending:
         self._sums: dict[tuple[int, int, int], list[int]] = {}
         self._stacks: dict[int, list[Box]] = {}
         self._changes: dict[tuple[int, int], int] = {}
+        self._ends: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
         self.even = not any(part.operator.kind == "Concat" for part in self.form.parts)  # whether blocks of equal size read equally much
 
     # -- what there is to choose -------------------------------------------------------------------------------------------------------------
@@ -141,11 +144,24 @@ class Attending:
         """How many there are."""
         return ceil(self.queries / blocks.queries)
 
-    def blocks_of(self, blocks: Blocks, band: Span) -> list[Span]:
+    def blocks_of(self, blocks: Blocks, band: int) -> list[Span]:
         """The blocks of keys that a band sees."""
-        first, stop = self.form.seen((band, (0, self.width)))
-        size = blocks.keys
-        return [(start, min(start + size, self.keys)) for start in range(first // size * size, stop, size)]
+        first, stop = self._seen(blocks)
+        return [self._block(blocks, number) for number in range(int(first[band]), int(stop[band]))]
+
+    def _count(self, blocks: Blocks, band: int) -> int:
+        first, stop = self._seen(blocks)
+        return int(stop[band] - first[band])
+
+    def _seen(self, blocks: Blocks) -> tuple[np.ndarray, np.ndarray]:
+        """Per band, the number of the first block of keys that it sees, and behind the last."""
+        key = blocks.queries, blocks.keys
+        if key not in self._ends:
+            window = self.form.window or (np.zeros(self.queries, np.int64), np.full(self.queries, self.keys))
+            starts = range(0, self.queries, blocks.queries)
+            first, stop = np.minimum.reduceat(window[0], starts), np.maximum.reduceat(window[1], starts)
+            self._ends[key] = first // blocks.keys, -(-stop // blocks.keys)
+        return self._ends[key]
 
     def _mixed(self, blocks: Blocks, head: int, band: int) -> Box:
         return (*self.stacks(blocks.heads)[head], self.band(blocks, band), (0, self.width))
@@ -213,7 +229,8 @@ class Attending:
         """Whether any band sees several blocks of keys."""
         if self.form.window is None:
             return blocks.keys < self.keys
-        return any(len(self.blocks_of(blocks, self.band(blocks, band))) > 1 for band in range(self.bands(blocks)))
+        first, stop = self._seen(blocks)
+        return bool((stop - first > 1).any())
 
     def need(self, blocks: Blocks) -> int:
         """Buffer bytes."""
@@ -265,7 +282,8 @@ class Attending:
         """Times that the attention runs on a block of keys."""
         if self.form.window is None:
             return len(self.stacks(blocks.heads)) * self.bands(blocks) * ceil(self.keys / blocks.keys)
-        return len(self.stacks(blocks.heads)) * sum(len(self.blocks_of(blocks, self.band(blocks, band))) for band in range(self.bands(blocks)))
+        first, stop = self._seen(blocks)
+        return len(self.stacks(blocks.heads)) * int((stop - first).sum())
 
     def dram(self, blocks: Blocks) -> DramBytes:
         """Bytes that the schedule moves."""
@@ -302,21 +320,23 @@ class Attending:
         return each * changes * (1 if by_query or changes == 1 else bands) if by_head else each
 
     def _first(self, blocks: Blocks, band: int) -> Span:
-        return self.blocks_of(blocks, self.band(blocks, band))[0]
+        return self._block(blocks, int(self._seen(blocks)[0][band]))
+
+    def _block(self, blocks: Blocks, number: int) -> Span:
+        return number * blocks.keys, min((number + 1) * blocks.keys, self.keys)
 
     def _passing(self, k: int, blocks: Blocks) -> int:
         """Bytes of an operand that comes block by block of keys."""
-        heads, bands = len(self.stacks(blocks.heads)), self.bands(blocks)
+        heads = len(self.stacks(blocks.heads))
         if self.form.window is None:
             return heads * sum(times * self._all_blocks(k, blocks, band) for band, times in self._alike(blocks))
         same_heads = self.changes(k, blocks.heads) == 1
         total, stays = 0, 0  # bytes of one block of heads; of what the first turn need not load
         before: Box | None = None
         ends: list[tuple[Box, int]] = []
-        for band in range(bands):
-            spans_ = self.blocks_of(blocks, self.band(blocks, band))
-            first, last = (self.box(k, blocks, 0, band, span) for span in (spans_[0], spans_[-1]))
-            size, one, only = self._bytes(k, first), self._sum(k, blocks, band, spans_), len(spans_) == 1
+        for band, seen in enumerate(zip(*(found.tolist() for found in self._seen(blocks)), strict=True)):
+            first, last = (self.box(k, blocks, 0, band, self._block(blocks, number)) for number in (seen[0], seen[1] - 1))
+            size, one, only = self._bytes(k, first), self._sum(k, blocks, band, seen), seen[1] - seen[0] == 1
             ends += [(first, size), (last, self._bytes(k, last))]
             if blocks.outside == "heads":
                 total += one - (size if first == before else 0)
@@ -332,16 +352,16 @@ class Attending:
             stays = ends[0][1] * (heads - self.changes(k, blocks.heads))
         return heads * total - stays
 
-    def _sum(self, k: int, blocks: Blocks, band: int, seen: Sequence[Span]) -> int:
-        """Bytes of blocks that lie side by side."""
+    def _sum(self, k: int, blocks: Blocks, band: int, seen: Span) -> int:
+        """Bytes of the blocks of these numbers."""
         if self._depends(k)[1]:
-            return sum(self._bytes(k, self.box(k, blocks, 0, band, span)) for span in seen)
+            return sum(self._bytes(k, self.box(k, blocks, 0, band, self._block(blocks, number))) for number in range(*seen))
         key = (k, blocks.heads, blocks.keys)
         if key not in self._sums:
             sizes = (self._bytes(k, self.box(k, blocks, 0, 0, span)) for span in spans(self.keys, blocks.keys))
             self._sums[key] = [0, *accumulate(sizes)]
         upto = self._sums[key]
-        return upto[-(-seen[-1][1] // blocks.keys)] - upto[seen[0][0] // blocks.keys]
+        return upto[seen[1]] - upto[seen[0]]
 
     def _all_blocks(self, k: int, blocks: Blocks, band: int) -> int:
         """Bytes of all blocks of keys, for one band."""
@@ -376,11 +396,11 @@ class Attending:
             head, band = (head, band - 1) if band else (head - 1, bands - 1)
         else:
             head, band = (head - 1, band) if head else (len(self.stacks(blocks.heads)) - 1, band - 1)
-        return None if head < 0 or band < 0 else (head, band, len(self.blocks_of(blocks, self.band(blocks, band))) - 1)
+        return None if head < 0 or band < 0 else (head, band, self._count(blocks, band) - 1)
 
     def _key(self, blocks: Blocks, head: int, band: int) -> object:
         """What is alike in heads whose turns differ only in where they are, by as much as those of the heads before them do."""
-        span = self.blocks_of(blocks, self.band(blocks, band))[0]
+        span = self._first(blocks, band)
         before = self._before(blocks, head, band)
         loaded = tuple(self._loads(k, blocks, (head, band, 0), before) for k in self.operands)
         if head == 0:
@@ -396,11 +416,11 @@ class Attending:
 
     def _at(self, k: int, blocks: Blocks, tile: Tile) -> Box:
         head, band, number = tile
-        return self.box(k, blocks, head, band, self.blocks_of(blocks, self.band(blocks, band))[number])
+        return self.box(k, blocks, head, band, self._block(blocks, int(self._seen(blocks)[0][band]) + number))
 
     def _tile(self, blocks: Blocks, head: int, band: int, at: dict[str, int]) -> Iterator[list[Step]]:
         """The turns of a block of heads and a band of queries."""
-        out, seen = self.out(blocks, head, band), self.blocks_of(blocks, self.band(blocks, band))
+        out, seen = self.out(blocks, head, band), self.blocks_of(blocks, band)
         before = self._before(blocks, head, band)
         result = at[self.finish.made[0]]
         for number, span in enumerate(seen):
