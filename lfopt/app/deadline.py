@@ -31,8 +31,9 @@ class Deadline:
         """Whether the time of a stage is over."""
         return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
 
-    def left(self, stage: Stage, parts: int = 1) -> float | None:
-        """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""
+    def left(self, stage: Stage, parts: int = 1, *, most: float = 1) -> float | None:
+        """Seconds that a stage has left for each of its parts to come, at most a share of the limit; None: as many as it takes."""
         if self.seconds is None:
             return None
-        return max((self.seconds * ENDS[stage] - (time.perf_counter() - self.start)) / parts, LEAST_SECONDS)
+        left = (self.seconds * ENDS[stage] - (time.perf_counter() - self.start)) / parts
+        return max(min(left, self.seconds * most), LEAST_SECONDS)
