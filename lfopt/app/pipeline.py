@@ -272,13 +272,12 @@ def _judged(costs: GroupCosts, config: Config, found: Result, deadline: Deadline
 
 def _linked(costs: GroupCosts, found: Result, deadline: Deadline, report: Report | None) -> Result:
     """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
-    left = deadline.left("chains", most=CHAINS)
-    end = None if left is None else time.perf_counter() + left
+    over = deadline.clock("chains", CHAINS)
 
     def late(done: int) -> bool:
         if report is not None:
             report(f"chains: {done:,} stages worked out", 1.0)
-        return found.interrupted or (end is not None and time.perf_counter() > end)
+        return found.interrupted or over()
 
     try:
         groups = link(costs, found.groups, late)
