@@ -287,6 +287,20 @@ def test_a_ring_holds_its_last_rows() -> None:
     assert (buffer.peak_bytes, buffer.touched_bytes) == (136, 36)
 
 
+def test_of_a_row_in_two_places_the_one_that_came_last_is_read() -> None:
+    """The first two rows are read from one place; then the second of them comes to another, and later to the first again."""
+    buffer = ring(3)
+    buffer.write_rows("x", SHAPE, rows(0, 2), values(rows(0, 2)), 0, 0)
+    buffer.write_rows("x", SHAPE, rows(1, 2), -values(rows(1, 2)), 1, 0)
+    assert np.array_equal(buffer.read_rows("x", rows(0, 2)), values(rows(0, 2)) * np.array([1, -1])[:, None])
+    buffer.write_rows("x", SHAPE, rows(1, 2), 2 * values(rows(1, 2)), 0, 2)  # in a slot of its own
+    assert np.array_equal(buffer.read_rows("x", rows(0, 2)), values(rows(0, 2)) * np.array([1, 2])[:, None])
+    buffer.write_rows("y", SHAPE, rows(0, 3), values(rows(0, 3)), 0, 0)
+    assert np.array_equal(buffer.read_rows("x", rows(1, 2)), -values(rows(1, 2)))
+    with pytest.raises(NotOnChip, match="row 0 of 'x'"):
+        buffer.read_rows("x", rows(0, 2))
+
+
 def test_parts_of_a_row_come_one_by_one_and_only_what_came_can_be_read() -> None:
     buffer = ring(1)
     left, right = ((0, 1), (0, 2), (0, 1), (0, 2)), ((0, 1), (0, 2), (0, 1), (2, 3))

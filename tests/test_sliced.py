@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from lfopt.frontend import from_model
 from lfopt.ir import Compute, Cost, Graph, Hardware, Plan, PlannedGroup, Step, step_count
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.reference import reference
-from lfopt.planning import NEVER, GroupCosts, Limit, totals_of
+from lfopt.planning import NEVER, GroupCosts, Limit, memory_map, plan_groups, totals_of
 from lfopt.planning.modes.sliced import BySlices
 from lfopt.planning.sliced import Way
 from lfopt.rewrite import simplify
@@ -90,6 +91,12 @@ def cases(seeds: range) -> Iterator[Case]:
             yield Case(only, every, planned(only, (mask,)), graph, inputs, found.way)
 
 
+def late_until_steps() -> Callable[[], bool]:
+    """A clock that says that it is late when a group is laid out, and not from then on."""
+    looks = count()
+    return lambda: next(looks) == 0
+
+
 # -- one truth ---------------------------------------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +110,11 @@ def test_a_block_moves_what_was_planned_executed_and_recounted_and_computes_the_
         written = sliced(case.costs).schedule(case.mask, case.costs.hardware.buffer_bytes, 1).make
         assert not isinstance(written, str)
         assert written(Limit()) == written(Limit()), "a way is written twice: timed, then planned"
+        (group,) = plan_groups(case.costs, (case.mask,), limit=Limit(late_until_steps()))
+        assert group.dram == case.plan.groups[0].dram
+        assert step_count(group.steps) >= step_count(case.plan.groups[0].steps) > 0, "in a hurry slices are the narrowest"
+        again = replace(plan, groups=(group,))
+        assert not recount(case.graph, replace(again, memory=memory_map(case.costs, (group,)))).discrepancies
         kinds[case.kind] += 1
     assert len(kinds) == 8, kinds
     assert min(kinds.values()) > 1

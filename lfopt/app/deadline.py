@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -30,6 +31,11 @@ class Deadline:
     def late(self, stage: Stage) -> bool:
         """Whether the time of a stage is over."""
         return self.seconds is not None and time.perf_counter() - self.start > self.seconds * ENDS[stage]
+
+    def clock(self, stage: Stage, most: float) -> Callable[[], bool]:
+        """Whether the time of a stage that begins now is over: it has no more than a share of the limit, however early it begins."""
+        begin = time.perf_counter()
+        return lambda: self.late(stage) or (self.seconds is not None and time.perf_counter() - begin > self.seconds * most)
 
     def left(self, stage: Stage, parts: int = 1) -> float | None:
         """Seconds that a stage has left for each of its parts to come; None: as many as it takes."""

@@ -18,6 +18,7 @@ from search.options import SearchOptions
 from search.result import Result
 
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
+WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
 
 Report = Callable[[str, float], None]
 
@@ -41,13 +42,17 @@ def settle(costs: GroupCosts, config: Config, found: Result, report: Report | No
     how, deadline = config.search, deadline or Deadline(config.search.time_limit)
     slack = int(found.dram_bytes * (costs.hardware.byte_slack if how.slack is None else how.slack))
     rows = config.band_rows is None and not costs.hardware.assumed
-    ways = _figures(costs, deadline, report, energy=False, extra=slack, rows=rows)
+    ways = _figures(costs, deadline.clock("cycles", 1 if how.slack else WAYS), report, energy=False, extra=slack, rows=rows)
     if how.slack:
         wanted = Objective("cycles", Caps(dram_bytes=found.dram_bytes + slack))
         return Judged(None, 0, _taken(costs, ways, found, _optimised(costs, ways, wanted, found.groups, deadline, NEAR)))
-    groups = tuple(group for group in takewhile(lambda _: not ways.late(), found.groups) if ways.has_choice(group))
-    least = [min(range(len(known)), key=known.__getitem__) for known in map(ways, groups)]  # fewest bytes, then fewest cycles
-    choice = Choice(total(ways, groups, least), groups, tuple(least))
+    least: dict[int, int] = {}  # per group that was looked at in time: its way of the fewest bytes, of those the one of the fewest cycles
+    for group in takewhile(lambda _: not ways.late(), found.groups):
+        if ways.has_choice(group) and not ways.late():
+            known = ways(group)
+            least[group] = min(range(len(known)), key=known.__getitem__)
+    groups, chosen = tuple(least), tuple(least.values())
+    choice = Choice(total(ways, groups, chosen), groups, chosen)
     choice = spend(ways, Objective("cycles", Caps(dram_bytes=choice.figures.dram_bytes + slack)), choice)
     _take(ways, choice)
     return Judged(None, 0, replace(found, dram_bytes=costs.dram_bytes(found.groups)))
@@ -60,7 +65,7 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     """
     how, wanted = config.search, config.search.wanted
     deadline, energy = deadline or Deadline(how.time_limit), wanted.name in ("energy", "edp") or wanted.caps.energy_pj is not None
-    ways = _figures(costs, deadline, report, rows=config.band_rows is None, energy=energy)
+    ways = _figures(costs, lambda: deadline.late("cycles"), report, rows=config.band_rows is None, energy=energy)
     cap = wanted.caps.dram_bytes
     least = costs.bounds.compulsory_bytes if costs.hardware.l2_bytes else found.lower_bound_bytes
     if cap is not None and cap < least:
@@ -94,9 +99,11 @@ def _optimised(costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups:
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
 
 
-def _figures(costs: GroupCosts, deadline: Deadline, report: Report | None, *, rows: bool, energy: bool, extra: int | None = None) -> GroupFigures:
+def _figures(
+    costs: GroupCosts, late: Callable[[], bool], report: Report | None, *, rows: bool, energy: bool, extra: int | None = None
+) -> GroupFigures:
     told = None if report is None else lambda count: report(f"cycles: {count:,} kinds of groups timed", 1.0)
-    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=lambda: deadline.late("cycles"))
+    return GroupFigures(costs, told, rows=rows, extra=extra, energy=energy, late=late)
 
 
 def _take(ways: GroupFigures, choice: Choice) -> None:

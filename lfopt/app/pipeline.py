@@ -36,6 +36,7 @@ from search.partition import Partitions
 from search.result import Result, unfused
 
 ZOO = "zoo:"
+CHAINS = 0.1  # share of the time limit that maps between groups may be looked at, or steps have no time in long networks
 Model = str | os.PathLike[str] | ModelProto  # an ONNX file, zoo:NAME, or what is in memory
 T = TypeVar("T")
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done: 0 to 1)
@@ -271,11 +272,12 @@ def _judged(costs: GroupCosts, config: Config, found: Result, deadline: Deadline
 
 def _linked(costs: GroupCosts, found: Result, deadline: Deadline, report: Report | None) -> Result:
     """With maps that stay on chip between groups. Ctrl-C leaves the groups as they are."""
+    over = deadline.clock("chains", CHAINS)
 
     def late(done: int) -> bool:
         if report is not None:
             report(f"chains: {done:,} stages worked out", 1.0)
-        return found.interrupted or deadline.late("chains")
+        return found.interrupted or over()
 
     try:
         groups = link(costs, found.groups, late)

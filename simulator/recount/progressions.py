@@ -15,7 +15,7 @@ from lfopt.ir import Loop, Node, Step, step_count
 
 Ints = np.ndarray  # int64
 MOST_CELLS = 1 << 25  # of a grid that boxes cut a tensor into
-MOST_ROWS = 1 << 29  # that are written to places or looked up there, in a plan
+MOST_ROWS = 1 << 30  # that are written to places or looked up there, in a plan
 MOST_HELD = 1 << 24  # of them that are followed at once: those of one map that are written in a group, some 100 bytes each
 
 
