@@ -8,6 +8,7 @@ import numpy as np
 
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
+from codegen.kernels.vector import vector_product
 from codegen.kernels.window import Window, declare_rows
 from codegen.layout import Image
 from codegen.writer import Writer
@@ -19,6 +20,10 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel of a unit; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
     source, made = unit.images(window.map), unit.images(unit.result)
+    shift = np.zeros(made.channels, np.float32) if bias is None else bias
+    if made.pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads):
+        vector_product(out, unit, window.map, weights[:, :, 0, 0], shift)
+        return
     across, size = tile(made.channels, made.pixels, unit.target)
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
     rows = weights.shape[2]
@@ -36,7 +41,6 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             packed = unit.blob.add(_packed(weights, channels))
-            shift = np.zeros(made.channels, np.float32) if bias is None else bias
             start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = weights.shape[1] * rows * weights.shape[3] * channels.width
             out(f"const float *w = {packed} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
