@@ -12,6 +12,7 @@ from lfopt.rewrite.engine import Engine, Index
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
 from lfopt.rewrite.log import Log, Rewriting
+from lfopt.rewrite.lookups import products_as_lookups
 from lfopt.rewrite.positions import on_positions
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
@@ -50,10 +51,11 @@ RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
 def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
-    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), linear layers are on maps [b, s, d]
-    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
+    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of one-hot vectors are lookups
+    (`lfopt.rewrite.lookups`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1]
+    (`lfopt.rewrite.positions`).
     """
-    return graph if rules == "none" else on_rows(on_positions(rewrite(einsums_as_products(graph), rules).graph))
+    return graph if rules == "none" else on_rows(on_positions(rewrite(products_as_lookups(einsums_as_products(graph)), rules).graph))
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:
