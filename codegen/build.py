@@ -134,6 +134,14 @@ def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2)
     return built
 
 
+def build_text(text: str, folder: Path, command: Sequence[str]) -> Path:
+    """A shared library of one C file, compiled in `folder` by a compiler with its options. Raises CannotBuild."""
+    source, library = folder / "text.c", folder / "libtext.so"
+    _write(source, text.encode())
+    _call([*command, "-shared", "-fPIC", str(source), "-o", str(library), "-lm"])
+    return library
+
+
 def _call(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a compiler. Raises CannotBuild with the first lines of what it complains about."""
     try:

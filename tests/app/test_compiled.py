@@ -22,10 +22,12 @@ from lfopt.app.cache import key_of
 from lfopt.app.commands import codegen as command
 from lfopt.app.compiled import compile_graph
 from lfopt.app.config import Config
+from lfopt.app.pipeline import load_network
 from lfopt.app.pipeline import run as search
 from lfopt.frontend import load
 from lfopt.ir import Hardware, InvalidConfig, MissingValues
 from lfopt.ir.cpu import CpuGroup, CpuSchedule, CpuSection
+from lfopt.ops import Dataflow
 from tests.app.conftest import refused
 from tests.app.test_execute_command import small_network
 from tests.codegen.twice import SHAPE, twice
@@ -286,6 +288,11 @@ def test_a_small_network_goes_all_the_way(here, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = small_network(tmp_path / "small.onnx")
     np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).standard_normal((1, 3, 24, 24)).astype(np.float32))
-    done = here("run", model, "--input", tmp_path / "x.npz", "--buffer", "16KiB", "--check")
+    options = ("--buffer", "16KiB", "--check", "--roofline", "--json", tmp_path / "run.json")
+    done = here("run", model, "--input", tmp_path / "x.npz", *options)
     assert done.returncode == 0, done.stderr
     assert "outputs equal the reference" in done.stdout
+    found, flow = json.loads((tmp_path / "run.json").read_text())["roofline"], Dataflow.of(load_network(model, {}, "default"))
+    assert sum(kernel["flops"] for kernel in found["kernels"]) == 2 * sum(flow.macs) > 0
+    assert sorted(name for kernel in found["kernels"] for name in kernel["operators"]) == sorted(operator.name for operator in flow.operators)
+    assert min(found["peak_flops"], *(kernel["seconds"] for kernel in found["kernels"])) > 0

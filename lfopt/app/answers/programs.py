@@ -40,6 +40,25 @@ class OutputAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A fusion group as generated code runs it."""
+
+    group: int
+    operators: tuple[str, ...]
+    seconds: float  # the fastest of a few runs
+    flops: int  # of multiply-adds, two each; other operators take time alone
+    dram_bytes: int  # that the plan moves: inputs, outputs, weights
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """All groups of a network, in the order in which they run, beside what the machine can do."""
+
+    peak_flops: float  # multiply-adds of all threads, two operations each, a second: measured
+    kernels: tuple[KernelTime, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class RunAnswer:
     """`lfopt run`."""
 
@@ -51,6 +70,7 @@ class RunAnswer:
     compared: bool  # with the reference
     wrong: tuple[str, ...]
     agreements: tuple[Agreement, ...]  # none where they were not compared
+    roofline: Roofline | None = None  # where it was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from codegen.runtime import Compiled
 from lfopt.app.agreement import Agreement, expected, said_of
-from lfopt.app.answers.programs import OutputAnswer, RunAnswer
+from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
 from lfopt.app.answers.writing import answer
 from lfopt.app.arrays import read_inputs, with_values, write_arrays
 from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
+from lfopt.app.roofline import roofline as measure
 from lfopt.app.screen import note, out, progress_line, shown, spread
 from lfopt.app.sizes import parse_shapes, size_option
 from lfopt.ir import Graph, Hardware, InvalidConfig
@@ -41,6 +42,7 @@ def run(
     check: bool = False,
     tune: bool = False,
     verify: bool = False,
+    roofline: bool = False,
 ) -> int:
     """Run a network: find its fusion plan, print it as C, compile that, and run it on the inputs.
 
@@ -75,6 +77,9 @@ def run(
         Measure how many rows at a time each group had better make. Times are kept beside what was compiled, for all models.
     verify
         Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is damaged is made again.
+    roofline
+        Measure every fusion group: time, floating-point operations of its multiply-adds, bytes that the plan moves, and the share of this machine's
+        peak, which a loop of multiply-adds says that is compiled for the same target.
     check
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
@@ -95,9 +100,14 @@ def run(
     _print(given)
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
     out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
+    measured = None
+    if roofline:
+        with progress_line() as report:
+            measured = measure(graph, values, hardware=chosen, target=target, threads=threads, report=report)
+        _print_roofline(measured)
     agreements = _check(graph, values, outputs) if check else ()
     wrong = tuple(str(one) for one in agreements if one.wrong)
-    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements))
+    answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements, measured))
     return 1 if wrong else 0
 
 
@@ -136,6 +146,26 @@ def _print(outputs: tuple[OutputAnswer, ...]) -> None:
         for one in outputs
     ]
     out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
+
+
+def _print_roofline(found: Roofline) -> None:
+    """A row for each group, and one for all."""
+
+    def row(label: str, seconds: float, flops: int, moved: int) -> list[str]:
+        speed = flops / max(seconds, 1e-9)
+        figures = (1e6 * seconds, flops / 1e6, moved / 1024, flops / max(moved, 1), speed / 1e9)
+        return [label, *(f"{figure:,.1f}" for figure in figures), f"{100 * speed / found.peak_flops:.1f} %"]
+
+    rows = [row(_label(one), one.seconds, one.flops, one.dram_bytes) for one in found.kernels]
+    every = found.kernels
+    rows.append(row("all", sum(one.seconds for one in every), sum(one.flops for one in every), sum(one.dram_bytes for one in every)))
+    out.print(spread(["group", "us", "MFLOP", "KiB", "FLOP/B", "GFLOP/s", "of peak"], rows, bold=[len(every)]))
+    out.print(f"[dim]peak {found.peak_flops / 1e9:.1f} GFLOP/s, measured; FLOP: of multiply-adds; KiB: what the plan moves[/]")
+
+
+def _label(kernel: KernelTime) -> str:
+    first, last = kernel.operators[0], kernel.operators[-1]
+    return f"{kernel.group} {first}" + (f" .. {last}" if last != first else "")
 
 
 def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> tuple[Agreement, ...]:
