@@ -56,7 +56,7 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, window.kernel[0]))
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if fold.divisors is not None:
             out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
@@ -88,7 +88,8 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: 
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
     constants += ", const float *restrict d" if divided else ""
-    with out.block(f"static void {name}(const float *const *x, int from, int to, int at{constants}, float *restrict y{unit.parameters})"):
+    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    with out.block(f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict y{unit.parameters})"):
         for p in range(part.size):
             out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
         read = [k for k in range(columns) if any((p, k) not in part.missing for p in range(part.size))]
@@ -96,13 +97,13 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: 
             out(f"(void)x, (void)from, (void)to, (void)at{', (void)w' if weighted else ''};")
         for row in range(rows if read else 0):
             with out.block(f"if (from <= {row} && {row} < to)"):
-                out(f"const float *a = x[{row}] + at;")
+                out(f"const {x}a = x[{row}] + at;")
                 if weighted:
                     out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * columns + k) * lanes});" for k in read)
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:
-                            value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.pitch})"
+                            value = unit.load(window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}")
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))
