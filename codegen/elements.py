@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from codegen.blob import Blob
+
+ElementName = Literal["float32", "bf16"]  # as users call them
 
 
 @dataclass(frozen=True, slots=True)
 class Element:
     """A type that maps are stored in. Addresses and values are C expressions; vectors are those of prelude.h."""
 
-    name: str  # as users call it
+    name: ElementName
     ctype: str
     bytes: int
 
@@ -47,7 +50,7 @@ class Element:
 
 FLOAT32 = Element("float32", "float", 4)
 BF16 = Element("bf16", "bf16", 2)
-ELEMENTS = {element.name: element for element in (FLOAT32, BF16)}
+ELEMENTS: dict[str, Element] = {element.name: element for element in (FLOAT32, BF16)}
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

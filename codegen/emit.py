@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.blob import digest
 from codegen.counted import Counted
-from codegen.elements import BF16, FLOAT32, Element
+from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.group import Group
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
@@ -43,7 +43,7 @@ def emit_c(
     count: bool = False,
     profile: bool = False,
     winograd: int = 4,
-    element: str = "float32",
+    element: ElementName = "float32",
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
@@ -62,7 +62,7 @@ def emit_c(
         floats |= model.looped
 
 
-def better_whole(flow: Dataflow, name: str = "native", element: str = "float32") -> int:
+def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
     """The mask of operators that had better make whole maps than rows that pass through rings: convolutions by Winograd's algorithm.
 
     Raises Unsupported for types that generated code does not hold.

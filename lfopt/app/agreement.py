@@ -132,8 +132,8 @@ class _Rounding:
     Partial sums of k terms of either sign grow with the square root of their number, and their errors, a quarter of an ulp each (root mean square),
     add up in quadrature: sqrt(k / 2) / 4 ulps of the whole sum. Operators on two numbers give the same wherever they are computed.
 
-    Where results are stored in a shorter type, each is disturbed by a quarter of its ulp, and so is each product, for that of its weight: in quadrature,
-    that is a quarter of an ulp of what the products come to.
+    Where results are stored in a shorter type, each is disturbed by a quarter of its ulp, and so is each product, for that of its weight: in
+    quadrature, that is a quarter of an ulp of what the products come to.
     """
 
     def __init__(self, real: frozenset[str], rng: np.random.Generator, last_place: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from codegen.build import find_compiler
-from codegen.elements import ELEMENTS
+from codegen.elements import ELEMENTS, ElementName
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from lfopt.app.agreement import expected
@@ -46,7 +46,7 @@ class Case:
     threads: int
     winograd: int
     inputs: Mapping[str, np.ndarray]
-    element: str = "float32"
+    element: ElementName = "float32"
 
     def __str__(self) -> str:
         return f"seed {self.seed} ({self.target}, {self.element}, threads {self.threads}, winograd {self.winograd}, scheme {self.plan.scheme})"
@@ -66,7 +66,7 @@ class Tally:
     faults: list[str] = field(default_factory=list[str])
 
 
-def drawn(seed: int, targets: Sequence[str], element: str = "float32") -> Case:
+def drawn(seed: int, targets: Sequence[str], element: ElementName = "float32") -> Case:
     """A network, a chip, a scheme of fusion, heights of bands, a target and options, all at random."""
     rng = np.random.default_rng((seed, 5000))
     graph = computable(random_graph(rng, int(rng.integers(1, 13)))) if rng.random() < 0.6 else _Net(seed).finish()
@@ -188,7 +188,7 @@ def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE)
     return ""
 
 
-def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, element: str = "float32", jobs: int = 1) -> Tally:
+def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, element: ElementName = "float32", jobs: int = 1) -> Tally:
     """Every network with sanitizers, and without, then with one thread too: threads must not change a bit. There must be no warnings."""
     tally = Tally()
     checked, plain = list[tuple[Case, CSource]](), list[tuple[Case, CSource]]()

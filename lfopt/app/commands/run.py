@@ -12,6 +12,7 @@ import numpy as np
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
+from codegen.elements import ElementName
 from codegen.runtime import Compiled
 from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers.programs import OutputAnswer, RunAnswer
@@ -35,6 +36,7 @@ def run(
     threads: int = 1,
     hardware: str | None = None,
     buffer: str | None = None,
+    element: ElementName = "float32",
     input_shape: InputShapes = (),
     fill: bool = False,
     seed: int = 0,
@@ -65,6 +67,8 @@ def run(
         Hardware description (YAML) of a CPU, such as `lfopt hw detect` writes.
     buffer
         Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing else is said.
+    element
+        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     fill
@@ -85,7 +89,9 @@ def run(
     graph = with_values(graph, model, dice(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune, verify=verify)
+        made, found = compile_graph(
+            graph, threads=threads, target=target, hardware=chosen, element=element, label=model, report=report, tune=tune, verify=verify
+        )
     ready = time.perf_counter()
     outputs = made.run({graph.label(name): value for name, value in values.items()})
     done = time.perf_counter()
@@ -95,7 +101,7 @@ def run(
     _print(given)
     how = "found compiled" if found else f"compiled in {ready - start:.1f} s"
     out.print(f"[dim]{how}: {shown(made.folder)}; the first run took {1e3 * (done - ready):.3f} ms[/]", soft_wrap=True)
-    agreements = _check(graph, values, outputs) if check else ()
+    agreements = _check(graph, values, outputs, element) if check else ()
     wrong = tuple(str(one) for one in agreements if one.wrong)
     answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements))
     return 1 if wrong else 0
@@ -138,9 +144,10 @@ def _print(outputs: tuple[OutputAnswer, ...]) -> None:
     out.print(spread(["output", "type", "shape", "least", "mean", "largest"], rows))
 
 
-def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> tuple[Agreement, ...]:
+def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray], element: ElementName) -> tuple[Agreement, ...]:
+    stored = "bfloat16" if element == "bf16" else ""
     with threadpool_limits(1):
-        agreements = expected(graph, values).compared({name: outputs[graph.label(name)] for name in graph.outputs})
+        agreements = expected(graph, values, stored).compared({name: outputs[graph.label(name)] for name in graph.outputs})
     for line in said_of(agreements):
         out.print(shown(line), style="dim")
     wrong = [one for one in agreements if one.wrong]
