@@ -22,12 +22,22 @@ static inline v1 load_1(const bf16 *x) { return widened(*x); }
     }
 PAIRS(4)
 
-/* dot(s, a, w): to each lane of s, the two products of the pair a and that of the lane of w. */
+/* dot: to the lanes of s, the products of pairs of a and w. EVERY: a pair in every lane; FIRST: the first lanes of a longer vector. */
+#define EVERY_1(a) (a)
+#define FIRST_4_1(a) ((a)[0])
 #if defined(__AVX512BF16__)
+#define EVERY_4(a) ((i4)_mm_set1_epi32((int)(a)))
+#define EVERY_8(a) ((i8)_mm256_set1_epi32((int)(a)))
+#define EVERY_16(a) ((i16)_mm512_set1_epi32((int)(a)))
+#define FIRST_8_4(a) ((i4)_mm256_castsi256_si128((__m256i)(a)))
+#define FIRST_8_1(a) ((a)[0])
+#define FIRST_16_8(a) ((i8)_mm512_castsi512_si256((__m512i)(a)))
+#define FIRST_16_4(a) ((i4)_mm512_castsi512_si128((__m512i)(a)))
+#define FIRST_16_1(a) ((a)[0])
 static inline bf16 rounded(float x) { return (bf16)_mm_extract_epi16((__m128i)_mm_cvtneps_pbh(_mm_set_ss(x)), 0); }
-INLINE v4 dot_4(v4 s, pair a, i4 w) { return (v4)_mm_dpbf16_ps((__m128)s, (__m128bh)_mm_set1_epi32((int)a), (__m128bh)w); }
-INLINE v8 dot_8(v8 s, pair a, i8 w) { return (v8)_mm256_dpbf16_ps((__m256)s, (__m256bh)_mm256_set1_epi32((int)a), (__m256bh)w); }
-INLINE v16 dot_16(v16 s, pair a, i16 w) { return (v16)_mm512_dpbf16_ps((__m512)s, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)w); }
+INLINE v4 dot_4(v4 s, i4 a, i4 w) { return (v4)_mm_dpbf16_ps((__m128)s, (__m128bh)a, (__m128bh)w); }
+INLINE v8 dot_8(v8 s, i8 a, i8 w) { return (v8)_mm256_dpbf16_ps((__m256)s, (__m256bh)a, (__m256bh)w); }
+INLINE v16 dot_16(v16 s, i16 a, i16 w) { return (v16)_mm512_dpbf16_ps((__m512)s, (__m512bh)a, (__m512bh)w); }
 INLINE void store_4(bf16 *y, v4 x) { _mm_storel_epi64((__m128i *)(void *)y, (__m128i)_mm_cvtneps_pbh((__m128)x)); }
 INLINE void store_8(bf16 *y, v8 x) { _mm_storeu_si128((__m128i *)(void *)y, (__m128i)_mm256_cvtneps_pbh((__m256)x)); }
 INLINE void store_16(bf16 *y, v16 x) { _mm256_storeu_si256((__m256i *)(void *)y, (__m256i)_mm512_cvtneps_pbh((__m512)x)); }
@@ -35,6 +45,18 @@ INLINE v8 load_8(const bf16 *x) { return (v8)_mm256_slli_epi32(_mm256_cvtepu16_e
 INLINE v16 load_16(const bf16 *x)
 {
     return (v16)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)x)), 16);
+}
+/* For depthwise convolutions: 32 elements, or zeros; and sums of 32 channels, brought back to their order. */
+INLINE __m512i present(__mmask32 some, const bf16 *x) { return _mm512_maskz_loadu_epi16(some, x); }
+INLINE v16 first_16(v16 low, v16 high)
+{
+    const __m512i from = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    return (v16)_mm512_permutex2var_ps((__m512)low, from, (__m512)high);
+}
+INLINE v16 second_16(v16 low, v16 high)
+{
+    const __m512i from = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    return (v16)_mm512_permutex2var_ps((__m512)low, from, (__m512)high);
 }
 typedef uint32_t p8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint32_t p16 __attribute__((vector_size(64), aligned(4), may_alias));
@@ -47,9 +69,10 @@ static inline bf16 rounded(float x)
     memcpy(&bits, &y, sizeof bits);
     return bits;
 }
-INLINE v4 dot_4(v4 s, pair a, i4 w)
+#define EVERY_4(a) ((i4)vdupq_n_u32(a))
+INLINE v4 dot_4(v4 s, i4 a, i4 w)
 {
-    return (v4)vbfdotq_f32((float32x4_t)s, vreinterpretq_bf16_u32(vdupq_n_u32(a)), vreinterpretq_bf16_u32((uint32x4_t)w));
+    return (v4)vbfdotq_f32((float32x4_t)s, vreinterpretq_bf16_u32((uint32x4_t)a), vreinterpretq_bf16_u32((uint32x4_t)w));
 }
 INLINE void store_4(bf16 *y, v4 x) { vst1_u16(y, vreinterpret_u16_bf16(vcvt_bf16_f32((float32x4_t)x))); }
 #else
@@ -67,7 +90,10 @@ JOINED(8)
 JOINED(16)
 #endif
 static inline void store_1(bf16 *y, v1 x) { *y = rounded(x); }
-static inline v1 dot_1(v1 s, pair a, i1 w) { return s + floats_1(a << 16) * floats_1(w << 16) + floats_1(a & 0xffff0000u) * floats_1(w & 0xffff0000u); }
+static inline v1 dot_1(v1 s, i1 a, i1 w)
+{
+    return s + floats_1(a << 16) * floats_1(w << 16) + floats_1(a & 0xffff0000u) * floats_1(w & 0xffff0000u);
+}
 
 static inline void narrow(bf16 *to, const float *from, size_t n)
 {

@@ -58,9 +58,11 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
     for k, lanes in enumerate(channels.lanes):
         out(f"const i{lanes} w{k} = *(const p{lanes} *)({where} + {at});")
         at += lanes
+    widest = max(channels.lanes)
     for p, value in values.items():
-        out(f"const pair a{p} = {value};")
-        out.all(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, a{p}, w{k});" for k, lanes in enumerate(channels.lanes))
+        out(f"const i{widest} a{p} = EVERY_{widest}({value});")
+        for k, lanes in enumerate(channels.lanes):
+            out(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {f'a{p}' if lanes == widest else f'FIRST_{widest}_{lanes}(a{p})'}, w{k});")
 
 
 def _row(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:
