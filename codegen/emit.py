@@ -25,7 +25,7 @@ from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
 from lfopt.ir.names import identifier
-from lfopt.ops import Dataflow
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 
 HEAD = 2 * LINE  # bytes before the maps of a context
@@ -53,13 +53,24 @@ def emit_c(
     """
     chosen = replace(target(name, element), threads=threads, winograd=winograd if element == "float32" else 0)
     _check(plan, graph, chosen, count=count)
-    floats = frozenset[int]()  # maps that plain loops work on: which operators have no fast kernel is known when all are printed
+    floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
     while True:
         model = Model(plan, graph, chosen, count=count, floats=floats)
         source = _Printer(model, embed=embed, profile=profile).source()
         if not model.looped:
             return source
-        floats |= model.looped
+        floats |= model.looped  # which operators have no fast kernel is known when all are printed
+
+
+def _unrounded(flow: Dataflow) -> frozenset[int]:
+    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole channels that elementwise operators read."""
+
+    def kept(m: int) -> bool:
+        tensor, read = flow.maps[m], [flow.specs[i].elementwise for i in bits(flow.readers[m])]
+        gate = bool(read) and all(read) and len(tensor.shape) > 1 and tensor.elements == tensor.shape[1]
+        return tensor.dtype == "float32" and flow.producer[m] >= 0 and (gate or (flow.is_output[m] and not read))
+
+    return frozenset(m for m in range(len(flow.maps)) if kept(m))
 
 
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:

@@ -1,14 +1,15 @@
-"""Depthwise convolutions of maps in bfloat16: the products of two rows of the kernel are added at a time, for 32 channels.
+"""Depthwise convolutions of maps in bfloat16: products of two rows of the kernel are added at a time, for 32 channels.
 
-Elements of two rows that lie above one another make pairs, those of four channels in either half of a vector by turns; a pair serves all columns of the
-kernel. Sums are brought back to the order of the channels before the tail.
+Elements of two rows that lie above one another make pairs, those of four channels in either half of a vector by turns; a pair serves all columns of
+the kernel. Where the last row is alone, it stands twice in its pairs, the second time for what rounding left of its weights. Sums are brought back to
+the order of the channels before the tail.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from codegen.elements import paired
+from codegen.elements import paired, rounded
 from codegen.kernels.tiles import Pixels
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
@@ -21,6 +22,9 @@ ORDER = np.arange(WIDTH).reshape(4, 2, 4).transpose(1, 0, 2)  # (halves, ...): t
 def packed(weights: np.ndarray, columns: int) -> np.ndarray:
     """Weights (channels, taps) as (channels / 32, pairs of rows, columns, halves, 16)."""
     taps = weights.reshape(-1, WIDTH, weights.shape[1] // columns, columns)[:, ORDER.reshape(2, -1)]  # tiles, halves, 16, rows, columns
+    if taps.shape[3] % 2:
+        last = taps[..., -1:, :]
+        taps = np.concatenate([taps, last - (rounded(last).astype(np.uint32) << np.uint32(16)).view(np.float32)], axis=3)
     return paired(taps.transpose(0, 4, 1, 3, 2)).transpose(0, 3, 1, 2, 4)
 
 
@@ -56,8 +60,8 @@ def tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels) -> No
                     out(f"const i16 w{column}_0 = *(const p16 *)(w + {first}), w{column}_1 = *(const p16 *)(w + {first + 16});")
                 for offset, readers in sorted(taps.items()):
                     with out.block(""):
-                        above, below = (f"present(some{i}, a{i} + {offset})" if i < len(two) else "_mm512_setzero_si512()" for i in (0, 1))
-                        out(f"const __m512i above = {above}, below = {below};")
+                        out(f"const __m512i above = present(some0, a0 + {offset});")
+                        out(f"const __m512i below = {f'present(some1, a1 + {offset})' if len(two) > 1 else 'above'};")
                         out("const i16 low = (i16)_mm512_unpacklo_epi16(above, below), high = (i16)_mm512_unpackhi_epi16(above, below);")
                         for p, column in readers:
                             out(f"s{p}_0 = dot_16(s{p}_0, low, w{column}_0), s{p}_1 = dot_16(s{p}_1, high, w{column}_1);")
