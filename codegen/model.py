@@ -10,6 +10,7 @@ import numpy as np
 from codegen.blob import Blob
 from codegen.elements import FLOAT32, Element
 from codegen.layout import Layout, layouts
+from codegen.loops.moving import COPYING
 from codegen.target import Target
 from codegen.units import Made, body, sequences
 from codegen.within import Lodgings
@@ -141,10 +142,14 @@ class Model:
 
     @property
     def looped(self) -> set[int]:
-        """Maps that are stored otherwise than as floats, while plain loops, which know nothing else, read or write them or what lies within them."""
+        """Maps not stored as floats although loops that compute, and so know nothing else, read or write what lies where they do."""
         flow, found = self.flow, set[int]()
         for i in map(self.index.__getitem__, self.loops):
-            found |= {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if self.stored_otherwise(m)}
+            maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
+            read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
+            copied = flow.operators[i].kind in COPYING and not any(constant and tensor.dtype == "float32" for tensor, constant in read)
+            if not copied or len({self.stored(m) for m in maps}) > 1:
+                found |= {m for m in maps if self.stored_otherwise(m)}
         roots = {self.within.holder(m).map for m in found}
         return {m for m in range(len(flow.maps)) if self.within.holder(m).map in roots}
 

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.blob import Blob
 from codegen.build import find_compiler
+from codegen.elements import FLOAT32
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.kernels.winograd import POINTS, matrices, winograd, worthwhile
@@ -110,6 +111,7 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
         made,
         result,
         lies,
+        lambda m: FLOAT32,
         address,
         dense=lambda m: True,
         flat=False,
