@@ -57,7 +57,9 @@ INLINE v16 short_sigmoid_16(v16 x)
     p = (v16)((i16)p + ((i16)n << 23));
     return (v16)_mm512_rcp14_ps((__m512)(SPLAT_16(1.0f) + p));
 }
+INLINE v16 short_swish_16(v16 x) { return x * short_sigmoid_16(x); }
 #define sigmoid_16 short_sigmoid_16
+#define swish_16 short_swish_16
 
 /* For depthwise convolutions: 32 elements, or zeros; and sums of 32 channels, brought back to their order. */
 INLINE __m512i present(__mmask32 some, const bf16 *x) { return _mm512_maskz_loadu_epi16(some, x); }

@@ -1,22 +1,24 @@
-"""A plan as C: one function per fusion group (see `codegen.group`), what runs them, and what holds their memory.
+"""A plan as C: one function per fusion group (see `codegen.functions`), what runs them, and what holds their memory.
 
 With several threads, all of them run the same code, each makes its share of every row (or its share of the rows), and they wait for one another after
-every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `codegen.shares`).
+every operator; or each makes rows of a whole group, in an arena of its own, and they wait for one another after the group (see `lfopt.planning.cpu`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from importlib.resources import files
 
 import numpy as np
 
 from codegen.blob import digest
+from codegen.calls import calls
 from codegen.counted import Counted
 from codegen.elements import BF16, FLOAT32, Element, ElementName
-from codegen.group import Group
+from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
@@ -24,13 +26,16 @@ from codegen.source import CSource, Unsupported
 from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
+from lfopt.ir.cpu import CpuSchedule
 from lfopt.ir.names import identifier
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
+from lfopt.planning.cpu import lower_for_cpu
 
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 MOST_THREADS = 64
+ENOUGH = 4  # images for each thread, so that those that have one more do not matter
 
 
 def emit_c(
@@ -44,22 +49,30 @@ def emit_c(
     profile: bool = False,
     winograd: int = 4,
     element: ElementName = "float32",
+    images: int = 1,
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
     `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every step of the plan and counts the bytes
     that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
-    4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16.
+    4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16. `images`: so many networks
+    of this graph, one after the other: inputs and outputs begin with that axis (`lfopt.rewrite.images`). Where each thread has its share of them, it
+    runs them alone, in memory of its own.
     """
+    if images < 1 or (images > 1 and count):
+        raise Unsupported(
+            f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
+        )
     chosen = replace(target(name, element), threads=threads, winograd=winograd if element == "float32" else 0)
     _check(plan, graph, chosen, count=count)
+    crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
     floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
     while True:
-        model = Model(plan, graph, chosen, count=count, floats=floats)
-        source = _Printer(model, embed=embed, profile=profile).source()
-        if not model.looped:
+        model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats)
+        source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+        if not (wrong := model.looped(source.loops)):  # which operators have no fast kernel is known when all are printed
             return source
-        floats |= model.looped  # which operators have no fast kernel is known when all are printed
+        floats |= wrong
 
 
 def _unrounded(flow: Dataflow) -> frozenset[int]:
@@ -107,13 +120,19 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, model: Model, *, embed: bool, profile: bool) -> None:
+    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int) -> None:
         self.model, self.embed, self.profile = model, embed, profile
         self.name = identifier(model.plan.model.name)
         self.arena = max((group.allocated_bytes for group in model.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
         self.counted = Counted(model.plan, model.graph, model.flow, model.blob, dram, 4 * model.size) if model.count else None
+        flow, chosen = model.flow, model.target
+        if model.count:  # then the C follows the steps of the plan itself
+            self.schedule = CpuSchedule(chosen.name, 1, (), ())
+        else:
+            lowered = lower_for_cpu(model.plan, flow, Functions(model), chosen.name, chosen.threads, frozenset(model.between))
+            self.schedule = replace(lowered, images=images, crew=crew)
 
     def source(self) -> CSource:
         """Everything, printed. Raises Unsupported."""
@@ -121,27 +140,32 @@ class _Printer:
         root = {name: model.flow.map_index[behind] for name, behind in model.flow.behind.items()}
         for k, name in enumerate(graph.inputs):
             if (m := root[name]) in model.maps:
-                self._border(m, f"inputs[{k}]", inward=True)
+                self._border(m, self._outside("inputs", k, name), inward=True)
         if model.target.threads > 1:
             self.run("SYNC();")
         if self.counted:
             self.run.all(self.counted.run)
         else:
-            for group in model.plan.groups:
-                call = Group(model, group).emit()
+            for group in self.schedule.groups:
+                call = calls(model.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(graph.outputs):
             if name in root:
-                self._border(root[name], f"outputs[{k}]", inward=False)
+                self._border(root[name], self._outside("outputs", k, name), inward=False)
             else:
                 self._constant_output(k, name)
         weights = model.blob.bytes()
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
-        flags = (*model.target.flags, *(["-pthread"] if model.target.threads > 1 else []))
-        return CSource(
-            self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, model.loops, self._arenas, model.together
-        )  # fmt: skip
+        flags = (*model.target.flags, *(["-pthread"] if self._workers > 1 else []))
+        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, self.schedule)
+
+    def _outside(self, ends: str, k: int, name: str) -> str:
+        """Address of an input or output of the network; of the present image, where there are several."""
+        if self.schedule.images == 1:
+            return f"{ends}[{k}]"
+        kind, tensor = ("const char" if ends == "inputs" else "char"), self.model.graph.tensors[name]
+        return f"(void *)(({kind} *){ends}[{k}] + (size_t)image * {tensor.elements * np.dtype(tensor.dtype).itemsize})"
 
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
@@ -185,6 +209,8 @@ class _Printer:
 
     def _constant_output(self, k: int, name: str) -> None:
         value = self.model.graph.constants[name]
+        if self.schedule.images > 1:
+            raise Unsupported(f"graph output {name!r}: found a constant; for several images, accepted: what is made of each")
         if value is None or not value.dtype.isnative or value.dtype.kind not in "biuf":
             raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.model.graph.tensors[name].dtype}")
         self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.model.blob.add(value, value.dtype.name)}, {value.nbytes});")
@@ -194,11 +220,12 @@ class _Printer:
     def _code(self, weights: bytes) -> str:
         name, head, plan = self.name, Writer(), self.model.plan
         head.comment(f"{plan.model.name}: {len(self.model.flow)} operators in {len(plan.groups)} fusion groups, for {self.model.target.name}.")
-        if self.model.target.threads > 1 or self.profile:
+        if self._workers > 1 or self.profile:
             head("#define _GNU_SOURCE /* POSIX, and the affinity of threads */")
         if self.profile:
             head("#define PROFILE 1")
         head('#include "model.h"', "", f"#define LANES {self.model.target.lanes[0]}", f"#define THREADS {self.model.target.threads}")
+        head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
         if self.model.target.element is BF16:
@@ -210,10 +237,15 @@ class _Printer:
         head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */", "};", "")
         if self._arenas > 1:
             head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
+        if self.schedule.crew > 1:
+            head(f"#define MAPS {self.model.size} /* floats from the maps of one thread to those of the next */", "")
         network = Writer()
         with network.block("static void network(const context *m, const void *const *inputs, void *const *outputs)"):
             network("(void)inputs, (void)outputs;")
-            network.all(self.run.text().splitlines())
+            with network.block("for (int image = m->first; image < m->stop; image++)") if self.schedule.images > 1 else nullcontext():
+                network.all(self.run.text().splitlines())
+                if self.schedule.images > 1 and self.model.target.threads > 1:
+                    network("SYNC();")
         run = re.sub(r"NAME(?=_)", name, _template("run.c"))
         chip = (before, _template("chip.h"), after) if self.counted else ()
         return "\n".join((head.text(), *chip, self.model.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
@@ -222,19 +254,31 @@ class _Printer:
         out = Writer()
         for role, names in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
             for k, name in enumerate(names):
-                shape = self.model.graph.shape(name)
+                shape = self._whole(self.model.graph.shape(name))
                 out(f"static const int64_t {role}_{k}[] = {{{', '.join(map(str, shape)) or '1'}}};")
             out(f"const int {self.name}_{role}_count = {len(names)};")
             with out.block(f"const {self.name}_tensor {self.name}_{role}s[] ="):
                 for k, name in enumerate(names):
                     tensor = self.model.graph.tensors[name]
-                    size = tensor.elements * np.dtype(tensor.dtype).itemsize
+                    size = self.schedule.images * tensor.elements * np.dtype(tensor.dtype).itemsize
                     out(f"{{{string(name)}, {string(tensor.dtype)}, {len(tensor.shape)}, {role}_{k}, {size}}},")
         return re.sub(r"^}$", "};", out.text(), flags=re.MULTILINE)
 
+    def _whole(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of all images."""
+        return (self.schedule.images * shape[0], *shape[1:]) if self.schedule.images > 1 else shape
+
+    @property
+    def _workers(self) -> int:
+        return self.schedule.crew * self.model.target.threads
+
+    @property
+    def _maps_bytes(self) -> int:
+        return 4 * self.model.size * self.schedule.crew
+
     @property
     def _arenas(self) -> int:
-        return self.model.target.threads if self.model.apart else 1
+        return self.schedule.arenas
 
     @property
     def _arena_bytes(self) -> int:
@@ -252,8 +296,8 @@ class _Printer:
 
     @property
     def _context_bytes(self) -> int:
-        lines = 1 + (1 + self._arena_lines) * self._arenas + self._scratch_lines * self.model.target.threads + self._time_lines
-        return HEAD + 4 * self.model.size + lines * LINE
+        lines = 1 + (1 + self._arena_lines) * self._arenas + self._scratch_lines * self._workers + self._time_lines
+        return HEAD + self._maps_bytes + lines * LINE
 
     @property
     def _time_lines(self) -> int:
@@ -262,7 +306,7 @@ class _Printer:
     def _start(self, weights: bytes) -> str:
         """The functions that say how much memory there has to be, and the one that prepares it."""
         name, out = self.name, Writer()
-        before = HEAD + 4 * self.model.size
+        before = HEAD + self._maps_bytes
         after = before + (1 + self._arena_lines) * self._arenas * LINE
         if self.embed:
             out(f"extern const uint64_t {name}_weights[];", "")
@@ -275,7 +319,13 @@ class _Printer:
                 out("if (weights) return 1;", f"weights = {name}_weights;")
             else:
                 out(f"if (hash_of(weights, {len(weights) // 8}) != {name}_weights_hash()) return 1;")
-            out("char *memory = (char *)m;", "context *shared = &m->shared;", "memset(m, 0, sizeof *m);", "shared->weights = weights;")
+            out(
+                "char *memory = (char *)m;",
+                "context *shared = &m->shared;",
+                "memset(m, 0, sizeof *m);",
+                "shared->weights = weights;",
+                "shared->stop = IMAGES;",
+            )
             out(f"shared->maps = (float *)(void *)(memory + {HEAD});", f"m->before = (uint64_t *)(void *)(memory + {before});")
             out(f"shared->arena = (float *)(void *)(memory + {before + LINE});", f"m->after = (uint64_t *)(void *)(memory + {after});")
             out(f"shared->scratch = (float *)(void *)(memory + {after + LINE});")
@@ -285,7 +335,7 @@ class _Printer:
                 out(f"shared->times = (double *)(void *)(memory + {self._context_bytes - LINE * self._time_lines});")
             out("*m->before = *m->after = CANARY;")
             if self._arenas > 1:
-                out("for (int k = 1; k < THREADS; k++) *canary(shared, k) = CANARY;")
+                out("for (int k = 1; k < WORKERS; k++) *canary(shared, k) = CANARY;")
             out("return 0;")
         out("", f"typedef char context_fits[sizeof(struct {name}_context) <= {HEAD} ? 1 : -1];")
         if self.counted:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -12,22 +12,17 @@ from codegen.elements import FLOAT32, Element
 from codegen.layout import Layout, layouts
 from codegen.loops.moving import COPYING
 from codegen.target import Target
-from codegen.units import Made, body, sequences
 from codegen.within import Lodgings
 from codegen.writer import Mark, Writer
-from lfopt.ir import Graph, Plan, PlannedGroup, Tensor, computations
+from lfopt.ir import Graph, Plan, PlannedGroup, Tensor
+from lfopt.ir.cpu import CpuMap
 from lfopt.ops import Dataflow, bits
-from lfopt.planning import MODES
+from lfopt.planning.cpu import Made, body, follows_rings, sequences
 
 LINE = 64  # bytes of a cache line
 
 
-def _has_rings(group: PlannedGroup) -> bool:
-    """Whether rows of the group pass through the rings of its plan: not where they are for operators in flight, or for reductions that run.
-
-    Such groups make whole maps here, operator by operator.
-    """
-    return MODES[group.mode].rings and not any(step.then or step.sums >= 0 for step in computations(group.steps))
+Marks = tuple[tuple[int, int], Mark, int]  # how much is printed: constants, functions, scratch
 
 
 def _item_bytes(tensor: Tensor, stored: Element) -> int:
@@ -46,13 +41,10 @@ class Model:
         self.plan, self.graph, self.target, self.count, self.floats = plan, graph, target, count, floats
         self.flow = flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
-        self.ringed = frozenset(group.id for group in plan.groups if _has_rings(group))  # groups whose rows pass through the rings of the plan
+        self.ringed = frozenset(group.id for group in plan.groups if follows_rings(group))  # groups whose rows pass through the rings of the plan
         self.blob = Blob()
         self.functions = Writer()
         self.scratch = 0  # floats of each thread
-        self.loops: dict[str, str] = {}  # operators that no fast kernel knows, and why
-        self.together: dict[int, str] = {}  # groups with rings whose every row all threads make together, and why
-        self.apart = False  # whether in some group every thread makes rows of its own, in an arena of its own
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats of all of them
         if count:
@@ -140,11 +132,10 @@ class Model:
         """Of an element in memory."""
         return _item_bytes(self.flow.maps[m], self.stored(m))
 
-    @property
-    def looped(self) -> set[int]:
-        """Maps not stored as floats although loops that compute, and so know nothing else, read or write what lies where they do."""
+    def looped(self, operators: Iterable[str]) -> set[int]:
+        """Maps not stored as floats although the loops of these operators, which know nothing else where they compute, work on what lies there."""
         flow, found = self.flow, set[int]()
-        for i in map(self.index.__getitem__, self.loops):
+        for i in map(self.index.__getitem__, operators):
             maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
             read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
             copied = flow.operators[i].kind in COPYING and not any(constant and tensor.dtype == "float32" for tensor, constant in read)
@@ -156,6 +147,19 @@ class Model:
     def stored_otherwise(self, m: int) -> bool:
         """Whether elements lie in memory as another type than code computes in."""
         return self.flow.maps[m].dtype == "float32" and self.stored(m) is not FLOAT32
+
+    @property
+    def lodged(self) -> tuple[CpuMap, ...]:
+        """Where maps lie, those of rings by the rings that the plan has for them."""
+        flow, found = self.flow, list[CpuMap]()
+        rings = {place.name for group in self.plan.groups if group.id in self.ringed for place in group.places}
+        for m, tensor in enumerate(flow.maps):
+            holder = self.within.holder(m).map
+            if m in self.between:
+                found.append(CpuMap(tensor.name, flow.maps[holder].name, 4 * self.maps[holder], LINE * self._lines(holder)))
+            elif flow.maps[holder].name in rings:
+                found.append(CpuMap(tensor.name, flow.maps[holder].name, -1, 0))
+        return tuple(found)
 
     def where(self, m: int) -> str:
         """Address of a map between groups."""
@@ -171,11 +175,11 @@ class Model:
         """Let every thread have at least so much."""
         self.scratch = max(self.scratch, floats)
 
-    def marks(self) -> tuple[tuple[int, int], Mark, int]:
+    def marks(self) -> Marks:
         """How much is printed, for `forget`."""
         return self.blob.mark(), self.functions.mark(), self.scratch
 
-    def forget(self, marks: tuple[tuple[int, int], Mark, int]) -> None:
+    def forget(self, marks: Marks) -> None:
         """Drop the functions that came since, and what they need."""
         blob, functions, self.scratch = marks
         self.blob.forget(blob)

@@ -16,51 +16,43 @@
 #endif
 #define EXP_HIGH 88.722835540771484375f
 #define EXP_LOW -87.3365478515625f
+#define LOG2_E 1.44269504088896341f
+#define EXP_SHIFT 12582912.0f /* 1.5 * 2^23 */
 
-/* exp: 2^n times a polynomial of degree 7 on [-ln 2 / 2, ln 2 / 2]. erf: Abramowitz and Stegun 7.1.26, absolute error below 6e-7 in float. */
-#define MATH(N)                                                                        \
-    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }     \
-    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }     \
-    INLINE v##N exp_##N(v##N x)                                                 \
-    {                                                                                  \
-        v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));         \
-        v##N n = t * SPLAT_##N(1.44269504088896341f) + SPLAT_##N(12582912.0f);         \
-        i##N shift = BITS_##N(n) << 23;                                                \
-        n = n - SPLAT_##N(12582912.0f);                                                \
-        v##N r = (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f);    \
-        v##N p = SPLAT_##N(1.9875691500e-4f);                                          \
-        p = p * r + SPLAT_##N(1.3981999507e-3f);                                       \
-        p = p * r + SPLAT_##N(8.3334519073e-3f);                                       \
-        p = p * r + SPLAT_##N(4.1665795894e-2f);                                       \
-        p = p * r + SPLAT_##N(1.6666665459e-1f);                                       \
-        p = p * r + SPLAT_##N(5.0000001201e-1f);                                       \
-        p = (p * r) * r + (r + SPLAT_##N(1.0f));                                       \
-        p = FLOATS_##N(BITS_##N(p) + shift);                                           \
-        p = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), p);                    \
-        return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), p);            \
-    }                                                                                  \
-    INLINE v##N sigmoid_##N(v##N x)                                             \
-    {                                                                                  \
-        return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x));                      \
-    }                                                                                  \
-    INLINE v##N tanh_##N(v##N x)                                                \
-    {                                                                                  \
-        return SPLAT_##N(1.0f) - SPLAT_##N(2.0f) / (exp_##N(x + x) + SPLAT_##N(1.0f)); \
-    }                                                                                  \
-    static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); } \
-    INLINE v##N erf_##N(v##N x)                                                 \
-    {                                                                                  \
-        v##N a = abs_##N(x);                                                           \
-        v##N t = SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + SPLAT_##N(0.3275911f) * a);      \
-        v##N p = SPLAT_##N(1.061405429f) * t + SPLAT_##N(-1.453152027f);               \
-        p = p * t + SPLAT_##N(1.421413741f);                                           \
-        p = p * t + SPLAT_##N(-0.284496736f);                                          \
-        p = (p * t + SPLAT_##N(0.254829592f)) * t;                                     \
-        p = SPLAT_##N(1.0f) - p * exp_##N(-a * a);                                     \
-        return SELECT_##N(x < SPLAT_##N(0.0f), -p, p);                                 \
-    }
+/* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised: of that sum and r, by a polynomial of
+   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. swish: x times its sigmoid. */
+#define MATH(N)                                                                                                             \
+    static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                                          \
+    static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                                          \
+    static inline v##N within_##N(v##N x, float limit) { return min_##N(max_##N(x, SPLAT_##N(-limit)), SPLAT_##N(limit)); } \
+    static inline v##N abs_##N(v##N x) { return SELECT_##N(x < SPLAT_##N(0.0f), -x, x); }                                   \
+    INLINE v##N raised_##N(v##N shifted, v##N r)                                                                            \
+    {                                                                                                                       \
+        v##N p = SPLAT_##N(1.381461858e-3f) * r + SPLAT_##N(8.368713781e-3f);                                               \
+        p = p * r + SPLAT_##N(4.166838899e-2f);                                                                             \
+        p = p * r + SPLAT_##N(1.666652113e-1f);                                                                             \
+        p = p * r + SPLAT_##N(4.999999404e-1f);                                                                             \
+        p = (p * r) * r + (r + SPLAT_##N(1.0f));                                                                            \
+        return FLOATS_##N(BITS_##N(p) + (BITS_##N(shifted) << 23));                                                         \
+    }                                                                                                                       \
+    INLINE v##N exp_##N(v##N x)                                                                                             \
+    {                                                                                                                       \
+        const v##N t = min_##N(max_##N(x, SPLAT_##N(EXP_LOW)), SPLAT_##N(EXP_HIGH));                                        \
+        const v##N shifted = t * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT), n = shifted - SPLAT_##N(EXP_SHIFT);              \
+        v##N y = raised_##N(shifted, (t - n * SPLAT_##N(0.693359375f)) + n * SPLAT_##N(2.12194440e-4f));                    \
+        y = SELECT_##N(x < SPLAT_##N(EXP_LOW), SPLAT_##N(0.0f), y);                                                         \
+        return SELECT_##N(x > SPLAT_##N(EXP_HIGH), SPLAT_##N(INFINITY), y);                                                 \
+    }                                                                                                                       \
+    INLINE v##N exp_of_sum_##N(v##N x, v##N y)                                                                              \
+    {                                                                                                                       \
+        const v##N shifted = (x + y) * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT), n = shifted - SPLAT_##N(EXP_SHIFT);        \
+        return raised_##N(shifted, ((x - n * SPLAT_##N(0.693359375f)) + y) + n * SPLAT_##N(2.12194440e-4f));                \
+    }                                                                                                                       \
+    INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }                           \
+    INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
 typedef float v1;
+typedef double w1; /* for polynomials: one lane costs no more in double */
 typedef float u1;
 typedef uint32_t i1;
 
@@ -79,6 +71,7 @@ static inline float floats_1(uint32_t n)
 }
 
 #define SPLAT_1(x) (x)
+#define WIDE_1(x) ((double)(x))
 #define BITS_1(x) bits_1(x)
 #define FLOATS_1(x) floats_1(x)
 #define SELECT_1(mask, a, b) ((mask) ? (a) : (b))
@@ -109,9 +102,11 @@ static inline float largest_1(float x) { return x; }
     }
 #define VECTOR(N)                                                                  \
     typedef float v##N __attribute__((vector_size(4 * N)));                        \
+    typedef v##N w##N;                                                             \
     typedef float u##N __attribute__((vector_size(4 * N), aligned(4), may_alias)); \
     typedef uint32_t i##N __attribute__((vector_size(4 * N)));
 #define SPLAT_4(x) ((x) - (v4){0})
+#define WIDE_4(x) SPLAT_4(x)
 #define BITS_4(x) ((i4)(x))
 #define FLOATS_4(x) ((v4)(x))
 #define SELECT_4(mask, a, b) ((v4)(((i4)(mask) & (i4)(a)) | (~(i4)(mask) & (i4)(b))))
@@ -121,6 +116,7 @@ ACROSS(4)
 #endif
 #if LANES > 4
 #define SPLAT_8(x) ((x) - (v8){0})
+#define WIDE_8(x) SPLAT_8(x)
 #define BITS_8(x) ((i8)(x))
 #define FLOATS_8(x) ((v8)(x))
 #define SELECT_8(mask, a, b) ((v8)(((i8)(mask) & (i8)(a)) | (~(i8)(mask) & (i8)(b))))
@@ -131,77 +127,151 @@ ACROSS(8)
 #if LANES > 8 /* AVX-512, by its own instructions where those are fewer */
 #include <immintrin.h>
 #define SPLAT_16(x) ((v16)_mm512_set1_ps(x))
+#define WIDE_16(x) SPLAT_16(x)
+#define BITS_16(x) ((i16)(x))
+#define FLOATS_16(x) ((v16)(x))
 #define SELECT_16(mask, a, b) ((v16)(((i16)(mask) & (i16)(a)) | (~(i16)(mask) & (i16)(b))))
 VECTOR(16)
 
 static inline v16 max_16(v16 a, v16 b) { return (v16)_mm512_max_ps((__m512)b, (__m512)a); } /* a where one is not a number */
 static inline v16 min_16(v16 a, v16 b) { return (v16)_mm512_min_ps((__m512)b, (__m512)a); }
+static inline v16 within_16(v16 x, float limit) { return min_16(max_16(x, SPLAT_16(-limit)), SPLAT_16(limit)); }
 static inline v16 sqrt_16(v16 x) { return (v16)_mm512_sqrt_ps((__m512)x); }
 static inline float sum_16(v16 x) { return _mm512_reduce_add_ps((__m512)x); }
 static inline float largest_16(v16 x) { return _mm512_reduce_max_ps((__m512)x); }
 static inline v16 abs_16(v16 x) { return (v16)_mm512_abs_ps((__m512)x); }
 
-INLINE v16 exp_16(v16 x)
+#define LN_2 0.693147182464599609375f /* as a float */
+#define SHIFT_16 393216.0f /* 1.5 * 2^18 */
+
+/* 2^(k / 32); and the bits of half of it, less k << 18: adding those of n + k / 32, shifted by 18, adds n to the exponent. */
+static const float ROOTS[32] = {
+    1.0f, 1.0218972f, 1.04427373f, 1.06714046f, 1.09050775f, 1.1143868f, 1.13878858f, 1.1637249f,
+    1.18920708f, 1.21524739f, 1.24185777f, 1.26905096f, 1.29683959f, 1.32523668f, 1.35425556f, 1.38390994f,
+    1.41421354f, 1.44518077f, 1.47682619f, 1.50916445f, 1.54221082f, 1.5759809f, 1.61049032f, 1.64575553f,
+    1.68179286f, 1.71861935f, 1.75625217f, 1.79470909f, 1.8340081f, 1.87416768f, 1.91520655f, 1.95714414f,
+};
+static const uint32_t HALVES[32] = {
+    0x3f000001, 0x3efecd87, 0x3efdaac4, 0x3efc980f, 0x3efb95c3, 0x3efaa43a, 0x3ef9c3d4, 0x3ef8f4f1,
+    0x3ef837f1, 0x3ef78d3b, 0x3ef6f533, 0x3ef67044, 0x3ef5fed8, 0x3ef5a15c, 0x3ef55840, 0x3ef523f7,
+    0x3ef504f4, 0x3ef4fbb0, 0x3ef508a5, 0x3ef52c4e, 0x3ef5672b, 0x3ef5b9bf, 0x3ef6248d, 0x3ef6a81f,
+    0x3ef744fe, 0x3ef7fbb9, 0x3ef8cce0, 0x3ef9b908, 0x3efac0c8, 0x3efbe4bb, 0x3efd257f, 0x3efe83b4,
+};
+
+/* e^x = 2^n e^r, n the multiple of 1 / 32 nearest x / ln 2; a sum with 1.5 * 2^18 has 32 n in its last bits. e^r by a polynomial of degree 2. */
+INLINE v16 raised_16(v16 shifted, v16 r)
 {
-    v16 t = min_16(max_16(x, SPLAT_16(-104.0f)), SPLAT_16(89.0f));
-    v16 n = (v16)_mm512_roundscale_ps((__m512)(t * SPLAT_16(1.44269504088896341f)), 0);
-    v16 r = (t - n * SPLAT_16(0.693359375f)) + n * SPLAT_16(2.12194440e-4f);
-    v16 p = SPLAT_16(1.9875691500e-4f);
-    p = p * r + SPLAT_16(1.3981999507e-3f);
-    p = p * r + SPLAT_16(8.3334519073e-3f);
-    p = p * r + SPLAT_16(4.1665795894e-2f);
-    p = p * r + SPLAT_16(1.6666665459e-1f);
-    p = p * r + SPLAT_16(5.0000001201e-1f);
-    p = (p * r) * r + (r + SPLAT_16(1.0f));
-    return (v16)_mm512_scalef_ps((__m512)p, (__m512)n);
+    const v16 root = (v16)_mm512_permutex2var_ps(_mm512_loadu_ps(ROOTS), (__m512i)shifted, _mm512_loadu_ps(ROOTS + 16));
+    const v16 p = r * (r * SPLAT_16(0.5f) + SPLAT_16(1.00001466f));
+    return (v16)_mm512_scalef_ps((__m512)(root * p + root), (__m512)(shifted - SPLAT_16(SHIFT_16)));
 }
 
-/* An estimate of 14 bits and one step of Newton's method: 2 units in the last place, for x from 2^-126 to 2^126. */
-INLINE v16 inverse_16(v16 x)
+INLINE v16 exp_16(v16 x)
 {
-    v16 y = (v16)_mm512_rcp14_ps((__m512)x);
-    return y + y * (SPLAT_16(1.0f) - x * y);
+    const v16 t = min_16(max_16(x, SPLAT_16(-104.0f)), SPLAT_16(89.0f));
+    const v16 shifted = t * SPLAT_16(LOG2_E) + SPLAT_16(SHIFT_16), n = shifted - SPLAT_16(SHIFT_16);
+    return raised_16(shifted, (t - n * SPLAT_16(LN_2)) + n * SPLAT_16(1.904654300e-9f));
+}
+
+INLINE v16 exp_of_sum_16(v16 x, v16 y)
+{
+    const v16 shifted = (x + y) * SPLAT_16(LOG2_E) + SPLAT_16(SHIFT_16), n = shifted - SPLAT_16(SHIFT_16);
+    const v16 r = (v16)_mm512_fnmadd_ps((__m512)n, (__m512)SPLAT_16(LN_2), (__m512)x); /* were x a product, compilers might round the other one */
+    return raised_16(shifted, (r + y) + n * SPLAT_16(1.904654300e-9f));
+}
+
+/* 1 + e^-x for x from -89 (infinity) to 87, in four multiply-adds: e^r is half of (1 + r)^2 + 1. What LN_2 is off by counts n times; HALVES are
+   1.5 * 2^-24 too large, so that half of that is lost where n is large, half where it is small. */
+INLINE v16 one_and_exp_16(v16 x)
+{
+    const v16 shifted = SPLAT_16(SHIFT_16) - x * SPLAT_16(LOG2_E), n = shifted - SPLAT_16(SHIFT_16);
+    const v16 s = (-x - n * SPLAT_16(LN_2)) + SPLAT_16(1.00001466f), twice = s * s + SPLAT_16(0.99997068f);
+    const i16 half = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(HALVES), (__m512i)shifted, _mm512_loadu_si512(HALVES + 16));
+    return FLOATS_16(half + (BITS_16(shifted) << 18)) * twice + SPLAT_16(1.0f);
 }
 
 INLINE v16 sigmoid_16(v16 x)
 {
-    return inverse_16(SPLAT_16(1.0f) + exp_16(min_16(-x, SPLAT_16(87.0f))));
+    return SPLAT_16(1.0f) / one_and_exp_16(min_16(max_16(x, SPLAT_16(-89.0f)), SPLAT_16(87.0f)));
 }
 
-INLINE v16 tanh_16(v16 x)
+INLINE v16 swish_16(v16 x)
 {
-    return SPLAT_16(1.0f) - SPLAT_16(2.0f) * inverse_16(SPLAT_16(1.0f) + exp_16(min_16(x + x, SPLAT_16(87.0f))));
-}
-
-INLINE v16 erf_16(v16 x)
-{
-    v16 a = min_16(abs_16(x), SPLAT_16(10.0f));
-    v16 t = inverse_16(SPLAT_16(1.0f) + SPLAT_16(0.3275911f) * a);
-    v16 p = SPLAT_16(1.061405429f) * t + SPLAT_16(-1.453152027f);
-    p = p * t + SPLAT_16(1.421413741f);
-    p = p * t + SPLAT_16(-0.284496736f);
-    p = (p * t + SPLAT_16(0.254829592f)) * t;
-    p = SPLAT_16(1.0f) - p * exp_16(-a * a);
-    return SELECT_16(x < SPLAT_16(0.0f), -p, p);
+    return x / one_and_exp_16(min_16(max_16(x, SPLAT_16(-89.0f)), SPLAT_16(87.0f)));
 }
 #endif
 
-/* log(1 + z) = 2 artanh(z / (2 + z)), by its series to the 13th power; tanh(log(1 + e)) = n / (n + 2), n = e (e + 2). */
-#define SMOOTH(N)                                                                            \
-    INLINE v##N softplus_##N(v##N x)                                                         \
-    {                                                                                        \
-        const v##N z = exp_##N(-abs_##N(x)), s = z / (SPLAT_##N(2.0f) + z), t = s * s;       \
-        v##N p = t * SPLAT_##N(2.0f / 13) + SPLAT_##N(2.0f / 11);                            \
-        p = p * t + SPLAT_##N(2.0f / 9);                                                     \
-        p = p * t + SPLAT_##N(2.0f / 7);                                                     \
-        p = p * t + SPLAT_##N(2.0f / 5);                                                     \
-        p = p * t + SPLAT_##N(2.0f / 3);                                                     \
-        return max_##N(x, SPLAT_##N(0.0f)) + s * (p * t + SPLAT_##N(2.0f));                  \
-    }                                                                                        \
-    INLINE v##N mish_##N(v##N x)                                                             \
-    {                                                                                        \
-        const v##N e = exp_##N(min_##N(x, SPLAT_##N(20.0f))), n = e * (e + SPLAT_##N(2.0f)); \
-        return x * (n / (n + SPLAT_##N(2.0f)));                                              \
+/* Rational functions of least largest relative error: tanh and erf up to where they round to 1; gelu, x times the normal distribution F, by
+   F(-a) = e^(-a^2 / 2) R(a), a^2 in two parts. log(1 + z) = 2 artanh(z / (2 + z)), by its series to the 13th power; tanh(log(1 + e)) = n / (n + 2),
+   n = e (e + 2). nothing: 0, but no number for -infinity, which times F is none. */
+#define SMOOTH(N)                                                                                                                            \
+    static inline v##N nothing_##N(v##N x) { return min_##N(x, SPLAT_##N(0.0f)) * SPLAT_##N(0.0f); }                                         \
+    INLINE v##N tanh_##N(v##N x)                                                                                                             \
+    {                                                                                                                                        \
+        const w##N a = (w##N)within_##N(x, 9.02f), z = a * a;                                                                                \
+        w##N p = WIDE_##N(1.33189078e-8f) * z + WIDE_##N(2.05833585e-5f);                                                                    \
+        p = p * z + WIDE_##N(3.49402707e-3f);                                                                                                \
+        p = p * z + WIDE_##N(1.33797124e-1f);                                                                                                \
+        w##N q = WIDE_##N(7.76195066e-7f) * z + WIDE_##N(3.28308059e-4f);                                                                    \
+        q = q * z + WIDE_##N(2.5871044e-2f);                                                                                                 \
+        q = q * z + WIDE_##N(4.67130274e-1f);                                                                                                \
+        return within_##N((v##N)(((p * z) * a + a) / (q * z + WIDE_##N(1.0f))), 1.0f);                                                       \
+    }                                                                                                                                        \
+    INLINE v##N erf_##N(v##N x)                                                                                                              \
+    {                                                                                                                                        \
+        const w##N a = (w##N)within_##N(x, 3.93f), z = a * a;                                                                                \
+        w##N p = WIDE_##N(2.57232659e-6f) * z + WIDE_##N(3.58778721e-4f);                                                                    \
+        p = p * z + WIDE_##N(4.76120738e-3f);                                                                                                \
+        p = p * z + WIDE_##N(6.65011331e-2f);                                                                                                \
+        p = p * z + WIDE_##N(2.40334049e-1f);                                                                                                \
+        p = p * z + WIDE_##N(1.42144954f);                                                                                                   \
+        w##N q = WIDE_##N(4.78746442e-5f) * z + WIDE_##N(1.46783178e-3f);                                                                    \
+        q = q * z + WIDE_##N(1.88925397e-2f);                                                                                                \
+        q = q * z + WIDE_##N(1.43932655e-1f);                                                                                                \
+        q = q * z + WIDE_##N(6.32898688e-1f);                                                                                                \
+        return within_##N((v##N)(a * p / (q * z + WIDE_##N(1.25972688f))), 1.0f);                                                            \
+    }                                                                                                                                        \
+    INLINE v##N gelu_##N(v##N x)                                                                                                             \
+    {                                                                                                                                        \
+        const v##N v = abs_##N(within_##N(x, 13.2f)), h = FLOATS_##N(BITS_##N(v) & 0xfffff000), rest = (v - h) * (v + h);                    \
+        const w##N a = (w##N)v, e = (w##N)exp_of_sum_##N(h * h * SPLAT_##N(-0.5f), rest * SPLAT_##N(-0.5f));                                 \
+        w##N p = WIDE_##N(4.47944319e-3f) * a + WIDE_##N(4.45518121e-2f);                                                                    \
+        p = p * a + WIDE_##N(2.02018425e-1f);                                                                                                \
+        p = p * a + WIDE_##N(4.85456884e-1f);                                                                                                \
+        p = p * a + WIDE_##N(5.57116926e-1f);                                                                                                \
+        w##N q = WIDE_##N(1.12281395e-2f) * a + WIDE_##N(1.11683056e-1f);                                                                    \
+        q = q * a + WIDE_##N(5.17429054e-1f);                                                                                                \
+        q = q * a + WIDE_##N(1.33093607f);                                                                                                   \
+        q = q * a + WIDE_##N(1.85994411f);                                                                                                   \
+        return max_##N(x, SPLAT_##N(0.0f)) - (v##N)(a * p / (q * a + WIDE_##N(1.11423385f)) * e) + nothing_##N(x);                           \
+    }                                                                                                                                        \
+    INLINE v##N gelu_tanh_##N(v##N x)                                                                                                        \
+    {                                                                                                                                        \
+        const v##N a = within_##N(x, 10.0f), h = FLOATS_##N(BITS_##N(a) & 0xfffff000), square = h * h, rest = (a - h) * (a + h);             \
+        const v##N c = square * SPLAT_##N(0.0713548139f) + SPLAT_##N(1.59576912f), d = FLOATS_##N(BITS_##N(c) & 0xfffff000);                 \
+        const w##N most = (w##N)square * WIDE_##N(0.0713548139f) - (w##N)(d - SPLAT_##N(1.59570312f));                                       \
+        const v##N left = (v##N)most + (a * a * SPLAT_##N(2.3988324e-09f) + (rest * SPLAT_##N(0.0713548139f) + SPLAT_##N(6.59966057e-05f))); \
+        const v##N e = exp_of_sum_##N(-h * d, -(h * left + (a - h) * (d + left)));                                                           \
+        return max_##N(x, SPLAT_##N(-10.0f)) / (SPLAT_##N(1.0f) + e) + nothing_##N(x);                                                       \
+    }                                                                                                                                        \
+    INLINE v##N hard_swish_##N(v##N x)                                                                                                       \
+    {                                                                                                                                        \
+        return x * SPLAT_##N(1.0f / 6) * max_##N(min_##N(x + SPLAT_##N(3.0f), SPLAT_##N(6.0f)), SPLAT_##N(0.0f));                            \
+    }                                                                                                                                        \
+    INLINE v##N softplus_##N(v##N x)                                                                                                         \
+    {                                                                                                                                        \
+        const v##N z = exp_##N(-abs_##N(x)), s = z / (SPLAT_##N(2.0f) + z), t = s * s;                                                       \
+        v##N p = t * SPLAT_##N(2.0f / 13) + SPLAT_##N(2.0f / 11);                                                                            \
+        p = p * t + SPLAT_##N(2.0f / 9);                                                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 7);                                                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 5);                                                                                                     \
+        p = p * t + SPLAT_##N(2.0f / 3);                                                                                                     \
+        return max_##N(x, SPLAT_##N(0.0f)) + s * (p * t + SPLAT_##N(2.0f));                                                                  \
+    }                                                                                                                                        \
+    INLINE v##N mish_##N(v##N x)                                                                                                             \
+    {                                                                                                                                        \
+        const v##N e = exp_##N(min_##N(x, SPLAT_##N(20.0f))), n = e * (e + SPLAT_##N(2.0f));                                                 \
+        return x * (n / (n + SPLAT_##N(2.0f)));                                                                                              \
     }
 SMOOTH(1)
 #if LANES > 1
@@ -227,13 +297,15 @@ typedef struct {
     crew *crew;
     struct chip *chip; /* of code that counts */
     double *times;     /* of groups, where those are taken */
-    int me; /* 0 .. THREADS - 1 */
+    int me;          /* 0 .. THREADS - 1 */
+    int first, stop; /* images */
 #if THREADS > 1
     float *rings; /* the arena of this thread alone, where it has one */
 #endif
 } context;
 
-#if THREADS > 1
+#define WORKERS (THREADS * CREW)
+#if WORKERS > 1
 #include <pthread.h>
 #include <sched.h>
 
@@ -242,11 +314,6 @@ struct crew {
     unsigned turn; /* how often all have arrived */
     int start;     /* 0: wait, 1: run, -1: do not */
 };
-
-/* This thread's share of n equal pieces of work. */
-#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
-#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
-#define SYNC() wait_for_all(m->crew)
 
 static inline void pause_turn(int turns)
 {
@@ -258,6 +325,13 @@ static inline void pause_turn(int turns)
     __builtin_ia32_pause();
 #endif
 }
+#endif
+
+#if THREADS > 1
+/* This thread's share of n equal pieces of work. */
+#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
+#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
+#define SYNC() wait_for_all(m->crew)
 
 static inline void wait_for_all(crew *all)
 {

@@ -3,9 +3,10 @@
 static uint64_t *canary(const context *shared, int k) { return (uint64_t *)(void *)(shared->arena + (size_t)k * ARENA - 16); }
 #endif
 
-#if THREADS > 1
+#if WORKERS > 1
 typedef struct {
     context own;
+    int number;
     const void *const *inputs;
     void *const *outputs;
 } worker;
@@ -21,7 +22,7 @@ static void *work(void *argument)
 }
 #endif
 
-#if THREADS > 1
+#if WORKERS > 1
 /* Start a thread, on a core of its own where the system can be asked for one: left to itself, it may share one with a thread that waits for it. */
 static int begin(pthread_t *thread, worker *w)
 {
@@ -30,9 +31,9 @@ static int begin(pthread_t *thread, worker *w)
 #ifdef __linux__
     cpu_set_t allowed, own;
     const int here = sched_getcpu();
-    if (here >= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= THREADS) {
+    if (here >= 0 && sched_getaffinity(0, sizeof allowed, &allowed) == 0 && CPU_COUNT(&allowed) >= WORKERS) {
         size_t core = (size_t)here;
-        for (int k = 0; k < w->own.me; k++)
+        for (int k = 0; k < w->number; k++)
             do core = (core + 1) % CPU_SETSIZE;
             while (!CPU_ISSET(core, &allowed));
         CPU_ZERO(&own);
@@ -48,25 +49,32 @@ static int begin(pthread_t *thread, worker *w)
 
 int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
 {
-#if THREADS > 1
+#if WORKERS > 1
     crew all = {0, 0, 0};
-    worker workers[THREADS];
-    pthread_t threads[THREADS];
-    for (int k = 0; k < THREADS; k++) {
-        workers[k] = (worker){m->shared, inputs, outputs};
+    worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+    for (int k = 0; k < WORKERS; k++) {
+        workers[k] = (worker){m->shared, k, inputs, outputs};
         workers[k].own.crew = &all;
-        workers[k].own.me = k;
         workers[k].own.scratch += (size_t)k * SCRATCH;
+#if CREW > 1
+        workers[k].own.first = IMAGES * k / CREW;
+        workers[k].own.stop = IMAGES * (k + 1) / CREW;
+        workers[k].own.maps += (size_t)k * MAPS;
+        workers[k].own.arena += (size_t)k * ARENA;
+#else
+        workers[k].own.me = k;
 #ifdef ARENA
         workers[k].own.rings = workers[k].own.arena + (size_t)k * ARENA;
 #endif
+#endif
     }
     int made = 1;
-    while (made < THREADS && begin(&threads[made], &workers[made]) == 0) made++;
-    __atomic_store_n(&all.start, made == THREADS ? 1 : -1, __ATOMIC_RELEASE);
-    if (made == THREADS) network(&workers[0].own, inputs, outputs);
+    while (made < WORKERS && begin(&threads[made], &workers[made]) == 0) made++;
+    __atomic_store_n(&all.start, made == WORKERS ? 1 : -1, __ATOMIC_RELEASE);
+    if (made == WORKERS) network(&workers[0].own, inputs, outputs);
     for (int k = 1; k < made; k++) pthread_join(threads[k], NULL);
-    if (made < THREADS) return 3;
+    if (made < WORKERS) return 3;
 #else
     network(&m->shared, inputs, outputs);
 #endif
@@ -74,7 +82,7 @@ int NAME_run(NAME_context *m, const void *const *inputs, void *const *outputs)
     if (m->shared.chip->missing || m->shared.chip->overrun) return 4;
 #endif
 #ifdef ARENA
-    for (int k = 1; k < THREADS; k++)
+    for (int k = 1; k < WORKERS; k++)
         if (*canary(&m->shared, k) != CANARY) return 2;
 #endif
     return *m->before != CANARY || *m->after != CANARY ? 2 : 0;

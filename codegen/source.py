@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lfopt.ir import LfoptError
+from lfopt.ir.cpu import CpuSchedule
 
 
 class Unsupported(LfoptError):
@@ -22,9 +23,27 @@ class CSource:
     files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
     arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread
     context_bytes: int  # memory of one caller, the arena included
-    loops: Mapping[str, str] = field(default_factory=dict[str, str])  # operators printed as plain loops, and why no faster kernel took them
-    arenas: int = 1
-    together: Mapping[int, str] = field(default_factory=dict[int, str])  # groups with rings that threads do not cut among them (see codegen.shares)
+    schedule: CpuSchedule  # what its threads run; without groups where the C counts: it follows the plan's steps
+
+    @property
+    def arenas(self) -> int:
+        """Buffers for fusion groups: one, or one of each thread."""
+        return self.schedule.arenas
+
+    @property
+    def loops(self) -> dict[str, str]:
+        """Operators printed as plain loops, and why no faster kernel took them."""
+        return {name: function.why for function in self.schedule.functions if function.how == "loops" for name in function.operators}
+
+    @property
+    def together(self) -> dict[int, str]:
+        """Groups with rings whose every row all threads make together, and why."""
+        return {group.id: group.why for group in self.schedule.groups if group.rings and group.why}
+
+    @property
+    def not_followed(self) -> dict[int, str]:
+        """Groups of several operators that make whole maps, not in the order of the plan's steps, and why."""
+        return {group.id: group.why for group in self.schedule.groups if not group.rings and len(group.functions) > 1}
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(text):,} B" for name, text in self.files.items())

@@ -6,6 +6,7 @@ every vector of the head's result, while that is in registers. In expressions, `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -112,10 +113,9 @@ def _leaky(x: str, slope: str) -> str:
     return f"SELECT_@({x} < {_splat(0)}, {x} * {slope}, {x})"
 
 
-def _gelu(call: Call, x: str) -> str:
-    if call.attribute("approximate", "none") == "tanh":
-        return f"{_splat(0.5)} * {x} * ({_splat(1)} + tanh_@({_splat(0.7978845608028654)} * ({x} + {_splat(0.044715)} * {x} * {x} * {x})))"
-    return f"{_splat(0.5)} * {x} * ({_splat(1)} + erf_@({x} * {_splat(0.7071067811865476)}))"
+def _swish(call: Call, x: str) -> str:
+    alpha = call.attribute("alpha", 1.0)
+    return f"swish_@({x})" if alpha == 1 else f"{x} * sigmoid_@({x} * {_splat(alpha)})"
 
 
 UNARY: dict[str, Callable[[Call, str], str]] = {
@@ -129,12 +129,12 @@ UNARY: dict[str, Callable[[Call, str], str]] = {
     "Neg": lambda _, x: f"-{x}",
     "Reciprocal": lambda _, x: f"{_splat(1)} / {x}",
     "HardSigmoid": lambda call, x: _hard_sigmoid(x, call.attribute("alpha", 0.2), call.attribute("beta", 0.5)),
-    "HardSwish": lambda _, x: f"{x} * {_hard_sigmoid(x, 1 / 6, 0.5)}",
-    "Swish": lambda call, x: f"{x} * sigmoid_@({x} * {_splat(call.attribute('alpha', 1.0))})",
+    "HardSwish": lambda _, x: f"hard_swish_@({x})",
+    "Swish": _swish,
     "Softplus": lambda _, x: f"softplus_@({x})",
     "Mish": lambda _, x: f"mish_@({x})",
     "LeakyRelu": lambda call, x: _leaky(x, _splat(call.attribute("alpha", 0.01))),
-    "Gelu": _gelu,
+    "Gelu": lambda call, x: f"gelu_tanh_@({x})" if call.attribute("approximate", "none") == "tanh" else f"gelu_@({x})",
     "Sqrt": lambda _, x: f"sqrt_@({x})",
     "IsNaN": lambda _, x: f"SELECT_@({x} == {x}, {_splat(0)}, {_splat(1)})",
     "Not": lambda _, x: f"{_splat(1)} - {x}",
@@ -195,6 +195,7 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
     """
     known = {start: "x"}
     lines: list[tuple[str, str]] = []
+    sigmoids: dict[str, str] = {}  # results of Sigmoid -> their operands
     extras: dict[str, Extra] = {}
     for i in operators:
         call = flow.calls[i]
@@ -211,9 +212,21 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
             same = next((e for e in extras.values() if replace(e, name=extra.name) == extra), extra)
             extras[same.name] = same
             terms.append(f"{same.name}v")
-        known[flow.results[i][0]] = f"y{len(lines)}"
-        lines.append((f"y{len(lines)}", _expression(call, terms)))
-    return Tail(tuple(operators), tuple(lines), tuple(extras.values()))
+        made = known[flow.results[i][0]] = f"y{len(lines)}"
+        if call.operator.kind == "Sigmoid":
+            sigmoids[made] = terms[0]
+        of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a] if call.operator.kind == "Mul" else []
+        lines.append((made, f"swish_@({of[0]})" if of else _expression(call, terms)))
+    return Tail(tuple(operators), _needed(lines), tuple(extras.values()))
+
+
+def _needed(lines: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The last line, and those whose results it is made from."""
+    found = [lines[-1]] if lines else []
+    for name, expression in reversed(lines[:-1]):
+        if any(re.search(rf"\b{name}\b", later) for _, later in found):
+            found.insert(0, (name, expression))
+    return tuple(found)
 
 
 def in_step(call: Call, index: int, read: Layout, made: Layout) -> bool:

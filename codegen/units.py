@@ -3,58 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from codegen.blob import Blob
 from codegen.kernels.heads import WITH_TAIL, takes_tail
 from codegen.layout import Layout
 from codegen.source import Unsupported
 from codegen.tails import in_step, is_elementwise, tail
-from lfopt.ir import Compute, Loop, Node, row_axis
 from lfopt.ops import Dataflow, bits
-
-
-class Made(NamedTuple):
-    """An operator computed at one place of a schedule: rows, and how far they move with each turn of the loops around."""
-
-    operator: int
-    first: int
-    stop: int
-    moves: tuple[int, ...]
-
-
-Body = Sequence["Made | tuple[int, Body]"]  # (turns, what is repeated)
-
-
-def body(flow: Dataflow, index: dict[str, int], nodes: Sequence[Node]) -> Body:
-    """The computations of a schedule, and the rows that it gathers. Other loads and stores are left out: in generated code those are addresses."""
-    found: list[Made | tuple[int, Body]] = []
-    for node in nodes:
-        if isinstance(node, Loop):
-            found.append((node.count, body(flow, index, node.body)))
-        elif isinstance(node, Compute):
-            i = index[node.operator]
-            axes = [row_axis(flow.maps[m].shape) for m in flow.results[i]]
-            spans = [(0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)]
-            k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])  # a result that has fewer rows may have none here
-            axis, before = axes[k], sum(map(len, node.boxes[:k]))
-            found.append(Made(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
-        elif node.gather:
-            axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
-            span = (0, 1) if axis is None else node.box[axis]
-            found.append(Made(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
-    return found
-
-
-def sequences(nodes: Body) -> list[list[Made]]:
-    """Runs of computations without a loop between them."""
-    found: list[list[Made]] = [[]]
-    for node in nodes:
-        if isinstance(node, Made):
-            found[-1].append(node)
-        else:
-            found += [*sequences(node[1]), []]
-    return [run for run in found if run]
+from lfopt.planning.cpu import Made
 
 
 def chained(flow: Dataflow, mask: int) -> list[int]:

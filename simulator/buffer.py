@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
+from operator import eq
+from typing import NamedTuple
 
 import numpy as np
 
 from lfopt.ir import Box, Hardware, Place, Tensor, box_shape, cut, in_line, row_axis, slices, store_ends, whole, within
 from lfopt.ops.part import hull
+
+NOTHING = -1  # in place of the number of a row: the slot holds none
+Index = tuple[int | slice, ...]
 
 
 class NotOnChip(Exception):
@@ -20,16 +25,114 @@ class Overrun(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Piece:
-    """A row of a map, or a block of a constant, at an address."""
+class Block:
+    """A block of a constant at an address."""
 
     name: str
     start: int
     stop: int
     frame: Box  # what the values are of
     values: np.ndarray
-    valid: np.ndarray | None  # bool, like the values: which elements were written; None: all
     alive: bool = True
+
+
+class Run(NamedTuple):
+    """Rows in slots, one after the other."""
+
+    first: int  # row
+    slot: int  # of the first row
+    height: int
+
+    @property
+    def slots(self) -> slice:
+        """All of them."""
+        return slice(self.slot, self.slot + self.height)
+
+
+@dataclass(eq=False, slots=True)
+class Ring:
+    """The same part of every row of a map, in the slots of a place: row r in slot (r + shift) modulo their number."""
+
+    name: str
+    frame: Box  # the part of a row; (0, 1) along the axis of rows
+    axis: int | None  # of rows; None: the map is one row
+    shift: int
+    row_bytes: int
+    rows: list[int]  # per slot: the row in it, or NOTHING
+    since: list[int]  # per slot: when the row in it came; of a row that is in two rings, the one that came last is read
+    values: np.ndarray  # like the frame, with as many rows as there are slots; slots first where there is no axis of rows
+    valid: np.ndarray | None = None  # bool, like the values: which elements of the rows were written; None: all
+
+    @classmethod
+    def empty(cls, name: str, frame: Box, axis: int | None, shift: int, row_bytes: int, slots: int, dtype: np.dtype) -> Ring:
+        """One that holds no rows."""
+        shape = box_shape(frame)
+        size = (slots, *shape) if axis is None else (*shape[:axis], slots, *shape[axis + 1 :])
+        return cls(name, frame, axis, shift, row_bytes, [NOTHING] * slots, [NOTHING] * slots, np.empty(size, dtype))
+
+    def holds(self, run: Run) -> bool:
+        """Whether it holds these rows."""
+        first, slot, count = run
+        return self.rows[slot] == first if count == 1 else self.rows[run.slots] == [*range(first, first + count)]
+
+    def read(self, part: Box, first: int, stop: int) -> np.ndarray | None:
+        """A part of rows, a view where they lie one after the other; None if not all of it is here."""
+        slots = len(self.rows)
+        if stop - first > slots or not (part == self.frame or within(part, self.frame)):
+            return None
+        found: list[np.ndarray] = []
+        while first < stop:
+            slot = (first + self.shift) % slots
+            run = Run(first, slot, min(stop - first, slots - slot))
+            index = self._index(part, run)
+            if not self.holds(run) or (self.valid is not None and not self.valid[index].all()):
+                return None
+            found.append(self.values[index])
+            first += run.height
+        return found[0] if len(found) == 1 else np.concatenate(found, axis=self.axis)
+
+    def take(self, run: Run, part: Box, now: int) -> None:
+        """Hold these rows from now on, of which this part comes first."""
+        rows = range(run.first, run.first + run.height)
+        if self.valid is None and part != self.frame:
+            self.valid = np.ones(self.values.shape, bool)
+        fresh: list[int] | slice = run.slots
+        if run.height > 1 and any(map(eq, self.rows[run.slots], rows)):  # some of them are here
+            fresh = [slot for slot, row in enumerate(rows, run.slot) if self.rows[slot] != row]
+            for slot in fresh:
+                self.since[slot] = now
+        else:
+            self.since[fresh] = [now] * run.height
+        if self.valid is not None:
+            self.valid[(*(slice(None),) * (self.axis or 0), fresh)] = False
+        self.rows[run.slots] = rows
+
+    def write(self, run: Run, part: Box, values: np.ndarray, valid: np.ndarray | None = None) -> None:
+        """Write a part of rows that it holds; `valid`: which elements of it, if not all."""
+        index = self._index(part, run)
+        self.values[index] = values
+        if self.valid is not None:
+            self.valid[index] = True if valid is None else valid
+
+    def join(self, run: Run, other: Ring) -> None:
+        """Write what another ring has in the same slots, a part of the same rows."""
+        index = other._index(other.frame, run)
+        self.write(run, other.frame, other.values[index], None if other.valid is None else other.valid[index])
+
+    def drop(self, first: int, stop: int) -> bool:
+        """Hold nothing more in these slots. Whether that was the last that it held."""
+        self.rows[first:stop] = [NOTHING] * (stop - first)
+        return self.rows.count(NOTHING) == len(self.rows)
+
+    def _index(self, part: Box, run: Run) -> Index:
+        """Where a part of rows is in `values`."""
+        inside = (slice(None),) * len(part) if part == self.frame else slices(part, self.frame)
+        return (run.slot, *inside) if self.axis is None else _along(self.axis, run.slots, inside)
+
+
+def _along(axis: int, span: slice, others: Index) -> Index:
+    """An index with another span along one axis."""
+    return (*others[:axis], span, *others[axis + 1 :])
 
 
 class Buffer:
@@ -49,13 +152,19 @@ class Buffer:
         self._apart = bool(hardware.weight_buffer_bytes)
         self._given, self.places = places, in_line(places, hardware, self.ends["buffer"])
         self._touched = np.zeros(sum(self.ends.values()), bool)
-        self._starts: list[tuple[int, int]] = []  # (start, number) of the pieces alive, in order of address
-        self._numbered: dict[int, Piece] = {}
+        self._rivals = [  # per place: others that share bytes with it
+            [k for k, other in enumerate(self.places) if k != n and other.address < place.end and place.address < other.end]
+            for n, place in enumerate(self.places)
+        ]
+        self._rings: list[dict[tuple[str, Box, int, np.dtype], Ring]] = [{} for _ in places]  # per place: those that hold rows
+        self._by_name: dict[str, list[Ring]] = {}  # the same, per map
+        self._starts: list[tuple[int, int]] = []  # (start, number) of the blocks alive, in order of address
+        self._numbered: dict[int, Block] = {}
         self._count = 0
-        self._rows: dict[str, dict[int, list[Piece]]] = {}
-        self._blocks: dict[str, list[Piece]] = {}
-        self._changes: dict[str, int] = {}  # per name: how often its pieces came or went
-        self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per name: what was read last, and when
+        self._blocks: dict[str, list[Block]] = {}
+        self._changes: dict[str, int] = {}  # per map: how often its rows came or went
+        self._read: dict[str, tuple[int, Box, np.ndarray]] = {}  # per map: what was read last, and when
+        self._sizes: dict[tuple[Box, bool], int] = {}  # bytes of parts of rows
 
     @property
     def peak_bytes(self) -> int:
@@ -74,47 +183,72 @@ class Buffer:
 
     def knows(self, name: str) -> bool:
         """Whether anything ever came here under this name."""
-        return name in self._rows
+        return name in self._by_name
 
     # -- claims ------------------------------------------------------------------------------------------------------------------------------
 
-    def _claim(self, piece: Piece) -> Piece:
-        """Take the bytes of a piece; what overlaps them is gone."""
-        if piece.stop > piece.start:
-            at = max(bisect_left(self._starts, (piece.start, -1)) - 1, 0)
-            while at < len(self._starts) and self._starts[at][0] < piece.stop:
-                other = self._numbered[self._starts[at][1]]
-                if other.stop > piece.start:
-                    other.alive = False
-                    self._changes[other.name] = self._changes.get(other.name, 0) + 1
-                    del self._numbered[self._starts[at][1]], self._starts[at]
-                else:
-                    at += 1
-            insort(self._starts, (piece.start, self._count))
-            self._numbered[self._count] = piece
-            self._count += 1
-            self._touched[piece.start : piece.stop] = True
-        return piece
-
-    def _slot(self, place: int, number: int, size: int, offset: int = 0, *, constant: bool = False) -> tuple[int, int]:
-        """Address of so many bytes in a slot."""
+    def _place(self, place: int) -> Place:
+        """A place by number."""
         if not 0 <= place < len(self.places):
             raise Overrun(f"there is no place {place}")
-        where = self.places[place]
+        return self.places[place]
+
+    def _occupy(self, place: int, size: int, offset: int = 0, *, constant: bool = False) -> Place:
+        """A place, a slot of which has room for so many bytes."""
+        where = self._place(place)
         if offset < 0 or offset + size > where.slot_bytes:
             raise Overrun(f"{size} bytes at offset {offset} overrun a slot of {where.slot_bytes} bytes in place {where.name!r}")
         store = self.hardware.store_of(where.purpose)
         if self._apart and constant != (store == "weight buffer"):
             raise Overrun(f"{'a constant' if constant else 'no constant'} is written to place {where.name!r}, which lies in the {store}")
         self._peaks[store] = max(self._peaks[store], self._given[place].end)
-        start = where.address + number % where.slots * where.slot_bytes + offset
-        return start, start + size
+        return where
+
+    def _claim(self, place: int, start: int, size: int, count: int = 1, ring: Ring | None = None) -> None:
+        """Take so many bytes of each of so many slots; what overlaps them is gone. `ring`: whose rows come there."""
+        if not size:
+            return
+        pitch = self.places[place].slot_bytes
+        stop = start + (count - 1) * pitch + size
+        self._end_rows(place, start, stop, ring)  # in its own place rows begin where slots do: none lies in the rest of a slot alone
+        for begin, end in [(start, stop)] if size == pitch else [(at, at + size) for at in range(start, stop, pitch)]:
+            self._touched[begin:end] = True
+            self._end_blocks(begin, end)
+            for rival in self._rivals[place]:
+                self._end_rows(rival, begin, end)
+
+    def _end_rows(self, place: int, start: int, stop: int, but: Ring | None = None) -> None:
+        """Rows in a place that overlap these bytes are gone, those of one ring excepted."""
+        where = self.places[place]
+        for key, ring in [*self._rings[place].items()]:
+            first = max((start - where.address - ring.row_bytes) // where.slot_bytes + 1, 0)  # slot whose row ends behind `start`
+            behind = min(-((where.address - stop) // where.slot_bytes), where.slots)  # slot that does not begin before `stop`
+            if ring is but or first >= behind:
+                continue
+            self._changes[ring.name] += 1
+            if ring.drop(first, behind):
+                del self._rings[place][key]
+                self._by_name[ring.name].remove(ring)
+
+    def _end_blocks(self, start: int, stop: int) -> None:
+        """Blocks of constants that overlap these bytes are gone."""
+        at = max(bisect_left(self._starts, (start, NOTHING)) - 1, 0)
+        while at < len(self._starts) and self._starts[at][0] < stop:
+            number = self._starts[at][1]
+            if self._numbered[number].stop > start:
+                self._numbered.pop(number).alive = False
+                del self._starts[at]
+            else:
+                at += 1
 
     # -- rows of maps ------------------------------------------------------------------------------------------------------------------------
 
-    def _row_bytes(self, row: Box, *, sums: bool) -> int:
-        size = self.hardware.row_bytes(Tensor("", box_shape(row), ""))
-        return self.hardware.sums_bytes(size) if sums else size
+    def _row_bytes(self, part: Box, *, sums: bool) -> int:
+        """Bytes of a part of a row."""
+        if (part, sums) not in self._sizes:
+            size = self.hardware.row_bytes(Tensor("", box_shape(part), ""))
+            self._sizes[part, sums] = self.hardware.sums_bytes(size) if sums else size
+        return self._sizes[part, sums]
 
     def write_rows(
         self,
@@ -130,77 +264,108 @@ class Buffer:
     ) -> None:
         """Write a box of a map of this shape, row by row, into the slots from `number` on; partial sums take the bytes of accumulators.
 
-        `together`: no row may take the slot of another.
+        A slot that has room for whole rows takes every part of one where it belongs. Else a part joins what the slot holds of its row, if there is
+        room for both, or takes its place. `together`: no row may take the slot of another.
         """
         axis = row_axis(shape)
         first, stop = (0, 1) if axis is None else box[axis]
-        if together and 0 <= place < len(self.places) and stop - first > self.places[place].slots:
-            raise Overrun(f"{stop - first} rows overrun {self.places[place].slots} slots in place {self.places[place].name!r}")
-        everything = whole(shape) if axis is None else cut(whole(shape), axis, (0, 1))
-        fits = self._row_bytes(everything, sums=sums) <= self.places[place].slot_bytes if 0 <= place < len(self.places) else False
-        rows = self._rows.setdefault(name, {})
+        self._by_name.setdefault(name, [])
         self._changes[name] = self._changes.get(name, 0) + 1
-        for k in range(stop - first):
-            row = first + k
-            part = box if axis is None else cut(box, axis, (row, row + 1))
-            found = values if axis is None else values[(slice(None),) * axis + (slice(k, k + 1),)]
-            frame = part if not fits else whole(shape) if axis is None else cut(whole(shape), axis, (row, row + 1))
-            start, end = self._slot(place, number + k, self._row_bytes(frame, sums=sums))
-            pieces = [piece for piece in rows.get(row, ()) if piece.alive]
-            before = next((piece for piece in pieces if piece.start == start), None)
-            if before is not None and not fits:  # a part that has room beside what the slot holds of the row joins it
-                both = hull([before.frame, part])
-                if (size := self._row_bytes(both, sums=sums)) <= self.places[place].slot_bytes:
-                    frame, end = both, start + size
-            here = before if before is not None and before.frame == frame else None
-            if here is None:
-                values_here = np.empty(box_shape(frame), found.dtype)
-                here = self._claim(Piece(name, start, end, frame, values_here, None if frame == part else np.zeros(box_shape(frame), bool)))
-                if here.valid is not None and before is not None and within(before.frame, frame):
-                    index = slices(before.frame, frame)
-                    here.values[index] = before.values
-                    here.valid[index] = True if before.valid is None else before.valid
-                rows[row] = [*(piece for piece in pieces if piece.alive), here]
-            index = slices(part, frame)
-            here.values[index] = found
-            if here.valid is not None:
-                here.valid[index] = True
+        if first >= stop:
+            return
+        where = self._place(place)
+        if together and stop - first > where.slots:
+            raise Overrun(f"{stop - first} rows overrun {where.slots} slots in place {where.name!r}")
+        part, row = (box, whole(shape)) if axis is None else (cut(box, axis, (0, 1)), cut(whole(shape), axis, (0, 1)))
+        frame = row if self._row_bytes(row, sums=sums) <= where.slot_bytes else part
+        self._occupy(place, size := self._row_bytes(frame, sums=sums))
+        if not size:
+            return
+        done = 0
+        while done < stop - first:
+            slot = (number + done) % where.slots
+            run = Run(first + done, slot, min(stop - first - done, where.slots - slot))
+            found = values if axis is None or run.height == stop - first else _rows(values, axis, done, run.height)
+            self._write_run(name, axis, run, part, frame, found, place, sums=sums)
+            done += run.height
+
+    def _write_run(self, name: str, axis: int | None, run: Run, part: Box, frame: Box, values: np.ndarray, place: int, *, sums: bool) -> None:
+        """Write a part of rows that lie one after the other, to the ring of a frame around it."""
+        where, rings = self.places[place], self._rings[place]
+        before: Ring | None = None  # what the slots hold of the rows, and that the part joins
+        if frame == part and (beside := self._beside(place, name, run)):
+            if axis is not None and run.height > 1 and (len(beside) > 1 or not beside[0].holds(run)):
+                for k in range(run.height):
+                    one = Run(run.first + k, run.slot + k, 1)
+                    self._write_run(name, axis, one, part, frame, _rows(values, axis, k, 1), place, sums=sums)
+                return
+            both = hull([beside[0].frame, part])
+            if self._row_bytes(both, sums=sums) <= where.slot_bytes:
+                before, frame = beside[0], both
+        key = (name, frame, (run.slot - run.first) % where.slots, values.dtype)
+        size = self._row_bytes(frame, sums=sums)
+        if key not in rings:
+            rings[key] = Ring.empty(name, frame, axis, key[2], size, where.slots, values.dtype)
+            self._by_name[name].append(rings[key])
+        ring = rings[key]
+        if not ring.holds(run):
+            self._claim(place, where.address + run.slot * where.slot_bytes, size, run.height, ring)
+            ring.take(run, part, self._changes[name])
+            if before is not None:
+                ring.join(run, before)
+        ring.write(run, part, values)
+
+    def _beside(self, place: int, name: str, run: Run) -> list[Ring]:
+        """Rings of a map that hold some of these rows in these slots."""
+        rows = range(run.first, run.first + run.height)
+        return [ring for ring in self._rings[place].values() if ring.name == name and any(map(eq, ring.rows[run.slots], rows))]
 
     def read_rows(self, name: str, box: Box) -> np.ndarray:
         """A box of a map (or partial sums), of rows that are all here. Not to be written to."""
         change = self._changes.get(name, 0)
-        when, what, values = self._read.get(name, (-1, (), None))
+        when, what, values = self._read.get(name, (NOTHING, (), None))
         if when == change and what == box and values is not None:
             return values  # nothing of it came or went since
         axis = row_axis(box_shape(box))
         first, stop = (0, 1) if axis is None else box[axis]
-        rows = self._rows.get(name, {})
-        found: list[np.ndarray] = []
-        for row in range(first, stop):
-            part = box if axis is None else cut(box, axis, (row, row + 1))
-            for piece in reversed(rows.get(row, ())):
-                if piece.alive and within(part, piece.frame):
-                    index = slices(part, piece.frame)
-                    if piece.valid is None or piece.valid[index].all():
-                        found.append(piece.values[index])
-                        break
-            else:
-                raise NotOnChip(f"row {row} of {name!r} is not on chip")
-        values = found[0] if len(found) == 1 else np.concatenate(found, axis=axis)
+        part = box if axis is None else cut(box, axis, (0, 1))
+        rings = self._by_name.get(name, [])
+        values = rings[0].read(part, first, stop) if len(rings) == 1 else None
+        if values is None:
+            values = np.concatenate([self._read_row(rings, name, part, row) for row in range(first, stop)], axis=axis or 0)
         self._read[name] = change, box, values
         return values
+
+    @staticmethod
+    def _read_row(rings: list[Ring], name: str, part: Box, row: int) -> np.ndarray:
+        """A part of a row, where it was written to last."""
+        found = [(ring.since[(row + ring.shift) % len(ring.rows)], values) for ring in rings if (values := ring.read(part, row, row + 1)) is not None]
+        if not found:
+            raise NotOnChip(f"row {row} of {name!r} is not on chip")
+        return max(found, key=lambda one: one[0])[1]
 
     # -- blocks of constants -----------------------------------------------------------------------------------------------------------------
 
     def write_block(self, name: str, box: Box, values: np.ndarray, size: int, place: int, number: int, offset: int) -> None:
         """Write a block of a constant into a slot."""
-        start, end = self._slot(place, number, size, offset, constant=True)
-        block = self._claim(Piece(name, start, end, box, values, None))
-        self._blocks[name] = [*(piece for piece in self._blocks.get(name, ()) if piece.alive), block]
+        where = self._occupy(place, size, offset, constant=True)
+        start = where.address + number % where.slots * where.slot_bytes + offset
+        self._claim(place, start, size)
+        block = Block(name, start, start + size, box, values)
+        if size:
+            insort(self._starts, (start, self._count))
+            self._numbered[self._count] = block
+            self._count += 1
+        self._blocks[name] = [*(other for other in self._blocks.get(name, ()) if other.alive), block]
 
     def read_block(self, name: str, box: Box) -> np.ndarray:
         """A part of a constant that is here."""
-        for piece in reversed(self._blocks.get(name, [])):
-            if piece.alive and within(box, piece.frame):
-                return piece.values[slices(box, piece.frame)]
+        for block in reversed(self._blocks.get(name, [])):
+            if block.alive and within(box, block.frame):
+                return block.values[slices(box, block.frame)]
         raise NotOnChip(f"constant {name!r} {list(box)} is not on chip")
+
+
+def _rows(values: np.ndarray, axis: int, first: int, count: int) -> np.ndarray:
+    """So many rows, from the first on."""
+    return values[(*(slice(None),) * axis, slice(first, first + count))]

@@ -415,7 +415,7 @@ class Machine:
             operands: list[Part | None] = []
             for i, name in enumerate(call.operator.inputs):
                 if name in flying:
-                    if footprints(call, i, (box,)) != box:
+                    if i in row_of(call).parameters or call.shape(i) != call.result:
                         raise IndexError(f"{then!r} reads more of {name!r} than is in flight")
                     operands.append(Part(np.asarray(flying[name]), box))
                 else:

@@ -9,6 +9,7 @@ import numpy as np
 from codegen.kernels import pairs
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
+from codegen.kernels.vector import vector_product
 from codegen.kernels.window import Window, declare_rows
 from codegen.layout import Image
 from codegen.writer import Writer
@@ -20,6 +21,10 @@ FEW = 32  # channels: so many taps of a row of the kernel are summed together
 def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bias: np.ndarray | None) -> None:
     """The kernel of a unit; `weights`: (output channels, input channels, kernel rows, kernel columns), `bias`: (output channels,)."""
     source, made = unit.images(window.map), unit.images(unit.result)
+    shift = np.zeros(made.channels, np.float32) if bias is None else bias
+    if made.pixels == 1 and window.kernel == (1, 1) and window.strides[0] == 1 and not any(window.pads):
+        vector_product(out, unit, window.map, weights[:, :, 0, 0], shift)
+        return
     across, size = tile(made.channels, made.pixels, unit.target)
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
     rows, in_pairs = weights.shape[2], not unit.stored(window.map).floats
@@ -41,7 +46,6 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             packed = pairs.packed(weights, channels, flat=pairs.is_flat(unit, window)) if in_pairs else _packed(weights, channels)
             place = unit.blob.add(packed, "uint32" if in_pairs else "float32")
-            shift = np.zeros(made.channels, np.float32) if bias is None else bias
             start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
             step = packed[0].size
             if in_pairs:

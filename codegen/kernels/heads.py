@@ -14,7 +14,7 @@ from codegen.kernels.moving import gather, separation
 from codegen.kernels.normalization import layer_normalization, softmax, sums
 from codegen.kernels.product import product
 from codegen.kernels.resampling import depth_to_space, interpolation, transposed
-from codegen.kernels.simple import concatenation, mean
+from codegen.kernels.simple import concatenation, largest, mean
 from codegen.kernels.unit import Unit
 from codegen.kernels.weights import on_rows, without_groups
 from codegen.kernels.window import Window, window_of
@@ -140,6 +140,13 @@ def _mean(out: Writer, unit: Unit) -> None:
     mean(out, unit, unit.operand(0))
 
 
+def _largest(out: Writer, unit: Unit) -> None:
+    call = unit.call
+    if reduced_axes(call) != {2, 3} or not unit.layouts(unit.operand(0)).in_pixels:
+        raise unit.unsupported(f"a maximum of {list(call.shape(0))} over axes {reduced_axes(call)}", "one over rows and pixels")
+    largest(out, unit, unit.operand(0))
+
+
 def _concat(out: Writer, unit: Unit) -> None:
     call = unit.call
     axis = call.attribute("axis", 0) % len(call.result)
@@ -237,15 +244,15 @@ def _transposed(out: Writer, unit: Unit) -> None:
 
 HEADS: dict[str, Callable[[Writer, Unit], None]] = {
     "Conv": _conv, "Gemm": _product, "MatMul": _product, "MaxPool": _pool, "AveragePool": _pool, "ReduceMean": _mean, "ReduceSum": _mean,
-    "GlobalAveragePool": _mean, "LayerNormalization": _layer_normalization, "Gather": _gather, "Split": _split,
-    "Concat": _concat, "Softmax": _softmax, "Resize": _resize, "DepthToSpace": _depth_to_space, "ConvTranspose": _transposed,
+    "GlobalAveragePool": _mean, "GlobalMaxPool": _largest, "ReduceMax": _largest, "LayerNormalization": _layer_normalization, "Gather": _gather,
+    "Split": _split, "Concat": _concat, "Softmax": _softmax, "Resize": _resize, "DepthToSpace": _depth_to_space, "ConvTranspose": _transposed,
 }  # fmt: skip
 MANY = 128  # input channels
 ON_IMAGES = frozenset({"Conv", "MaxPool", "AveragePool", "Resize", "DepthToSpace", "ConvTranspose"})
 POINTWISE = frozenset({"Gemm", "MatMul", "Softmax", "Concat", "LayerNormalization", "Gather", "Split"})
 WITH_TAIL = frozenset(
-    """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum GlobalAveragePool Softmax
-    LayerNormalization""".split()
+    """Conv ConvTranspose DepthToSpace Resize Gemm MatMul MaxPool AveragePool ReduceMean ReduceSum ReduceMax GlobalAveragePool GlobalMaxPool
+    Softmax LayerNormalization""".split()
 )  # whose kernels apply a tail
 
 

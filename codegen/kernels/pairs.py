@@ -61,8 +61,12 @@ def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str])
     widest = max(channels.lanes)
     for p, value in values.items():
         out(f"const i{widest} a{p} = EVERY_{widest}({value});")
-        for k, lanes in enumerate(channels.lanes):
-            out(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {f'a{p}' if lanes == widest else f'FIRST_{widest}_{lanes}(a{p})'}, w{k});")
+        out.all(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {first(f'a{p}', widest, lanes)}, w{k});" for k, lanes in enumerate(channels.lanes))
+
+
+def first(pairs: str, widest: int, lanes: int) -> str:
+    """C expression: so many lanes of a vector of pairs."""
+    return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
 
 
 def _row(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:

@@ -53,22 +53,38 @@ def _over(
 def mean(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a mean over all rows and pixels."""
     image = unit.images(source)
+    _folded(out, unit, source, "0.0f", "{s} + {v}", f"(1.0f / {image.rows * image.pixels}.0f)")
+
+
+def largest(out: Writer, unit: Unit, source: int) -> None:
+    """The kernel of a maximum over all rows and pixels; what is not a number stays."""
+    _folded(out, unit, source, "-INFINITY", "SELECT_@({v} == {v}, max_@({s}, {v}), {v})", "")
+
+
+def _folded(out: Writer, unit: Unit, source: int, start: str, fold: str, factor: str) -> None:
+    """All pixels of a channel as one; of a row first, since sums of sums lose less. `fold`: C expression of {s} and {v}, `factor`: of the result."""
+    image = unit.images(source)
     sums = "y" if unit.stored(unit.result).floats else "sums"
+
+    def folded(lanes: int, s: str, v: str) -> str:
+        return fold.format(s=s, v=v).replace("@", str(lanes))
+
     with out.kernel(unit.name):
         out.all(unit.declarations())
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if sums != "y":
             out(f"float *sums = {unit.scratch(image.channels)};")
         for lanes in unit.over(out, image.channels, split=True):
-            out(f"*(u{lanes} *)({sums} + c) = SPLAT_{lanes}(0.0f);")
+            out(f"*(u{lanes} *)({sums} + c) = SPLAT_{lanes}({start});")
         with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
             out(f"const {unit.pointer(source)}a = {unit.address(source, 'h')};")
             for lanes in unit.over(out, image.channels, split=True):
-                out(f"v{lanes} s = SPLAT_{lanes}(0.0f); /* of a row: sums of sums lose less */")
-                out(f"for (int p = 0; p < {image.pixels}; p++) s += {unit.load(source, lanes, f'a + p * {image.pitch} + c')};")
-                out(f"*(u{lanes} *)({sums} + c) += s;")
+                out(f"v{lanes} s = SPLAT_{lanes}({start});")
+                with out.block(f"for (int p = 0; p < {image.pixels}; p++)"):
+                    out(f"const v{lanes} v = {unit.load(source, lanes, f'a + p * {image.pitch} + c')};", f"s = {folded(lanes, 's', 'v')};")
+                out(f"const v{lanes} t = *(const u{lanes} *)({sums} + c);", f"*(u{lanes} *)({sums} + c) = {folded(lanes, 't', 's')};")
         for lanes in unit.over(out, image.channels, split=True):
-            out(f"v{lanes} s = *(const u{lanes} *)({sums} + c) * SPLAT_{lanes}(1.0f / {image.rows * image.pixels}.0f);")
+            out(f"v{lanes} s = *(const u{lanes} *)({sums} + c){f' * SPLAT_{lanes}({factor})' if factor else ''};")
             out.all(unit.finish("s", lanes, 0, "c", image.channels))
             out(unit.put(lanes, "y + c", "s"))
 

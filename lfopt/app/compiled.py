@@ -28,8 +28,9 @@ from lfopt.frontend import InputShapes
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
-from lfopt.ops import Dataflow, Family
+from lfopt.ops import Dataflow, Family, spec
 from lfopt.planning import GroupCosts, Propose
+from lfopt.rewrite.images import one_image
 from search.result import Result
 
 Target = Literal["avx512", "avx2", "neon", "c99", "native"]
@@ -94,9 +95,10 @@ def compile_graph(
 
     def make(folder: Path) -> dict[str, str]:
         tuning = Tuning(target, threads, compiler, report, element) if tune else None
-        plan = plan_for_cpu(graph, hardware, target, report, tuning, element)
+        each, images = image_by_image(graph)
+        plan = plan_for_cpu(each, hardware, target, report, tuning, element)
         report("printing C", 0.0)
-        source = emit_c(plan, graph, target, threads=threads, element=element)
+        source = emit_c(plan, each, target, threads=threads, element=element, images=images)
         write_source(source, folder)
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
@@ -126,7 +128,19 @@ def print_graph(
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
     check_options(target, threads, element)
     _check_values(graph, label)
-    return emit_c(plan_for_cpu(graph, hardware, target, element=element), graph, target, threads=threads, element=element)
+    each, images = image_by_image(graph)
+    return emit_c(plan_for_cpu(each, hardware, target, element=element), each, target, threads=threads, element=element, images=images)
+
+
+def image_by_image(graph: Graph) -> tuple[Graph, int]:
+    """The network of one image, and how many there are; the network as it is, and 1, where it does not treat every image alone.
+
+    Also as it is where nothing slides over images: products want as many rows as there are, so that weights come once for all.
+    """
+    if not any(spec(operator.kind, operator.domain).family in (Family.CONVOLUTION, Family.POOL) for operator in graph.operators):
+        return graph, 1
+    found = one_image(graph)
+    return (graph, 1) if isinstance(found, str) else found
 
 
 def check_options(target: str, threads: int, element: str = "float32") -> None:

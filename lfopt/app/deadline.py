@@ -8,14 +8,16 @@ from typing import Literal
 
 LEAST_SECONDS = 0.1  # of a search, if the time is over
 
-Stage = Literal["search", "chains", "second level", "cycles", "steps"]
+Stage = Literal["search", "chains", "second level", "cycles", "layout", "steps", "report"]
 ENDS: dict[Stage, float] = {
     "search": 0.65,
     "chains": 0.7,
     "second level": 0.72,
     "cycles": 0.75,
+    "layout": 0.8,
     "steps": 0.9,
-}  # share of the limit by which a stage is to end; totals and places are worked out before the steps, files written and cycles told behind them
+    "report": 1.0,
+}  # share of the limit by which a stage is to end; files are written behind the steps, and cycles told if there is time left
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from onnx import ModelProto
 
 from lfopt.app.config import Config, GuidanceName, SearchConfig
 from lfopt.app.constraints import check_names, kept
-from lfopt.app.deadline import Deadline
+from lfopt.app.deadline import LEAST_SECONDS, Deadline
 from lfopt.app.levels import for_second_level, in_other_ways
 from lfopt.app.objectives import Judged, plan_for, settle
 from lfopt.app.overlap import overlapped
@@ -94,7 +94,8 @@ def run_search(
 
     `model`: the cost model if it is not `costs` itself. `lower_bound_bytes`: what another search has proven of the same space.
     """
-    method, searched = METHODS[how.method], model or (Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs)
+    start, method = time.perf_counter(), METHODS[how.method]
+    searched = model or (Prices().of(costs) if how.method == "exact" and len(costs.dataflow) >= LONG else costs)
     name = how.method if how.guidance == "none" else f"{how.method} guided by {how.guidance}"
 
     def progress(done: int, total: int, best: int | None, bound: int) -> None:
@@ -103,7 +104,8 @@ def run_search(
             report(f"{name}: {done:,} of {total:,} {method.unit}{found}", done / total)
 
     partitions = Partitions(searched)
-    options = SearchOptions(how.time_limit, None, progress, lower_bound_bytes, partitions, how.budget, how.seed)
+    left = None if how.time_limit is None else max(how.time_limit - (time.perf_counter() - start), LEAST_SECONDS)  # bounds take a while too
+    options = SearchOptions(left, None, progress, lower_bound_bytes, partitions, how.budget, how.seed)
     if how.propose == "mapping":
         proposed = METHODS["dnnfusion"].run(searched, options)
         if proposed.interrupted:
@@ -227,7 +229,8 @@ def find_plan(config: Config, report: Report | None = None, *, graph: Graph | No
     bands = up_to(costs, None if config.band_rows == "max" else config.band_rows or 1)
 
     def drafted(result: Result, guidance: GuidanceName) -> Draft:
-        allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late("steps"))
+        stage = "steps" if config.hardware.l2_bytes else "layout"  # steps are made here only for a second level
+        allowed = config.recompute_allowed, first.objective, Limit(lambda: deadline.late(stage))
         return make_draft(graph, costs, result, bound, front, guidance, bands, copies, *allowed)
 
     if config.hardware.l2_bytes and first.wanted == Objective():

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from lfopt.app.config import Config
+from lfopt.app.deadline import LEAST_SECONDS
 from lfopt.ir import Copy, Graph
 from lfopt.ops import Dataflow
 from lfopt.planning import SCHEMES, GroupCosts, Traffic
@@ -19,6 +20,8 @@ from search.exact import solve
 from search.objectives import Objective
 from search.options import SearchOptions
 from search.result import Result, unfused
+
+PLAIN = 0.25  # share of the time after which the network is not planned with nothing in flight as well: its bounds take long, and nothing ends them
 
 Report = Callable[[str, float], None]
 
@@ -48,8 +51,8 @@ def may_copy(config: Config) -> bool:
 def recompute(config: Config, original: Graph, report: Report | None = None) -> Recomputed:
     """The copies with which the network moves the fewest bytes, as far as `search_copies` finds them, and its plan.
 
-    The network is also planned with nothing in flight, in one pass: where that moves less, which is rare, it is what is planned. Ctrl-C leaves the
-    best plan so far.
+    The network is also planned with nothing in flight, in one pass, if there is much time left: where that moves less, which is rare, it is what is
+    planned. Ctrl-C leaves the best plan so far.
     """
     start, limit = time.perf_counter(), config.search.time_limit
     deadline = None if limit is None else start + limit
@@ -67,8 +70,9 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
         return deadline is not None and time.perf_counter() > deadline
 
     def run(costs: GroupCosts, passes: int | None = None) -> Result:
-        left = None if deadline is None else max(deadline - time.perf_counter(), 0.1)
-        return solve(prices.of(costs), SearchOptions(time_limit=left, passes=passes))
+        searched = prices.of(costs)  # whose bounds take a while too
+        left = None if deadline is None else max(deadline - time.perf_counter(), LEAST_SECONDS)
+        return solve(searched, SearchOptions(time_limit=left, passes=passes))
 
     def estimate(part: Graph) -> int:
         found = run(costs_of(config, part), 1)
@@ -92,7 +96,7 @@ def recompute(config: Config, original: Graph, report: Report | None = None) -> 
     best = Recomputed(found.graph, found.copies, model(found.graph), found.result, found.result.proof == "optimal")
     bound = model(original).bounds.recomputing_bytes if found.barriers else found.result.lower_bound_bytes
     interrupted = found.result.interrupted
-    if not interrupted and not late():
+    if not interrupted and (limit is None or time.perf_counter() - start < limit * PLAIN):
         try:
             space = {"scheme": config.scheme, "epilogue": config.epilogue, "max_recompute": config.max_recompute, "constraints": config.constraints}
             apart = GroupCosts(flow, config.hardware, best.costs.traffic, **space)

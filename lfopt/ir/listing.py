@@ -37,22 +37,23 @@ def listing(nodes: Sequence[Node], depth: int = 0) -> Iterator[str]:
             yield f"{pad}}}"
         elif isinstance(node, Transfer):
             where = f"{'-' if node.place < 0 else node.place}.{node.slot}" + (f"+{node.offset}" if node.offset else "")
-            gather = f" gather {_name(node.gather)}" if node.gather else ""
+            gather = f" gather {quoted(node.gather)}" if node.gather else ""
             verb, arrow = ("store", "<-") if node.store else ("load", "->")
             moved = f"{node.kind} {node.rows}x{node.row_bytes} {arrow} {where}"
-            yield f"{pad}{verb} {_name(node.tensor)}{_box(node.box)} {moved}{gather}{_moves(node.moves)}"
+            yield f"{pad}{verb} {quoted(node.tensor)}{_box(node.box)} {moved}{gather}{_moves(node.moves)}"
         else:
             boxes = " ".join(map(_box, node.boxes))
             places = " ".join("-" if place < 0 else str(place) for place in node.places)
             inputs = f" in {node.inputs[0]}:{node.inputs[1]}" if node.inputs else ""
             part = ("only" if node.last else "first") if node.first else ("last" if node.last else "more")
             sums = f" sums {node.sums}:{part}" if node.sums >= 0 or part != "only" else ""
-            then = f" then {' '.join(map(_name, node.then))}" if node.then else ""
-            yield f"{pad}compute {_name(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_moves(node.moves)}"
+            then = f" then {' '.join(map(quoted, node.then))}" if node.then else ""
+            yield f"{pad}compute {quoted(node.operator)} {boxes} -> {places}{inputs}{sums}{then}{_moves(node.moves)}"
 
 
-def _name(name: str) -> str:
-    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name != "by" else json.dumps(name)
+def quoted(name: str) -> str:
+    """A name in a line: as it is, or as a JSON string where it could be taken for something else."""
+    return name if re.fullmatch(r"[\w./:-]+", name, re.ASCII) and name not in ("by", "why", "ring") else json.dumps(name)
 
 
 def _box(box: Box) -> str:
@@ -114,7 +115,7 @@ def parse(lines: Sequence[str]) -> tuple[Node, ...]:
 def _transfer(found: re.Match[str]) -> Transfer:
     return Transfer(
         store=found["verb"] == "store",
-        tensor=_unquoted(found["name"]),
+        tensor=unquoted(found["name"]),
         box=_parsed_box(found["box"]),
         kind=found["kind"],  # type: ignore[arg-type]
         rows=int(found["rows"]),
@@ -122,7 +123,7 @@ def _transfer(found: re.Match[str]) -> Transfer:
         place=-1 if found["place"] == "-" else int(found["place"]),
         slot=int(found["slot"]),
         offset=int(found["offset"] or 0),
-        gather=_unquoted(found["gather"] or ""),
+        gather=unquoted(found["gather"] or ""),
         moves=_parsed_moves(found["moves"]),
     )
 
@@ -130,19 +131,20 @@ def _transfer(found: re.Match[str]) -> Transfer:
 def _compute(found: re.Match[str]) -> Compute:
     part = found["part"] or "only"
     return Compute(
-        operator=_unquoted(found["name"]),
+        operator=unquoted(found["name"]),
         boxes=tuple(_parsed_box(text) for text in re.findall(BOX, found["boxes"])),
         places=tuple(-1 if text == "-" else int(text) for text in found["places"].split()),
         inputs=(int(found["low"]), int(found["high"])) if found["low"] is not None else None,
         sums=int(found["sums"]) if found["sums"] is not None else -1,
         first=part in ("only", "first"),
         last=part in ("only", "last"),
-        then=tuple(_unquoted(text) for text in re.findall(NAME, found["then"] or "")),
+        then=tuple(unquoted(text) for text in re.findall(NAME, found["then"] or "")),
         moves=_parsed_moves(found["moves"]),
     )
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """The name that `quoted` wrote so. Raises InvalidPlan."""
     try:
         name = str(json.loads(text)) if text.startswith('"') else text
     except ValueError:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from operator import add, sub
+from operator import add, mul, sub
 from typing import Literal, NamedTuple
 
 from lfopt.ir.box import Box, Span
@@ -145,22 +145,32 @@ def _shifted(box: Box, by: Move) -> Box:
 
 def unfold(nodes: Sequence[Node]) -> Iterator[Step]:
     """The steps one by one, in the order in which they run."""
-    turns: list[int] = []  # of every loop around
+    return _in_turns(nodes, ())
 
-    def walk(inside: Sequence[Node]) -> Iterator[Step]:
-        for node in inside:
-            if isinstance(node, Loop):
-                turns.append(0)
-                for turn in range(node.count):
-                    turns[-1] = turn
-                    yield from walk(node.body)
-                turns.pop()
-            elif node.moves:
-                yield node.moved(tuple(sum(t * d for t, d in zip(turns, along, strict=True)) for along in zip(*node.moves, strict=True)))
-            else:
-                yield node
 
-    return walk(nodes)
+def _in_turns(nodes: Sequence[Node], turns: tuple[int, ...]) -> Iterator[Step]:
+    """The steps in these turns of the loops around."""
+    for node in nodes:
+        if not isinstance(node, Loop):
+            yield node.moved(_far(node, turns)) if node.moves else node
+        elif any(isinstance(inner, Loop) for inner in node.body):
+            for turn in range(node.count):
+                yield from _in_turns(node.body, (*turns, turn))
+        else:
+            yield from _innermost(node, turns)
+
+
+def _innermost(loop: Loop, turns: tuple[int, ...]) -> Iterator[Step]:
+    """The steps of a loop that has none inside, in these turns of the loops around."""
+    body = [(step, _far(step, (*turns, 0)), step.moves[-1]) for step in loop.body if not isinstance(step, Loop)]
+    for turn in range(loop.count):
+        for step, start, move in body:
+            yield step.moved(tuple([at + turn * d for at, d in zip(start, move, strict=True)]))
+
+
+def _far(step: Step, turns: tuple[int, ...]) -> Move:
+    """How far a step is from where it is in the first turns."""
+    return tuple([sum(map(mul, turns, along)) for along in zip(*step.moves, strict=True)])
 
 
 def dram_bytes(nodes: Sequence[Node], *, at_port: bool = False) -> DramBytes:

@@ -25,7 +25,7 @@ def broadcast_box(shape: Shape, out: Box) -> Box:
     ((2, 6), (0, 1), (0, 4))
     """
     behind = out[len(out) - len(shape) :]
-    return tuple((0, 1) if extent == 1 else span for extent, span in zip(shape, behind, strict=True))
+    return tuple([(0, 1) if extent == 1 else span for extent, span in zip(shape, behind, strict=True)])
 
 
 def clipped(span: Span, size: int) -> Span:

@@ -28,7 +28,7 @@ def elementwise(call: Call, operands: Operands, out: Box, result: int) -> Values
     kind = call.operator.kind
     if kind in CASTS:
         return _cast(call, operands, out)
-    values = [None if part is None else take(part, needs(call, i, out)) for i, part in enumerate(operands)]
+    values = [None if part is None else part.values if part.box == out else take(part, needs(call, i, out)) for i, part in enumerate(operands)]
     given = [value for value in values if value is not None]
     if kind in REAL and given[0].dtype.itemsize < 4:
         given = [value.astype(np.float32) for value in given]  # as ONNX Runtime does for half precision

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from lfopt.ir import Box, Span, cut, row_axis, whole
 from lfopt.ops.boxes import NOTHING
-from lfopt.ops.call import Call
+from lfopt.ops.call import Call, once_per_call
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.part import hull, is_empty
+from lfopt.ops.rows import RowReads
 from lfopt.ops.table import row_of
 from lfopt.ops.traits import Family, Tiling
 from lfopt.ops.windows import read_span
@@ -31,20 +32,27 @@ def footprints(call: Call, index: int, outs: tuple[Box, ...], *, inputs: Span | 
     """Hull of what boxes of all outputs need of input `index`; `outs` has one box for each output that somebody asked for, or for the first few."""
     if call.then and index >= len(call.operator.inputs):
         call, index = call.part_of(index)  # the boxes of a result that is made in flight are those of the last
-    asked = [k for k, name in enumerate(call.operator.outputs) if name]
-    made = [(k, shape, out) for k, shape, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
     shape = call.shape(index)
     if call.attention is not None:
         return needs(call, index, outs[0], 0, inputs)
+    asked = [k for k, name in enumerate(call.operator.outputs) if name]
+    made = [(k, found, out) for k, found, out in zip(asked, call.results, outs, strict=False) if not is_empty(out)]
     if not made:
         return (NOTHING,) * len(shape)
     box = hull([needs(call, index, out, k, inputs) for k, _, out in made])
-    axis = row_axis(shape)
-    if axis is None or call.constant[index] or row_of(call).permutes or (inputs is not None and axis == folded_axis(call, index)):
+    axis, reads = row_axis(shape), _row_rules(call)[index]
+    if axis is None or reads is None or (inputs is not None and axis == folded_axis(call, index)):
         return box
     rows = [(0, call.rows_out) if row_axis(found) is None else out[row_axis(found) or 0] for _, found, out in made]
-    reads = row_of(call).reads(call, index)
-    return cut(box, axis, read_span(reads, (min(start for start, _ in rows), max(stop for _, stop in rows))))
+    return cut(box, axis, read_span(reads, rows[0] if len(rows) == 1 else (min(start for start, _ in rows), max(stop for _, stop in rows))))
+
+
+@once_per_call
+def _row_rules(call: Call) -> tuple[RowReads | None, ...]:
+    """Per input: rows that each output row reads; None where the box rule alone says what is read."""
+    row = row_of(call)
+    free = [shape is None or row_axis(shape) is None or constant or row.permutes for shape, constant in zip(call.shapes, call.constant, strict=True)]
+    return tuple(None if without else row.reads(call, index) for index, without in enumerate(free))
 
 
 def needs(call: Call, index: int, out: Box, result: int = 0, inputs: Span | None = None) -> Box:

@@ -83,7 +83,7 @@ def gather(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     shape = call.shape(0)
     axis = call.attribute("axis", 0) % len(shape)
     data, indices = (take(present(operands, i), needs(call, i, out)) for i in (0, 1))
-    return data.take(np.where(indices < 0, indices + shape[axis], indices), axis)
+    return data[(*(slice(None),) * axis, np.where(indices < 0, indices + shape[axis], indices))]  # `take` would copy all of a slice of channels first
 
 
 def transpose(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

@@ -295,4 +295,7 @@ def spec(kind: str, domain: str = "") -> OpSpec:
 
 def row_of(call: Call) -> OpSpec:
     """The row of an operator."""
-    return ATTENTION if call.attention is not None else spec(call.operator.kind, call.operator.domain)
+    if call.attention is not None:
+        return ATTENTION
+    operator = call.operator
+    return spec(operator.kind, operator.domain) if operator.domain else TABLE.get(operator.kind, OPAQUE)

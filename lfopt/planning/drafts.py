@@ -108,14 +108,15 @@ def draft(
     """The plan of groups (masks) that make a legal scheme, in the order given, but for its steps. For `bands` see `outline`.
 
     `copies`: operators of the network that compute something again; `max_recompute`: multiply-accumulates that the plan was allowed, over those of
-    the network without copies; None: as many as each group was. `limit`: of steps that have to be made here.
+    the network without copies; None: as many as each group was. `limit`: of what is made here: layouts, and the steps that a second level needs.
     """
-    outlines = outline(costs, groups, bands)
+    limit = limit or Limit()
+    outlines = outline(costs, groups, bands, lambda: bool(limit.over))
     if isinstance(outlines, DoesNotFit):
         return outlines
     planned, level = tuple(found.group for found in outlines), SecondLevel()
     if costs.hardware.l2_bytes:
-        planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit or Limit()))
+        planned, level = in_levels(costs.dataflow, costs.hardware, with_steps(costs, outlines, limit))
         search = replace(search, l2=level.choice)
         lower_bound_bytes = min(lower_bound_bytes, costs.unfused(copies).bounds.compulsory_bytes)  # maps that no group avoids may stay on chip
     unfinished = Plan(

@@ -31,21 +31,25 @@ def plan_groups(
     costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None, limit: Limit | None = None
 ) -> tuple[PlannedGroup, ...] | DoesNotFit:
     """The groups of a legal scheme, planned in the order given; or the first one that may not run. For `bands` see `outline`."""
-    outlines = outline(costs, groups, bands)
-    return outlines if isinstance(outlines, DoesNotFit) else with_steps(costs, outlines, limit or Limit())
+    limit = limit or Limit()
+    outlines = outline(costs, groups, bands, lambda: bool(limit.over))
+    return outlines if isinstance(outlines, DoesNotFit) else with_steps(costs, outlines, limit)
 
 
-def outline(costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None) -> tuple[Outline, ...] | DoesNotFit:
+def outline(
+    costs: GroupCosts, groups: tuple[int, ...], bands: band_rows.Propose | None = None, late: Callable[[], bool] = lambda: False
+) -> tuple[Outline, ...] | DoesNotFit:
     """Mode, buffer and bytes of the groups of a legal scheme, in the order given; or the first one that may not run.
 
     `bands`: heights of bands to try where the mode has a choice, best first; the first one that fits is taken, else rows are made one by one.
+    `late`: whether there is no time left to choose between schedules of the same bytes.
     """
     found: list[Outline] = []
     for group in groups:
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        found.append(_outlined(costs, group, cost, len(found), bands))
+        found.append(_outlined(costs, group, cost, len(found), bands, late=late()))
     return tuple(found)
 
 
@@ -85,7 +89,7 @@ def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, ste
     return (*(layout.load_parameters(*pair) for i in bits(mask) for pair in costs.groups.parameters_of(i)), *steps)
 
 
-def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: band_rows.Propose | None) -> Outline:
+def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: band_rows.Propose | None, *, late: bool) -> Outline:
     flow, mode, terms = costs.dataflow, costs.modes[cost.mode], costs.terms(group)
     made = {m for i in bits(group) for m in flow.results[i]}
     read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
@@ -93,7 +97,8 @@ def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: b
     rows, way = terms.band_rows, costs.taken(group)
     if way is None and mode.heights(group):
         rows = band_rows.chosen(costs, group, propose)
-    needed, schedule = mode.schedule(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
+    scheduled = mode.schedule_now if late else mode.schedule
+    needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
     planned = PlannedGroup(
         id=number,
         nodes=flow.names(group),

@@ -7,6 +7,7 @@ tail finishes them, row by row, and each is stored.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -55,7 +56,6 @@ class Schedule:
         self.in_step = groups.in_step(way.segment, self.reads)
         self.rings = {m: int(rows[0]) for m, rows in groups.rings(mask, way.segment, self.reads, made, grid).items()}
         self.slices, self.parts = self._slices(), [*spans(0, groups.outputs(way.segment), way.part)] if way.part else [(0, 0)]
-        self._sizes: dict[tuple[Slice, Span], int] = {}  # of blocks of weights
         self.places: list[Place] = []
         self.at: dict[Source, int] = {}  # places of maps
         self.constants: dict[str, int] = {}  # places of constants that stay
@@ -73,7 +73,9 @@ class Schedule:
     def weight_bytes(self) -> int:
         """DRAM bytes of weights."""
         staying = sum(self.weights.held.values()) + sum(self.layout.constant_bytes(name, box) for name, box in self._staying())
-        return staying + self.way.bands * sum(self._block_bytes(found, part) for part in self.parts for found in self.slices)
+        parts = Counter(stop - start for start, stop in self.parts)
+        passing = sum(self._block_bytes(found, (0, part)) * times * count for found, times in self._kinds for part, count in parts.items())
+        return staying + self.way.bands * passing
 
     @property
     def even(self) -> bool:
@@ -93,6 +95,11 @@ class Schedule:
             for k, span in enumerate(found)
         ]
 
+    @cached_property
+    def _kinds(self) -> list[tuple[Slice, int]]:
+        """The slices by what they load, and how many there are of each: those of one width load as many bytes wherever they are."""
+        return [*Counter(found._replace(span=(0, found.span[1] - found.span[0]), first=False, last=False) for found in self.slices).items()]
+
     # -- places ------------------------------------------------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
@@ -110,7 +117,7 @@ class Schedule:
             self.constants[name] = self._place(name, "weight", 1, size)
         for name, box in self._staying():
             self.constants[name] = self._place(name, "weight", 1, self.layout.constant_bytes(name, box))
-        if size := max((self._block_bytes(found, self.parts[0]) for found in self.slices), default=0):
+        if size := max((self._block_bytes(found, self.parts[0]) for found, _ in self._kinds), default=0):
             self.blocks = self._place(self.layout.place_name("weight blocks"), "weight", SLOTS, size)
         if segment.tail >= 0:
             (result,), part = flow.results[segment.tail], way.part
@@ -146,11 +153,6 @@ class Schedule:
 
     def _block_bytes(self, found: Slice, part: Span) -> int:
         """Bytes of the weights that a slice of a part loads."""
-        if (found, part) not in self._sizes:
-            self._sizes[found, part] = self._block_sized(found, part)
-        return self._sizes[found, part]
-
-    def _block_sized(self, found: Slice, part: Span) -> int:
         sizes, size = self.segments, 0
         if found.passing:
             size += sum(sizes.block(op, constants, found.span) for op, constants in self.weights.sliced.items())

@@ -5,7 +5,7 @@ Every function takes a board and a log, and says how many operators it took out 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 
 import numpy as np
@@ -22,12 +22,15 @@ SMALL_CONSTANT = 64  # elements up to which equal constants are found
 BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Mean Sum And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual Where Mod".split())
 
 
-def drop_idle(board: Board, log: Log) -> int:
-    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ..."""
+def drop_idle(board: Board, log: Log, but: Container[str] = ()) -> int:
+    """Take out operators whose result is their operand: Identity, Dropout, a Reshape to the same shape, a Transpose that moves nothing, ...
+
+    `but`: kinds that stay.
+    """
     count = 0
     for name in tuple(board.operators):
         operator = board.operators.get(name)
-        if operator is None or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
+        if operator is None or operator.kind in but or operator.domain or not operator.inputs or not operator.outputs[0] or any(operator.outputs[1:]):
             continue
         source, made = board.tensors[operator.inputs[0]], board.tensors[operator.outputs[0]]
         alike = (source.shape, source.dtype, source.quantization) == (made.shape, made.dtype, made.quantization)

@@ -1,8 +1,9 @@
 """Convolutions along one axis, and what stands around them, as operators on maps [n, c, l, 1].
 
 A map [n, c, l] has its channels for rows, all of which a convolution reads; one of shape [n, c, l, 1] has its positions for rows, a window of which
-is enough. Elementwise operators and pools beside a convolution take the same form, and so does a Transpose between [n, c, l] and [n, l, c], as one
-between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the ends of such a part of the network needs a view.
+is enough. Elementwise operators and pools beside a convolution, or behind one that works on [n, c, l, 1] as it stands, take the same form. So does a
+Transpose between [n, c, l] and [n, l, c], as one between [n, c, l, 1] and [n, 1, l, c], which has the same rows: nothing but the ends of such a part
+of the network needs a view.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import replace
 from lfopt.ir import Attribute, Graph, Operator
 from lfopt.ops import spec
 from lfopt.rewrite.board import Board
-from lfopt.rewrite.views import Shape, add_view, new_tensor, skip_views, view_of
+from lfopt.rewrite.views import Shape, add_view, behind, new_tensor, skip_views, view_of
 
 CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+POOLS = frozenset({"MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool"})
 PER_AXIS: dict[str, int] = {
     "kernel_shape": 1,
     "strides": 1,
@@ -32,7 +33,7 @@ def on_positions(graph: Graph) -> Graph:
     """Convolutions of maps [n, c, l], and what stands beside them, as operators on [n, c, l, 1] between views."""
     board, part = Board(graph), dict[str, None]()
     for operator in graph.operators:
-        if operator.name not in part and operator.kind in CONVOLUTIONS and _takes_part(board, operator):
+        if operator.name not in part and (operator.kind in CONVOLUTIONS or _behind_column(board, operator)) and _takes_part(board, operator):
             part |= _around(board, operator)
     if not part:
         return graph
@@ -62,9 +63,19 @@ def _takes_part(board: Board, operator: Operator) -> bool:
     return spec(operator.kind).elementwise and operator.kind not in BY_CHANNEL and all(board.tensors[name].shape == made for name in maps)
 
 
-def _around(board: Board, convolution: Operator) -> dict[str, None]:
-    """A convolution and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
-    found, todo = {convolution.name: None}, [convolution]
+def _behind_column(board: Board, operator: Operator) -> bool:
+    """Whether it reads the result [n, c, l, 1] of a convolution as [n, c, l]."""
+    for name in operator.inputs:
+        for source in behind(board, name)[1:] if name else ():
+            maker = board.maker(source)
+            if maker is not None and maker.kind in CONVOLUTIONS and board.tensors[source].shape == _as_column(board.tensors[name].shape):
+                return True
+    return False
+
+
+def _around(board: Board, first: Operator) -> dict[str, None]:
+    """An operator and what stands around it. Behind a map that is turned round, it ends where another map comes in."""
+    found, todo = {first.name: None}, [first]
     while todo:
         operator = todo.pop()
         if operator.kind == "Transpose":

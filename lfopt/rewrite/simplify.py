@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 
 from lfopt.ir import Graph, InvalidConfig
 from lfopt.rewrite.board import Board
+from lfopt.rewrite.cleanup import drop_idle
 from lfopt.rewrite.composite import STABLE_SOFTMAXES
 from lfopt.rewrite.einsum import einsums_as_products
 from lfopt.rewrite.engine import Engine, Index
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
 from lfopt.rewrite.log import Log, Rewriting
+from lfopt.rewrite.lookups import products_as_lookups
+from lfopt.rewrite.movement import VIEWS
 from lfopt.rewrite.positions import on_positions
 from lfopt.rewrite.rows import on_rows
 from lfopt.rewrite.rule import Rule
@@ -23,7 +26,7 @@ def _default(graph: Graph) -> Rewriting:
     log = Log()
     board = Board(graph := fold_norms(graph, log))
     roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
-    count = Engine(board, Facts(board), log).settle(_SOFTMAXES, roots)
+    count = Engine(board, Facts(board), log).settle(_SOFTMAXES, roots) + drop_idle(board, log, VIEWS)
     return Rewriting(board.finish() if count else graph, tuple(log.applied), ())
 
 
@@ -41,7 +44,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization is folded, Softmax and LogSoftmax made of their parts
+    "default": _default,  # BatchNormalization is folded, Softmax and LogSoftmax made of their parts, what moves maps for nothing left out
     "all": _all,
     "none": _none,
 }
@@ -50,10 +53,11 @@ RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
 def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
-    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), linear layers are on maps [b, s, d]
-    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
+    Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of one-hot vectors are lookups
+    (`lfopt.rewrite.lookups`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1]
+    (`lfopt.rewrite.positions`).
     """
-    return graph if rules == "none" else on_rows(on_positions(rewrite(einsums_as_products(graph), rules).graph))
+    return graph if rules == "none" else on_rows(on_positions(rewrite(products_as_lookups(einsums_as_products(graph)), rules).graph))
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:

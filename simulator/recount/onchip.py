@@ -187,10 +187,11 @@ class Rows:
         if ring.parted >= 0:
             first, stop = (self._each(piece.part(ring.parted)[end] for piece in pieces) for end in (0, 1))
             (times, rows, slots), _ = self._by_part([times, rows, slots], (first, stop))
-        order, self._row_keys = self._sorted(rows, times)
+        in_time = np.argsort(times, kind="stable")
+        order, self._row_keys = self._sorted(rows, times, in_time)
         self._slots = slots[order]  # by row
         self._parts = [tuple(self._each(piece.part(axis)[end] for piece in pieces)[order] for end in (0, 1)) for axis in ring.narrow]
-        self._by_slot, self._slot_keys = self._sorted(slots, times)
+        self._by_slot, self._slot_keys = self._sorted(slots, times, in_time)
         self._rows = rows[self._by_slot]  # by slot
         self._elements = [prod(piece.extents) // piece.height for piece in pieces]  # of each row
 
@@ -209,11 +210,11 @@ class Rows:
         """What all runs of every write have, for each row."""
         return _joined([np.repeat(values, height) for values, height in zip(runs, self._heights, strict=True)])
 
-    def _sorted(self, numbers: Ints, times: Ints) -> tuple[Ints, Ints]:
-        keys = numbers * self.base
-        keys += times
-        order = np.argsort(keys, kind="stable")
-        return order, keys[order]
+    def _sorted(self, numbers: Ints, times: Ints, in_time: Ints) -> tuple[Ints, Ints]:
+        order = in_time[_by_number(numbers[in_time])]
+        keys = numbers[order] * self.base
+        keys += times[order]
+        return order, keys
 
     @cached_property
     def _filled(self) -> Ints:
@@ -238,6 +239,12 @@ class Rows:
         return met.reduceat(self._have(wanted, runs, rows), np.cumsum(counts) - counts)
 
     def _have(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
+        order = _by_number(row)  # keys are looked up in the order in which they lie: the others would each wait for memory
+        found = np.empty(len(row), bool)
+        found[order] = self._have_in_order(wanted, run[order], row[order])
+        return found
+
+    def _have_in_order(self, wanted: Wanted, run: Ints, row: Ints) -> Ints:
         read = wanted.times[run]
         last = np.maximum(np.searchsorted(self._row_keys, row * self.base + read) - 1, 0)  # the last time that the row was written before
         written, slot = self._row_keys[last] - row * self.base, self._slots[last]
@@ -369,6 +376,12 @@ class _Place:
             if span[1] > span[0]:
                 found[here] &= self.ring.keeps(span, self.slots[last[here]], self.times[last[here]], wanted.times[runs[here]])
         return found
+
+
+def _by_number(numbers: Ints) -> Ints:
+    """Order of small numbers, equal ones as they are."""
+    few = len(numbers) > 0 and numbers.min() >= 0 and numbers.max() <= np.iinfo(np.uint16).max
+    return np.argsort(numbers.astype(np.uint16) if few else numbers, kind="stable")  # a radix sort, where 16 bits are enough
 
 
 def _joined(arrays: Sequence[Ints]) -> Ints:

@@ -25,6 +25,7 @@ from lfopt.app.config import Config
 from lfopt.app.pipeline import run as search
 from lfopt.frontend import load
 from lfopt.ir import Hardware, InvalidConfig, MissingValues
+from lfopt.ir.cpu import CpuGroup, CpuSchedule, CpuSection
 from tests.app.conftest import refused
 from tests.app.test_execute_command import small_network
 from tests.codegen.twice import SHAPE, twice
@@ -51,7 +52,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     """What the back end was asked to print; the cache is an empty one."""
     asked: list[tuple[object, ...]] = []
 
-    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32"):
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1):
         asked.append((target, threads, embed, *([element] if element != "float32" else [])))
         return twice(embed=embed)
 
@@ -250,7 +251,8 @@ def test_codegen_writes_what_make_needs(here, printed: list, plan: Path, tmp_pat
 
 
 def test_codegen_says_what_threads_do(here, printed: list, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = replace(twice(), arena_bytes=384, context_bytes=464, arenas=2, together={3: "its maps have one row", 5: "its maps have one row"})
+    groups = tuple(CpuGroup(k, rings=True, why="its maps have one row", functions=(), sections=(CpuSection(((), ())),)) for k in (3, 5))
+    cut = replace(twice(), arena_bytes=384, context_bytes=464, schedule=CpuSchedule("c99", 2, groups, ()))
     monkeypatch.setattr(command, "emit_c", lambda *given, **options: cut)
     done = here("codegen", plan, "--target", "c99", "--threads", 2, "-o", tmp_path / "c")
     assert "arena 192 of 1,048,576 B of buffer, 2 of them; memory of one caller 464 B" in done.stdout

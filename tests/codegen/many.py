@@ -19,10 +19,12 @@ from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
 from lfopt.app.agreement import expected
 from lfopt.ir import Graph, Plan
+from lfopt.ir.cpu_listing import cpu_listing, parse_cpu
 from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts, up_to
 from search.exact import solve
 from search.options import SearchOptions
+from simulator.recount.threads import recount_threads
 from tests.codegen.test_emit import _Net
 from tests.strategies import random_bands, random_graph, random_hardware
 from tests.test_one_truth import SCHEMES, computable, planned, random_inputs, random_scheme
@@ -52,9 +54,12 @@ class Case:
         return f"seed {self.seed} ({self.target}, {self.element}, threads {self.threads}, winograd {self.winograd}, scheme {self.plan.scheme})"
 
     def printed(self, threads: int) -> CSource:
-        """As C, under a name of its own. Raises Unsupported."""
+        """As C, under a name of its own, after its threads have been followed. Raises Unsupported."""
         plan = replace(self.plan, model=replace(self.plan.model, name=f"seed{self.seed}_threads{threads}"))
-        return emit_c(plan, self.graph, self.target, threads=threads, winograd=self.winograd, embed=True, element=self.element)
+        source = emit_c(plan, self.graph, self.target, threads=threads, winograd=self.winograd, embed=True, element=self.element)
+        assert recount_threads(source.schedule, plan, self.graph) == "", self
+        assert parse_cpu([*cpu_listing(source.schedule)]) == source.schedule, self
+        return source
 
 
 @dataclass

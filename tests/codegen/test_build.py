@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from codegen.build import CannotBuild, build, find_compiler, program_name, write_source
+from lfopt.ir.cpu import CpuSchedule
 from tests.codegen.twice import twice
 
 
@@ -24,7 +25,7 @@ def test_what_is_written_is_the_model_and_a_program_with_its_name(tmp_path: Path
 
 
 def test_arenas_of_several_threads_are_counted_out(tmp_path: Path) -> None:
-    write_source(replace(twice(), arena_bytes=384, context_bytes=464, arenas=2), tmp_path)
+    write_source(replace(twice(), arena_bytes=384, context_bytes=464, schedule=CpuSchedule("c99", 1, (), (), images=2, crew=2)), tmp_path)
     assert "464 bytes, of which 384 are the 2 arenas that" in (tmp_path / "README.md").read_text()
 
 

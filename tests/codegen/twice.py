@@ -10,6 +10,7 @@ from codegen.build import find_compiler, library_name, write_source
 from codegen.emit import header
 from codegen.runtime import Compiled
 from codegen.source import CSource
+from lfopt.ir.cpu import CpuSchedule
 
 FOLDER = Path(__file__).with_name("twice")
 SHAPE = (1, 3, 4, 4)
@@ -24,7 +25,7 @@ def twice(*flags: str, embed: bool = False) -> CSource:
     files = {"model.h": header("twice").encode(), "model.c": (FOLDER / "model.c").read_bytes()}
     if not embed:
         files["weights.bin"] = struct.pack("<f", 2.0)
-    return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208)
+    return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208, CpuSchedule("c99", 1, (), ()))
 
 
 def compiled(source: CSource, folder: Path) -> Compiled:

@@ -17,6 +17,10 @@ CONSTANTS = {
     "l": RNG.standard_normal(10).astype(np.float32),
     "place": RNG.standard_normal((10, 6)).astype(np.float32),
     "one": np.float32(1),
+    "u": RNG.standard_normal((6, 4, 3, 1)).astype(np.float32),
+    "from": np.zeros(4, np.int64),
+    "to": np.full(4, 99),
+    "last": np.array([3]),
 }
 CASES = {  # lines, shape of x, kinds in order
     "a convolution": (("y = Conv(x, w, b) kernel_shape=[3] pads=[1,1]",), (2, 4, 10), ["Reshape", "Conv", "Reshape"]),
@@ -32,6 +36,12 @@ CASES = {  # lines, shape of x, kinds in order
         ("h = Conv(x, w)", "p = MaxPool(h) kernel_shape=[2] strides=[2]", "y = AveragePool(p) kernel_shape=[3] pads=[1,1]"),
         (1, 4, 12),
         ["Reshape", "Conv", "MaxPool", "AveragePool", "Reshape"],
+    ),
+    "a global pool": (("h = Conv(x, w)", "y = GlobalMaxPool(h)"), (1, 4, 12), ["Reshape", "Conv", "GlobalMaxPool", "Reshape"]),
+    "a column": (
+        ("h = Conv(x, u)", "k = Slice(h, from, to)", "s = Squeeze(k, last)", "e = Erf(s)", "a = Add(e, c)", "y = GlobalMaxPool(a)"),
+        (1, 4, 12, 1),
+        ["Conv", "Erf", "Add", "GlobalMaxPool", "Reshape"],
     ),
     "channels last at the end": (
         ("h = Conv(x, w)", "r = Relu(h)", "t = Transpose(r) perm=[0,2,1]", "y = Add(t, place)"),

@@ -66,6 +66,7 @@ class CodegenAnswer:
     plain_loops: dict[str, str] | None = None  # of C: operators that are slow, and why
     commands: int | None = None  # of a command stream
     instruction_bytes: int | None = None  # of a command stream
+    schedule: tuple[str, ...] | None = None  # of C, with --list: what its threads run, line by line
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,15 +29,18 @@ from lfopt.app.sizes import of_buffer
 from lfopt.app.streams import write_stream
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, Plan
+from lfopt.ir.cpu_listing import cpu_listing
+from lfopt.ir.names import plural
 from lfopt.isa.tables import WORD_BYTES
 from lfopt.planning import total_dram
+from simulator.recount.threads import recount_threads
 
 
 def codegen(
     plan: Path,
     /,
     *,
-    out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
+    out_dir: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
     target: Target | Literal["accel"] = "native",
     threads: int = 1,
     embed: bool = False,
@@ -44,6 +48,7 @@ def codegen(
     winograd: Literal[0, 2, 4] = 4,
     element: ElementName = "float32",
     build: bool = False,
+    list_schedule: Annotated[bool, Parameter(name="--list")] = False,
     fill: bool = False,
     seed: int = 0,
 ) -> None:
@@ -60,7 +65,7 @@ def codegen(
     plan
         plan.json, or the folder it is in.
     out_dir
-        Folder of the C files.
+        Folder of the C files; needed but with --list.
     target
         Instructions that the code may use; native: those of this machine; accel: a program of the accelerator, instead of C.
     threads
@@ -75,39 +80,57 @@ def codegen(
         That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
+    list_schedule
+        Say what every thread runs, line by line, after it has been followed independently: functions, rows, barriers, where maps lie. Of C alone.
     fill
         Draw weights at random where the model has only their shapes.
     seed
         Seed of such weights.
     """
+    if out_dir is None and not list_schedule:
+        raise InvalidConfig("--out: found none; accepted: a folder, or --list")
+    if list_schedule and count:
+        raise InvalidConfig(
+            "--list: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
+        )
     if target == "accel":
-        if threads != 1 or embed or count or build or winograd != 4 or element != "float32":
+        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or list_schedule or out_dir is None:
             raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
     else:
         check_options(target, threads, element)
-    if out_dir.exists() and not out_dir.is_dir():
+    if out_dir and out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     found, graph = load_planned(plan)
     note(graph)
     graph = with_values(graph, plan, dice(seed) if fill else None)
-    if target == "accel":
+    if target == "accel" and out_dir:
         _stream(found, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
         source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element)
-        files = write_source(source, out_dir, write_bytes)
-        if build:
+        if list_schedule:
+            report("following its threads", 0.3)
+            wrong = recount_threads(source.schedule, found, graph)
+            assert not wrong, wrong
+        files = write_source(source, out_dir, write_bytes) if out_dir else ()
+        if build and out_dir:
             report("compiling", 0.5)
             compile_c(source, out_dir, compiler, os.cpu_count() or 1)
-    _print_files(files)
+    lines = tuple(cpu_listing(source.schedule)) if list_schedule else None
+    if out_dir:
+        _print_files(files)
+    for line in lines or ():
+        out.print(line, markup=False, soft_wrap=True)
     _print(found, source)
     listed = tuple(map(FileAnswer.of, files))
-    answer(CodegenAnswer(source.name, source.target, len(found.groups), listed, source.arena_bytes, source.context_bytes, dict(source.loops)))
-    out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
-    if not build:
-        out.print("[dim]`make` in it, or --build, compiles it[/]")
+    loops = dict(source.loops)
+    answer(CodegenAnswer(source.name, source.target, len(found.groups), listed, source.arena_bytes, source.context_bytes, loops, schedule=lines))
+    if out_dir:
+        out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
+        if not build:
+            out.print("[dim]`make` in it, or --build, compiles it[/]")
 
 
 def _stream(plan: Plan, path: Path, graph: Graph, out_dir: Path) -> None:
@@ -139,9 +162,14 @@ def _print(plan: Plan, source: CSource) -> None:
         reasons = [re.sub(r"node '[^']*' ", "", reason) for reason in source.loops.values()]
         out.print(f"{len(source.loops)} operators as plain loops, which are slow: {escape(', '.join(dict.fromkeys(reasons)))}")
     if source.together:
-        out.print(f"{len(source.together)} groups in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}")
+        out.print(
+            f"{plural(len(source.together), 'group')} in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}"
+        )
+    if not_followed := source.not_followed:
+        reasons = ", ".join(f"{why} ({count})" for why, count in Counter(not_followed.values()).most_common())
+        out.print(f"steps of the plan not followed in {plural(len(not_followed), 'group')}: {escape(reasons)}")
     arena, many = (
         of_buffer(source.arena_bytes // source.arenas, plan.hardware.buffer_bytes),
         f", {source.arenas} of them" if source.arenas > 1 else "",
     )
-    out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B")
+    out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B", soft_wrap=True)

@@ -176,12 +176,15 @@ def search(
     clock = time.perf_counter()
     with progress_line() as report:
         plan, interrupted = write_outcome(outcome, folder, report)
-    figures = simulate(plan, outcome.graph) if outcome.wanted != Objective() or SCHEMES[plan.scheme].copies else None
+    told = outcome.wanted != Objective() or SCHEMES[plan.scheme].copies
+    figures = simulate(plan, outcome.graph) if told and not outcome.deadline.late("report") else None
     if figures is not None:
         _print_model(plan, outcome, figures)
     stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in {**outcome.seconds, "write": time.perf_counter() - clock}.items())
     out.print(f"\n[dim]wrote[/] {shown(folder)}/plan.json [dim]and[/] simplified.onnx", soft_wrap=True)
     out.print(f"[dim]{stages}[/]")
+    if told and figures is None:
+        err.print("note: cycles and energy are not told: the time limit struck before; `lfopt simulate` tells them", style="yellow", soft_wrap=True)
     _say_what_is_missing(outcome, plan)
     answer(_answer(outcome, plan, folder, figures, interrupted=interrupted))
     return INTERRUPTED if interrupted else WITHOUT_STEPS if any(group.unwritten for group in plan.groups) else 0

@@ -93,6 +93,10 @@ class ExecutionMode(Protocol):
     def schedule(self, mask: int, beta: int, rows: int) -> Scheduled:
         """Places and steps of a group that has a price; `rows`: one of `heights`, where there are any."""
 
+    def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """As `schedule`, of as many steps as there may be, where there is no time to look for fewer."""
+        return self.schedule(mask, beta, rows)
+
     def ways(self, mask: int, beta: int, once: int) -> Iterator[Way]:
         """Ways to run the group on beta, that of the fewest bytes first; the others may take fewer cycles or less energy.
 

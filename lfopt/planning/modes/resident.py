@@ -51,6 +51,10 @@ class WholeMaps(ExecutionMode):
                 found = self._wider[width]
         return Scheduled(found.need(mask), partial(found.schedule, mask))
 
+    def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """With the narrowest blocks."""
+        return Scheduled(self.resident.need(mask), partial(self.resident.schedule, mask))
+
     def need(self, mask: int) -> int:
         """F_beta."""
         return self.resident.need(mask)

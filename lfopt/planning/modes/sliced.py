@@ -69,6 +69,11 @@ class BySlices(ExecutionMode):
                 best = wider
         return Scheduled(best.end, best.build)
 
+    def schedule_now(self, mask: int, beta: int, rows: int) -> Scheduled:
+        """With the narrowest slices, laid out when their steps are made."""
+        found = self._chosen(mask, beta)
+        return Scheduled(found.buffer_bytes, lambda limit: Schedule(self.sliced, self.sliced.segments, mask, found.way).build(limit))
+
     def need(self, mask: int) -> int:
         """F_beta in as many bands and parts as there may be."""
         return self.sliced.least(mask)

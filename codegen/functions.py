@@ -1,15 +1,9 @@
-"""The C of a fusion group: the functions of its units, and one that calls them in the order of its schedule.
-
-A group in mode lbdf follows the plan's loops, with the plan's rings in the arena. Maps that it loads or stores are read and written where they lie
-between groups: on a CPU the cache moves them. Groups in other modes run operator by operator on whole maps, and so do groups of one unit, which have
-no use for rings. Several threads make every row of a group with rings together, or each makes rows of the sinks alone (see `codegen.shares`).
-"""
+"""The C functions of a plan: what `lfopt.planning.cpu` asks which of there are, and the text of those that it takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
@@ -18,71 +12,60 @@ from codegen.kernels.unit import Unit
 from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
-from codegen.model import Model
-from codegen.shares import Shares, shares
+from codegen.model import Marks, Model
 from codegen.source import Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
-from codegen.units import Body, Made, body, chained, sequences, units
-from codegen.within import even
+from codegen.units import chained, units
+from codegen.within import even, in_turn
 from lfopt.ir import Place, PlannedGroup
+from lfopt.ir.cpu import CpuFunction, CpuMap, Makes
+from lfopt.ops import bits
+from lfopt.planning.cpu import Alone, Made, Members
 
 UNREAD = Place("", "map", 0, 1, 0)  # the ring of a map that nobody makes, as all windows over it hold nothing but padding
-Calls = Literal["once", "rows"]  # a function makes all that its operator makes, or one row
 
 
-class Group:
-    """A group under construction."""
+class Functions:
+    """Functions under construction: `lfopt.planning.cpu.Kernels`, group by group."""
 
-    def __init__(self, model: Model, group: PlannedGroup) -> None:
-        self.model, self.group = model, group
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.started: tuple[int, Marks] | None = None  # the group whose functions are printed, and what was printed before
         self.whole = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
-        self.shares: Shares | None = None  # what each thread makes, where they do not share every row
-        self.rings = {place.name: place for place in self.group.places}
-        self.made: dict[int, list[tuple[str, Calls]]] = {}  # functions of each unit
+        self.alone: Alone | None = None  # what each thread makes, where they do not share every row
+        self.rings: dict[str, Place] = {}
 
-    def emit(self) -> str:
-        """Print the functions of the group; the C statement that runs it. Raises Unsupported."""
-        model, group = self.model, self.group
-        flow, mask = model.flow, model.mask(group)
-        steps: Body = [Made(i, 0, flow.heights[i], ()) for i in chained(flow, mask)]
-        found = units(flow, model.layouts, mask, sequences(steps), whole=True)
-        ringed = group.id in model.ringed
-        self.whole = not ringed or len(found) == 1
-        marks = model.marks()
-        self.made = {head: self._unit(operators) for head, operators in found.items()} if self.whole else {}
-        if ringed and any(len(functions) > 1 for functions in self.made.values()):  # maps between them lie in rings
-            model.forget(marks)
-            self.whole = False
-        if not self.whole:
-            steps = body(flow, model.index, group.steps)
-            found = units(flow, model.layouts, mask, sequences(steps), whole=False)
-            self.shares = self._shares(found)
-            self.made = {head: self._unit(operators) for head, operators in found.items()}
-        name = f"group_{group.id}"
-        with model.functions.block(f"static void {name}(const context *m)"):
-            if any(self.made.values()):
-                for stage in self.shares.stages if self.shares else ((steps,),):
-                    self._stage(stage, found)
-            else:
-                model.functions("(void)m; /* all that it makes is there */")
-        model.functions("")
-        return f"{name}(m);"
+    @property
+    def maps(self) -> tuple[CpuMap, ...]:
+        """Where maps lie."""
+        return self.model.lodged
 
-    def _shares(self, found: Mapping[int, tuple[int, ...]]) -> Shares | None:
-        """What each thread makes of the group; None: they share every row."""
-        model, group = self.model, self.group
-        if model.target.threads == 1:
-            return None
-        made = shares(model, group, found)
-        if isinstance(made, str):
-            model.together[group.id] = made
-            return None
-        model.apart = True
-        return made
+    def in_order(self, mask: int) -> Sequence[int]:
+        """Operators, each followed, where that may be, by what joins it."""
+        return chained(self.model.flow, mask)
 
-    # -- functions ---------------------------------------------------------------------------------------------------------------------------
+    def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
+        """Which operators of a group become one function."""
+        return units(self.model.flow, self.model.layouts, mask, runs, whole=whole)
 
-    def _unit(self, operators: tuple[int, ...]) -> list[tuple[str, Calls]]:
+    def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
+        """Whether parts of a Concat that lie within its ring are made just before it."""
+        model = self.model
+        lodged = [(m, model.within.holder(m).map) for i in bits(mask) for m in model.flow.results[i]]
+        inside = [(m, ring) for m, ring in lodged if ring != m and ring not in model.between]
+        return all(not {m, ring} & common and in_turn(model.flow, runs, m, ring) for m, ring in inside)
+
+    def functions(self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool) -> Mapping[int, Sequence[CpuFunction]]:
+        """Print the functions of a group, in place of those printed for it before. Raises Unsupported."""
+        if self.started and self.started[0] == group.id:
+            self.model.forget(self.started[1])
+        self.started = group.id, self.model.marks()
+        self.whole, self.alone, self.rings = whole, alone, {place.name: place for place in group.places}
+        return {head: self._unit(operators) for head, operators in members.items()}
+
+    # -- one function ------------------------------------------------------------------------------------------------------------------------
+
+    def _unit(self, operators: tuple[int, ...]) -> list[CpuFunction]:
         """The functions of a unit: one, or, where no kernel knows its head, loops for that and what can be done for the rest."""
         model, (head, *rest) = self.model, operators
         if all(model.within.idle(i) for i in operators):
@@ -97,7 +80,7 @@ class Group:
             found = [] if model.within.idle(head) else [self._loops(head, str(reason))]
             return found + self._unit(tuple(rest)) if rest else found
 
-    def _kernel(self, operators: tuple[int, ...]) -> tuple[str, Calls]:
+    def _kernel(self, operators: tuple[int, ...]) -> CpuFunction:
         """A fast kernel. Raises Unsupported."""
         model, flow, head = self.model, self.model.flow, operators[0]
         result, made = flow.results[operators[-1]][0], model.layouts[flow.results[head][0]]
@@ -123,9 +106,9 @@ class Group:
             elementwise(model.functions, unit, start)
         else:
             kernel(model.functions, unit)
-        return unit.name, "once" if once else "rows"
+        return self._function(unit, operators, once=once)
 
-    def _quantized(self, i: int) -> tuple[str, Calls]:
+    def _quantized(self, i: int) -> CpuFunction:
         """A fast kernel of an operator on integers. Raises Unsupported."""
         model, flow = self.model, self.model.flow
         result, lies = flow.results[i][0], model.layouts.__getitem__
@@ -133,11 +116,21 @@ class Group:
         once = flat or lies(result).extents.rows == 1
         unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=self._together(i, once=once))
         quantized(model.functions, unit)
-        return unit.name, "once" if once else "rows"
+        return self._function(unit, (i,), once=once)
 
     def _together(self, i: int, *, once: bool) -> bool:
         """Whether threads make together what one call of an operator's function makes."""
-        return not (self.shares and i in self.shares.alone) and (once or not self.whole)
+        return not self._apart(i) and (once or not self.whole)
+
+    def _apart(self, i: int) -> bool:
+        """Whether each thread makes rows of its own of what an operator makes."""
+        return self.alone is not None and i in self.alone.operators
+
+    def _function(self, unit: Unit, operators: Sequence[int], *, once: bool) -> CpuFunction:
+        return CpuFunction(unit.name, self._names(operators), _makes(once=once), self.model.target.threads > 1 and unit.shared, "kernel")
+
+    def _names(self, operators: Sequence[int]) -> tuple[str, ...]:
+        return tuple(self.model.flow.operators[i].name for i in operators)
 
     def _unit_of(self, head: int, after: Tail, result: int, lies: Callable[[int], Layout], *, flat: bool, shared: bool) -> Unit:
         model, address = self.model, self._address(lies, flat=flat)
@@ -202,7 +195,7 @@ class Group:
         ring = self._array(m, tensor.shape)
         return ring.slots >= tensor.rows and ring.slot * tensor.rows == tensor.elements
 
-    def _loops(self, i: int, reason: str) -> tuple[str, Calls]:
+    def _loops(self, i: int, reason: str) -> CpuFunction:
         """An operator as plain loops. Raises Unsupported."""
         model, flow = self.model, self.model.flow
         call, out = flow.calls[i], model.functions
@@ -213,12 +206,11 @@ class Group:
         out.comment(f"{operator.name} ({operator.kind}), as plain loops")
         with out.kernel(name):
             target = model.target
-            threads = 1 if self.shares and i in self.shares.alone else target.threads
+            threads = 1 if self._apart(i) else target.threads
             placed = model.within.placed(i)
             there = {o.input for o in flow.operands[i] if o.map in placed} | {k for k, m in enumerate(flow.results[i]) if m in placed}
             loops(Nest(out, call, operands, results, model.blob, whole=once, threads=threads, lanes=target.lanes[0], placed=there))
-        model.loops[operator.name] = reason
-        return name, "once" if once else "rows"
+        return CpuFunction(name, (operator.name,), _makes(once=once), threads > 1, "loops", reason)
 
     def _array(self, m: int, shape: tuple[int, ...]) -> Array:
         model, layout = self.model, self.model.layouts[m]
@@ -227,46 +219,10 @@ class Group:
         held = model.within.holder(m)
         place = self.rings.get(model.flow.maps[held.map].name, UNREAD)
         size, kind = model.item_bytes(m), model.ctype(m)
-        arena, start = "m->rings" if self.shares and held.map not in self.shares.common else "m->arena", place.address // size + held.offset
+        arena, start = "m->rings" if self.alone and held.map not in self.alone.common else "m->arena", place.address // size + held.offset
         pointer = f"{arena if kind == 'float' else f'({kind} *)(void *){arena}'} + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
 
-    # -- schedule ----------------------------------------------------------------------------------------------------------------------------
 
-    def _stage(self, bodies: Sequence[Body], members: Mapping[int, tuple[int, ...]]) -> None:
-        """One body for all threads, who wait for one another after every operator; or one for each thread."""
-        out = self.model.functions
-        if len(bodies) == 1:
-            self._steps(bodies[0], members, 0)
-            return
-        for k, steps in enumerate(bodies):
-            with out.block(f"if (m->me == {k})"):
-                self._steps(steps, members, 0)
-        out("SYNC();")
-
-    def _steps(self, steps: Body, members: Mapping[int, tuple[int, ...]], depth: int) -> None:
-        out = self.model.functions
-        skip = 0
-        for step in steps:
-            if skip:
-                skip -= 1
-                continue
-            if not isinstance(step, Made):
-                with out.block(f"for (int i{depth} = 0; i{depth} < {step[0]}; i{depth}++)"):
-                    self._steps(step[1], members, depth + 1)
-                continue
-            skip = len(members[step.operator]) - 1
-            moves = "".join(f" + i{k} * {by}" if by != 1 else f" + i{k}" for k, by in enumerate(step.moves) if by)
-            for name, calls in self.made[step.operator]:
-                self._call(name, calls, step, moves)
-
-    def _call(self, name: str, calls: Calls, step: Made, moves: str) -> None:
-        out, rows, threads = self.model.functions, step.stop - step.first, self.model.target.threads
-        if calls == "once" or rows == 1:
-            out(f"{name}(m, {step.first}{moves});")
-        elif self.whole and threads > 1:
-            out(f"for (int r = FIRST({rows}); r < STOP({rows}); r++) {name}(m, r);")
-        else:
-            out(f"for (int r = {step.first}{moves}; r < {step.stop}{moves}; r++) {name}(m, r);")
-        if threads > 1 and not (self.shares and step.operator in self.shares.alone):
-            out("SYNC();")
+def _makes(*, once: bool) -> Makes:
+    return "map" if once else "row"

@@ -1,0 +1,141 @@
+"""What the threads of a CPU run: functions over rows of maps, in order, with the barriers between them.
+
+A *function* makes what an operator makes, and what elementwise operators that follow it make of that in registers. A thread that calls one makes rows
+of the map that it ends with; or the whole map, or a part of either, where threads divide each call among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from lfopt.ir.box import Span
+
+Makes = Literal["map", "row"]
+How = Literal["kernel", "loops"]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFunction:
+    """What is called."""
+
+    name: str  # unique in the schedule, and an identifier of C
+    operators: tuple[str, ...]  # by name: the first, and those that follow it in registers
+    makes: Makes  # by one call: the whole map, whatever rows the call names, or the row that it names
+    split: bool  # whether all threads make together what one call makes, each a part; else who calls it makes all of it
+    how: How  # a fast kernel, or plain loops
+    why: str = ""  # for plain loops: why no fast kernel took the operator
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCall:
+    """A function called for each of some rows, or once."""
+
+    function: str  # by name
+    rows: Span  # of the map that it makes, in the first turn of every loop around
+    shared: bool = False  # whether each thread makes its share of the rows (`share`)
+    moves: tuple[int, ...] = ()  # rows from one turn to the next of every loop around, outermost first
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBarrier:
+    """Where every thread waits for all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLoop:
+    """What runs several times, moving on with every turn."""
+
+    count: int
+    body: tuple[CpuNode, ...]
+
+
+CpuNode = CpuCall | CpuBarrier | CpuLoop
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSection:
+    """A part of a group: what every thread runs, or what each one runs alone, after which all wait."""
+
+    threads: tuple[tuple[CpuNode, ...], ...]  # one body: all threads run it; else one for each thread, without barriers
+
+    @property
+    def together(self) -> bool:
+        """Whether all threads run the same."""
+        return len(self.threads) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class CpuGroup:
+    """How one fusion group runs."""
+
+    id: int  # of the group in the plan
+    rings: bool  # whether rows pass through the rings of the plan, in the order of its steps; else operators make whole maps, one after the other
+    why: str  # where the plan's steps are not followed, or threads share every row: why; "" otherwise
+    functions: tuple[CpuFunction, ...]
+    sections: tuple[CpuSection, ...]
+    idle: tuple[str, ...] = ()  # operators that no function makes: what they make is there already, within the maps that they read or that read them
+    own: tuple[str, ...] = ()  # maps whose rings every thread has for itself
+
+
+@dataclass(frozen=True, slots=True)
+class CpuMap:
+    """Where a map lies: in the memory between groups as a whole, or in a ring of its group."""
+
+    name: str
+    holder: str  # the map that it lies within; itself where it lies by itself
+    address: int  # of the holder: bytes from the start of the memory between groups; -1: it lies in a ring of the plan, named by the holder
+    bytes: int  # of the holder; 0 in a ring
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSchedule:
+    """Everything that the threads of a CPU run for one plan."""
+
+    target: str  # instructions
+    threads: int
+    groups: tuple[CpuGroup, ...]  # in order
+    maps: tuple[CpuMap, ...]  # that lie anywhere: not those that stay in registers
+    images: int = 1  # for which all of it runs, one after the other
+    crew: int = 1  # threads that each run a share of the images, with maps and rings of their own; then `threads` is 1
+
+    @property
+    def functions(self) -> Iterator[CpuFunction]:
+        """Of all groups."""
+        return (function for group in self.groups for function in group.functions)
+
+    @property
+    def arenas(self) -> int:
+        """Rings of how many threads there are."""
+        return self.threads if any(not section.together for group in self.groups for section in group.sections) else self.crew
+
+
+def share(rows: Span, thread: int, threads: int) -> Span:
+    """A thread's part of rows that all threads share.
+
+    >>> [share((10, 17), k, 3) for k in range(3)]
+    [(10, 12), (12, 14), (14, 17)]
+    """
+    first, stop = rows
+    return first + (stop - first) * thread // threads, first + (stop - first) * (thread + 1) // threads
+
+
+def cpu_calls(nodes: Sequence[CpuNode]) -> Iterator[CpuCall | CpuBarrier]:
+    """Calls and barriers one by one, in the order in which a thread meets them."""
+    turns: list[int] = []
+
+    def walk(inside: Sequence[CpuNode]) -> Iterator[CpuCall | CpuBarrier]:
+        for node in inside:
+            if isinstance(node, CpuLoop):
+                turns.append(0)
+                for turns[-1] in range(node.count):
+                    yield from walk(node.body)
+                turns.pop()
+            elif isinstance(node, CpuCall) and node.moves:
+                by = sum(turn * move for turn, move in zip(turns, node.moves, strict=True))
+                yield CpuCall(node.function, (node.rows[0] + by, node.rows[1] + by), node.shared)
+            else:
+                yield node
+
+    return walk(nodes)

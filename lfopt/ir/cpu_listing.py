@@ -1,0 +1,211 @@
+"""A schedule of a CPU's threads as text, one line each, and back.
+
+    cpu avx512 2
+    map image in image at 0+602112
+    map conv2 in ring conv2
+    group 3 rings
+      function unit_4 row kernel conv4 relu4
+      function loops_6 map split loops pool6 why "no fast kernel knows it"
+      own conv2
+      thread 0 {
+        loop 55 {
+          unit_4 0:2 by 2
+        }
+      }
+      thread 1 { ... }
+      all {
+        loops_6 0:1
+        barrier
+      }
+
+`images` and `crew`, where there are several images: how many, and how many threads each run a share of them alone.
+A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then its operators. A call says which rows;
+`shared`: each thread makes its share of them; `by`: how far they move in one turn of each loop around, outermost first. A section is `all`, which
+every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.errors import InvalidPlan
+from lfopt.ir.listing import DEEPEST, INDENT, NAME, NUMBER, quoted, unquoted
+
+MOST_THREADS = 64  # that code is generated for
+CPU = re.compile(rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: images (?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?")
+TEXT = r'"(?:[^"\\]|\\.)*"'
+BLOCK = re.compile(rf"all \{{|thread (?P<thread>{NUMBER}) \{{")
+MAP = re.compile(rf"map (?P<name>{NAME}) in (?:ring (?P<ring>{NAME})|(?P<holder>{NAME}) at (?P<address>{NUMBER})\+(?P<bytes>{NUMBER}))")
+GROUP = re.compile(rf"group (?P<id>{NUMBER}) (?P<how>rings|maps)(?: why (?P<why>{TEXT}))?")
+FUNCTION = re.compile(
+    rf"function (?P<name>[A-Za-z_]\w{{0,63}}) (?P<makes>map|row)(?P<split> split)? (?P<how>kernel|loops)(?P<operators>(?: (?!why ){NAME})+)"
+    rf"(?: why (?P<why>{TEXT}))?"
+)
+NAMED = re.compile(rf"(?P<what>idle|own)(?P<names>(?: {NAME})+)")
+CALL = re.compile(
+    rf"(?P<name>[A-Za-z_]\w{{0,63}}) (?P<first>{NUMBER}):(?P<stop>{NUMBER})(?P<shared> shared)?(?: by (?P<moves>-?{NUMBER}(?:,-?{NUMBER})*))?"
+)
+LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
+
+
+def cpu_listing(schedule: CpuSchedule) -> Iterator[str]:
+    """Lines of a schedule."""
+    yield f"cpu {schedule.target} {schedule.threads}" + (f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else "")
+    for found in schedule.maps:
+        where = f"ring {quoted(found.holder)}" if found.address < 0 else f"{quoted(found.holder)} at {found.address}+{found.bytes}"
+        yield f"map {quoted(found.name)} in {where}"
+    for group in schedule.groups:
+        yield f"group {group.id} {'rings' if group.rings else 'maps'}{_why(group.why)}"
+        for function in group.functions:
+            how = f"{function.makes}{' split' if function.split else ''} {function.how}"
+            yield f"{INDENT}function {function.name} {how} {_names(function.operators)}{_why(function.why)}"
+        for what, names in (("idle", group.idle), ("own", group.own)):
+            if names:
+                yield f"{INDENT}{what} {_names(names)}"
+        for section in group.sections:
+            for k, nodes in enumerate(section.threads):
+                yield f"{INDENT}{'all' if section.together else f'thread {k}'} {{"
+                yield from _nodes(nodes, 2)
+                yield f"{INDENT}}}"
+
+
+def _nodes(nodes: Sequence[CpuNode], depth: int) -> Iterator[str]:
+    pad = INDENT * depth
+    for node in nodes:
+        if isinstance(node, CpuLoop):
+            yield f"{pad}loop {node.count} {{"
+            yield from _nodes(node.body, depth + 1)
+            yield f"{pad}}}"
+        elif isinstance(node, CpuBarrier):
+            yield f"{pad}barrier"
+        else:
+            moves = f" by {','.join(map(str, node.moves))}" if node.moves else ""
+            yield f"{pad}{node.function} {node.rows[0]}:{node.rows[1]}{' shared' if node.shared else ''}{moves}"
+
+
+def _names(names: Sequence[str]) -> str:
+    return " ".join(map(quoted, names))
+
+
+def _why(text: str) -> str:
+    return f" why {json.dumps(text)}" if text else ""
+
+
+def _text(found: str | None) -> str:
+    """A reason. Raises _NoLine for one of several lines."""
+    try:
+        text = str(json.loads(found)) if found else ""
+    except ValueError:
+        text = "\n"
+    if not text.isprintable():
+        raise _NoLine("a reason as a JSON string of printable characters")
+    return text
+
+
+def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
+    """A schedule from its lines. Raises InvalidPlan naming the line that is none."""
+    head = CPU.fullmatch(lines[0].strip()) if lines else None
+    if head is None or not 1 <= int(head["threads"]) <= MOST_THREADS:
+        raise InvalidPlan(f"schedule, line 1: found {lines[0][:80] if lines else ''!r}; accepted: cpu TARGET THREADS, 1 to {MOST_THREADS} threads")
+    reader, number, line = _Reader(int(head["threads"])), 1, lines[0]
+    try:
+        for line in lines[1:]:
+            number += 1
+            reader.line(line.strip())
+        return CpuSchedule(
+            head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps), int(head["images"] or 1), int(head["crew"] or 1)
+        )
+    except _NoLine as error:
+        text = str(error) or "map, group, function, idle, own, all {, thread N {, loop N {, FUNCTION FIRST:STOP, barrier or }, where each belongs"
+        raise InvalidPlan(f"schedule, line {number}: found {line.strip()[:80]!r}; accepted: {text}") from None
+
+
+class _NoLine(ValueError):
+    """A line that is not accepted here."""
+
+
+class _Reader:
+    """Lines so far."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.maps: list[CpuMap] = []
+        self.groups: list[CpuGroup] = []
+        self.sections: list[tuple[bool, list[tuple[CpuNode, ...]]]] = []  # of the last group: whether all threads run it, bodies
+        self.open: list[tuple[str, list[CpuNode]]] = []  # blocks, outermost first: how each began
+
+    def line(self, text: str) -> None:
+        """One more. Raises _NoLine."""
+        if self.open:
+            self._inside(text)
+        elif found := MAP.fullmatch(text):
+            if self.groups:
+                raise _NoLine("maps before all groups")
+            ring = found["ring"]
+            where = (unquoted(ring), -1, 0) if ring else (unquoted(found["holder"]), int(found["address"]), int(found["bytes"]))
+            self.maps.append(CpuMap(unquoted(found["name"]), *where))
+        elif found := GROUP.fullmatch(text):
+            self._finish()
+            self.groups.append(CpuGroup(int(found["id"]), found["how"] == "rings", _text(found["why"]), (), ()))
+        elif not self.groups:
+            raise _NoLine
+        elif found := FUNCTION.fullmatch(text):
+            names = tuple(unquoted(name) for name in re.findall(NAME, found["operators"]))
+            makes, how = found["makes"], found["how"]
+            function = CpuFunction(found["name"], names, makes, found["split"] is not None, how, _text(found["why"]))  # type: ignore[arg-type]
+            self.groups[-1] = replace(self.groups[-1], functions=(*self.groups[-1].functions, function))
+        elif found := NAMED.fullmatch(text):
+            names = tuple(unquoted(name) for name in re.findall(NAME, found["names"]))
+            self.groups[-1] = replace(self.groups[-1], **{found["what"]: names})
+        elif found := BLOCK.fullmatch(text):
+            thread = -1 if found["thread"] is None else int(found["thread"])
+            if thread > 0 and not (self.sections and len(self.sections[-1][1]) == thread < self.threads and not self.sections[-1][0]):
+                raise _NoLine(f"one body for each of {self.threads} threads, from 0 on")
+            if thread <= 0:
+                self.sections.append((thread < 0, []))
+            self.open.append((text, []))
+        else:
+            raise _NoLine
+
+    def _inside(self, text: str) -> None:
+        nodes = self.open[-1][1]
+        if text == "}":
+            self._close()
+        elif found := LOOP.fullmatch(text):
+            if len(self.open) > DEEPEST:
+                raise _NoLine(f"loops nested up to {DEEPEST} deep")
+            self.open.append((found["count"], []))
+        elif text == "barrier" and self.sections[-1][0]:
+            nodes.append(CpuBarrier())
+        elif found := CALL.fullmatch(text):
+            moves = tuple(int(by) for by in found["moves"].split(",")) if found["moves"] else ()
+            if len(moves) not in (0, len(self.open) - 1):
+                raise _NoLine(f"as many numbers after 'by' as there are loops around, {len(self.open) - 1}")
+            nodes.append(CpuCall(found["name"], (int(found["first"]), int(found["stop"])), found["shared"] is not None, moves))
+        else:
+            raise _NoLine
+
+    def _close(self) -> None:
+        how, nodes = self.open.pop()
+        if self.open:
+            self.open[-1][1].append(CpuLoop(int(how), tuple(nodes)))
+        else:
+            self.sections[-1][1].append(tuple(nodes))
+
+    def _finish(self) -> None:
+        if any(len(bodies) != (1 if together else self.threads) for together, bodies in self.sections):
+            raise _NoLine(f"one body for each of {self.threads} threads before")
+        if self.groups:
+            self.groups[-1] = replace(self.groups[-1], sections=tuple(CpuSection(tuple(bodies)) for _, bodies in self.sections))
+        self.sections = []
+
+    def finished(self) -> list[CpuGroup]:
+        """All groups. Raises _NoLine where something is left open."""
+        if self.open:
+            raise _NoLine("every block closed")
+        self._finish()
+        return self.groups

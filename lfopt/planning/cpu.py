@@ -1,0 +1,216 @@
+"""From a plan to what the threads of a CPU run: which rows pass through rings, which thread makes which, where all wait.
+
+A group in mode lbdf follows the plan's steps through the plan's rings. Loads and stores are left out: on a CPU those are addresses, and the cache
+moves the bytes. Groups in other modes run operator by operator on whole maps, and so does a group of one function, which has no use for rings.
+
+Several threads make every row of a group with rings together; or each makes rows of its own, in rings of its own, and waits for the others where a
+stage ends (`lfopt.planning.shares`). Rows that two threads need are then made twice. Where that costs more than waiting for one another after every
+row does, threads share every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from lfopt.ir import Compute, Loop, Node, Plan, PlannedGroup, computations, row_axis
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
+from lfopt.ops import Dataflow, bits
+from lfopt.planning.modes import MODES
+from lfopt.planning.shares import Cut, cut
+from lfopt.planning.streaming import Layout
+
+MOVED = 8  # multiply-adds that take as long as one element that is stored does
+WAIT = 50_000  # multiply-adds in the time that threads lose where they wait for one another
+
+
+class Made(NamedTuple):
+    """An operator computed at one place of a schedule: rows, and how far they move with each turn of the loops around."""
+
+    operator: int
+    first: int
+    stop: int
+    moves: tuple[int, ...]
+
+
+Body = Sequence["Made | tuple[int, Body]"]  # (turns, what is repeated)
+Members = Mapping[int, tuple[int, ...]]  # first operator of each function -> its operators, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """What threads do without one another in a group."""
+
+    operators: frozenset[int]  # that each thread makes rows of
+    common: frozenset[int]  # maps inside the group that all threads reach; other rings are each thread's own
+
+
+class Kernels(Protocol):
+    """What functions there are for operators: a code generator answers."""
+
+    @property
+    def maps(self) -> Sequence[CpuMap]:
+        """Where maps lie."""
+        ...
+
+    def in_order(self, mask: int) -> Sequence[int]:
+        """Operators in the order in which they are best made as whole maps."""
+        ...
+
+    def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
+        """Which operators of a group become one function, where they are computed in these runs."""
+        ...
+
+    def functions(self, group: PlannedGroup, members: Members, alone: Alone | None, *, whole: bool) -> Mapping[int, Sequence[CpuFunction]]:
+        """The functions that make them: one, several where none makes all, none where nothing is left to do. A second answer for a group replaces
+        the first. `alone`: what each thread makes for itself. Raises an error of its own where nothing can make an operator.
+        """
+        ...
+
+    def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
+        """Whether maps that lie within rings of others are made just before those, in these runs, and none of them is common to threads."""
+        ...
+
+
+def follows_rings(group: PlannedGroup) -> bool:
+    """Whether rows of the group may pass through the rings of its plan: not where they are for operators in flight, or for reductions that run."""
+    return MODES[group.mode].rings and not any(step.then or step.sums >= 0 for step in computations(group.steps))
+
+
+def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, threads: int, between: frozenset[int]) -> CpuSchedule:
+    """What every thread runs. `between`: maps that lie in memory as a whole. Raises what `kernels` raises."""
+    lowering = _Lowering(plan, flow, kernels, threads, between)
+    groups = tuple(lowering.group(group) for group in plan.groups)
+    ends = {name for group in groups if group.rings for name in (*group.idle, *(function.operators[-1] for function in group.functions))}
+    in_rings = {flow.maps[m].name for i, operator in enumerate(flow.operators) if operator.name in ends for m in flow.results[i]}
+    return CpuSchedule(target, threads, groups, tuple(found for found in kernels.maps if found.address >= 0 or found.name in in_rings))
+
+
+def body(flow: Dataflow, index: Mapping[str, int], nodes: Sequence[Node]) -> Body:
+    """The computations of a plan's steps, and the rows that it gathers."""
+    found: list[Made | tuple[int, Body]] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            found.append((node.count, body(flow, index, node.body)))
+        elif isinstance(node, Compute):
+            i = index[node.operator]
+            axes = [row_axis(flow.maps[m].shape) for m in flow.results[i]]
+            spans = [(0, 1) if axis is None else box[axis] for box, axis in zip(node.boxes, axes, strict=True)]
+            k = max(range(len(spans)), key=lambda k: spans[k][1] - spans[k][0])  # a result that has fewer rows may have none here
+            axis, before = axes[k], sum(map(len, node.boxes[:k]))
+            found.append(Made(i, *spans[k], tuple(0 if axis is None else move[before + axis] for move in node.moves)))
+        elif node.gather:
+            axis = row_axis(flow.maps[flow.results[index[node.gather]][0]].shape)
+            span = (0, 1) if axis is None else node.box[axis]
+            found.append(Made(index[node.gather], *span, tuple(0 if axis is None else move[axis] for move in node.moves)))
+    return found
+
+
+def sequences(nodes: Body) -> list[list[Made]]:
+    """Runs of computations without a loop between them."""
+    found: list[list[Made]] = [[]]
+    for node in nodes:
+        if isinstance(node, Made):
+            found[-1].append(node)
+        else:
+            found += [*sequences(node[1]), []]
+    return [run for run in found if run]
+
+
+class _Lowering:
+    """From groups of a plan to those of a schedule."""
+
+    def __init__(self, plan: Plan, flow: Dataflow, kernels: Kernels, threads: int, between: frozenset[int]) -> None:
+        self.flow, self.kernels, self.threads, self.between = flow, kernels, threads, between
+        self.layout = Layout(flow, plan.hardware)
+        self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
+
+    def group(self, group: PlannedGroup) -> CpuGroup:
+        """One group."""
+        mask = sum(1 << self.index[node] for node in group.nodes)
+        steps: Body = [Made(i, 0, self.flow.heights[i], ()) for i in self.kernels.in_order(mask)]
+        members = self.kernels.joined(mask, sequences(steps), whole=True)
+        follows = follows_rings(group)
+        if not follows or len(members) == 1:
+            functions = self.kernels.functions(group, members, None, whole=True)
+            if not follows or all(len(found) <= 1 for found in functions.values()):  # else maps between them lie in rings
+                why = f"mode {group.mode}" if not MODES[group.mode].rings else "one function" if follows else "reductions that run through rows"
+                return self._group(group, members, functions, [[steps]], None, whole=True, why=f"{why}: whole maps")
+        steps = body(self.flow, self.index, group.steps)
+        members = self.kernels.joined(mask, sequences(steps), whole=False)
+        found = self._cut(group, mask, members) if self.threads > 1 else ""
+        alone, stages, why = (None, [[steps]], found) if isinstance(found, str) else (*found, "")
+        functions = self.kernels.functions(group, members, alone, whole=False)
+        return self._group(group, members, functions, stages, alone, whole=False, why=why)
+
+    # -- what each thread makes --------------------------------------------------------------------------------------------------------------
+
+    def _cut(self, group: PlannedGroup, mask: int, members: Members) -> tuple[Alone, list[list[Body]]] | str:
+        """The group cut among threads: per stage, the body of each; or why it is not."""
+        found = cut(self.layout, mask, group.places, group.band_rows, self.between, self.threads)
+        if isinstance(found, str):
+            return found
+        if self._slower(mask, found, members):
+            return "too many rows would be made twice"
+        stages = [[body(self.flow, self.index, steps) for steps in stage.steps] for stage in found.stages]
+        runs = [run for stage in stages for steps in stage for run in sequences(steps)]
+        if self.kernels.joined(mask, runs, whole=False) != members:
+            return "operators would be taken together in another way"
+        if not self.kernels.in_place(mask, runs, found.common):
+            return "parts of a Concat would not be made just before it"
+        return Alone(frozenset(i for stage in found.stages if not stage.together for i in stage.rows[0]), found.common), stages
+
+    def _slower(self, mask: int, found: Cut, members: Members) -> bool:
+        """Whether threads that make rows of their own take longer than threads that share every row."""
+        flow, threads = self.flow, self.threads
+        work = {i: (flow.macs[i] + MOVED * sum(flow.maps[m].elements for m in flow.results[i])) / max(flow.heights[i], 1) for i in bits(mask)}
+        apart = 0.0
+        for stage in found.stages:
+            most = max(sum(work[i] * (stop - first) for i, (first, stop) in rows.items()) for rows in stage.rows)
+            apart += most / threads + WAIT * sum(i in members for i in stage.rows[0]) if stage.together else most + WAIT
+        together = sum(work[i] * flow.heights[i] for i in work) / threads + WAIT * sum(flow.heights[i] for i in members)
+        return apart > together
+
+    # -- calls -------------------------------------------------------------------------------------------------------------------------------
+
+    def _group(
+        self,
+        group: PlannedGroup,
+        members: Members,
+        functions: Mapping[int, Sequence[CpuFunction]],
+        stages: Sequence[Sequence[Body]],
+        alone: Alone | None,
+        *,
+        whole: bool,
+        why: str,
+    ) -> CpuGroup:
+        made = {name for found in functions.values() for function in found for name in function.operators}
+        idle = tuple(self.flow.operators[i].name for of in members.values() for i in of if self.flow.operators[i].name not in made)
+        operators = alone.operators if alone else frozenset[int]()
+        sections = tuple(CpuSection(tuple(tuple(self._nodes(steps, members, functions, operators)) for steps in stage)) for stage in stages)
+        own: tuple[str, ...] = ()
+        if alone:
+            names = {place.name for place in group.places}
+            ends = (*idle, *(function.operators[-1] for found in functions.values() for function in found))
+            inside = (m for name in ends for m in self.flow.results[self.index[name]] if m not in alone.common)
+            own = tuple(name for name in (self.flow.maps[m].name for m in inside) if name in names)
+        return CpuGroup(group.id, not whole, why, tuple(f for found in functions.values() for f in found), sections, idle, own)
+
+    def _nodes(self, steps: Body, members: Members, functions: Mapping[int, Sequence[CpuFunction]], alone: frozenset[int]) -> Iterator[CpuNode]:
+        skip = 0
+        for step in steps:
+            if skip:
+                skip -= 1
+            elif not isinstance(step, Made):
+                yield CpuLoop(step[0], tuple(self._nodes(step[1], members, functions, alone)))
+            else:
+                skip = len(members[step.operator]) - 1
+                waits = self.threads > 1 and step.operator not in alone
+                for function in functions[step.operator]:
+                    whole = function.makes == "map"
+                    rows = (0, self.flow.heights[self.index[function.operators[-1]]]) if whole else (step.first, step.stop)
+                    moves = () if whole else step.moves
+                    yield CpuCall(function.name, rows, waits and not function.split, moves)
+                    if waits:
+                        yield CpuBarrier()

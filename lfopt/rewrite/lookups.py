@@ -1,0 +1,85 @@
+"""Products of one-hot vectors and a matrix, which some frameworks export in the place of lookups, as what they are: rows of the matrix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Graph, Operator, Tensor
+from lfopt.rewrite.board import Board
+from lfopt.rewrite.engine import REAL
+
+INDEX = frozenset({"int32", "int64"})
+LARGEST = 2**31 - 1  # index, so that the one behind the last class is one of either type
+
+
+class _OneHot(NamedTuple):
+    """What one-hot vectors are made of."""
+
+    index: str  # tensor, with a last axis of one
+    first: int  # the index whose vector begins with 1
+
+
+def products_as_lookups(graph: Graph) -> Graph:
+    """The graph with MatMul(Cast(Equal(index, [k, k + 1, ..])), matrix) as Gather from the matrix between two rows of zeros.
+
+    Those are what indices outside give, whose vectors are zeros. Matrices with values that are not finite stay: zero times those is not zero.
+    """
+    if not {"Equal", "MatMul"} <= {operator.kind for operator in graph.operators}:
+        return graph
+    board = Board(graph)
+    for operator in graph.operators:
+        if operator.kind == "MatMul" and board.is_plain(operator) and (found := _one_hot(board, operator)) is not None:
+            _look_up(board, operator, found)
+    board.drop_dead()
+    return board.finish()
+
+
+def _one_hot(board: Board, product: Operator) -> _OneHot | None:
+    """The one-hot vectors that a product multiplies with a constant matrix; None if it is no such product."""
+    cast = board.plain_maker(product.inputs[0])
+    equal = board.plain_maker(cast.inputs[0]) if cast is not None and cast.kind == "Cast" else None
+    matrix = board.tensors[product.inputs[1]]
+    if cast is None or equal is None or equal.kind != "Equal" or product.inputs[1] not in board.constants or len(matrix.shape) != 2:
+        return None
+    values = board.constants[matrix.name]
+    if not matrix.dtype.startswith(REAL) or board.only_reader(cast.outputs[0]) is not product or not (values is None or np.isfinite(values).all()):
+        return None
+    for index, classes in (equal.inputs, equal.inputs[::-1]):
+        known = board.constants.get(classes)
+        if known is None or index in board.constants or board.tensors[index].dtype not in INDEX or known.size != matrix.shape[0] > 1:
+            continue
+        first = int(known.reshape(-1)[0])
+        shape = board.tensors[index].shape
+        counts = known.shape[-1] == known.size and np.array_equal(known.reshape(-1), np.arange(first, first + known.size))
+        counts = counts and abs(first) + known.size < LARGEST
+        if counts and shape[-1:] == (1,) and shape[:-1] == board.tensors[equal.outputs[0]].shape[:-1]:
+            return _OneHot(index, first)
+    return None
+
+
+def _look_up(board: Board, product: Operator, vectors: _OneHot) -> None:
+    """Put the Gather in the place of the product."""
+    name, place, matrix = product.name, board.position[product.name], board.tensors[product.inputs[1]]
+    index = board.tensors[vectors.index]
+
+    def add(part: str, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...]) -> str:
+        made = Tensor(board.fresh(f"{name}.{part}"), shape, index.dtype)
+        board.tensors[made.name] = made
+        board.add(Operator(board.fresh(f"{name}.{kind}"), kind, inputs, (made.name,), {}, origin=product.origin), place)
+        return made.name
+
+    classes, columns = matrix.shape
+    shape = index.shape[:-1]
+    dims = board.add_constant(f"{name}.dims", (len(shape),), "int64", np.array(shape, np.int64))
+    flat = add("index", "Reshape", (vectors.index, dims), shape)
+    below = vectors.first - 1
+    limits = (board.add_scalar(below, index.dtype), board.add_scalar(vectors.first + classes, index.dtype))
+    row = add("within", "Clip", (flat, *limits), shape)
+    if below:
+        row = add("row", "Sub", (row, board.add_scalar(below, index.dtype)), shape)
+    values = board.constants[matrix.name]
+    padded = None if values is None else np.pad(values, ((1, 1), (0, 0)))
+    table = board.add_constant(f"{name}.table", (classes + 2, columns), matrix.dtype, padded)
+    board.change(Operator(name, "Gather", (table, row), product.outputs, {"axis": 0}, origin=product.origin))

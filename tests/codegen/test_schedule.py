@@ -1,0 +1,108 @@
+"""What the threads of a CPU run: every fault that is put into it is found. That it holds, and is read back, every test of `many` looks at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from codegen.emit import emit_c
+from lfopt.ir import InvalidPlan
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuLoop, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.cpu_listing import parse_cpu
+from simulator.recount.threads import recount_threads
+from tests.codegen.test_shares import NETS, fused
+
+
+def every(nodes: Sequence[CpuNode], kind: type, change: object) -> Iterator[tuple[CpuNode, ...]]:
+    """The nodes with one of a kind changed, or dropped, in every way."""
+    for k, node in enumerate(nodes):
+        if isinstance(node, CpuLoop):
+            yield from ((*nodes[:k], replace(node, body=body), *nodes[k + 1 :]) for body in every(node.body, kind, change))
+        if isinstance(node, kind):
+            yield (*nodes[:k], *([] if change is None else [replace(node, **change)]), *nodes[k + 1 :])  # type: ignore[arg-type,misc]
+
+
+def with_nodes(schedule: CpuSchedule, kind: type, change: object) -> Iterator[CpuSchedule]:
+    for g, group in enumerate(schedule.groups):
+        for s, section in enumerate(group.sections):
+            for t, nodes in enumerate(section.threads):
+                for found in every(nodes, kind, change):
+                    threads = (*section.threads[:t], found, *section.threads[t + 1 :])
+                    sections = (*group.sections[:s], CpuSection(threads), *group.sections[s + 1 :])
+                    yield replace(schedule, groups=(*schedule.groups[:g], replace(group, sections=sections), *schedule.groups[g + 1 :]))
+
+
+def faults(schedule: CpuSchedule) -> Iterator[tuple[str, CpuSchedule]]:
+    """Schedules in which one thing is wrong."""
+    yield from (("a call dropped", found) for found in with_nodes(schedule, CpuCall, None))
+    yield from (("a barrier dropped", found) for found in with_nodes(schedule, CpuBarrier, None))
+    yield from (("shared turned round", found) for k in (True, False) for found in with_nodes(schedule, CpuCall, {"shared": k}) if found != schedule)
+    yield from (("an unknown function", found) for found in with_nodes(schedule, CpuCall, {"function": "nobody"}))
+    group = schedule.groups[0]
+    if group.own:
+        yield "rings in common", replace(schedule, groups=(replace(group, own=()), *schedule.groups[1:]))
+    for k, section in enumerate(group.sections):
+        if not section.together:
+            swapped = CpuSection((section.threads[0],) * len(section.threads))
+            sections = (*group.sections[:k], swapped, *group.sections[k + 1 :])
+            yield "rows of one thread twice", replace(schedule, groups=(replace(group, sections=sections), *schedule.groups[1:]))
+    yield "a function dropped", replace(schedule, groups=(replace(group, functions=group.functions[1:]), *schedule.groups[1:]))
+    held = [m for m in schedule.maps if m.address >= 0]
+    yield "a map too small", replace(schedule, maps=tuple(replace(m, bytes=m.bytes - 64) if m == held[0] else m for m in schedule.maps))
+    yield "a map nowhere", replace(schedule, maps=tuple(m for m in schedule.maps if m != held[-1]))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_what_is_wrong_with_a_schedule_is_found(threads: int) -> None:
+    found = Counter[str]()
+    for net in NETS.values():
+        graph = net().finish()
+        plan = fused(graph)
+        schedule = emit_c(plan, graph, "c99", threads=threads).schedule
+        assert recount_threads(schedule, plan, graph) == ""
+        for what, wrong in faults(schedule):
+            assert recount_threads(wrong, plan, graph), what
+            found[what] += 1
+    assert found["a call dropped"] > 20
+    assert threads == 1 or (found["a barrier dropped"] > 3 and found["rows of one thread twice"] > 5 and found["rings in common"] > 2), found
+
+
+def test_maps_that_lie_over_one_another_are_found() -> None:
+    """Two maps that are needed at the same time, in the same memory."""
+    graph = NETS["several"]().finish()
+    plan = fused(graph)
+    schedule = emit_c(plan, graph, "c99", threads=2).schedule
+    held = [m for m in schedule.maps if m.address >= 0]
+    assert len(held) > 2
+    found = {m.name: held[0].address for m in held}
+    assert recount_threads(replace(schedule, maps=tuple(replace(m, address=found.get(m.name, m.address)) for m in schedule.maps)), plan, graph)
+
+
+GROUP = "cpu c99 2/group 0 rings"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "line 1: found ''; accepted: cpu TARGET THREADS, 1 to 64 threads"),
+        ("cpu c99 0", "line 1: found 'cpu c99 0'"),
+        ("cpu c99 1/map x in y", "line 2: found 'map x in y'"),
+        (f"{GROUP}/map x in ring y", "line 3: found 'map x in ring y'; accepted: maps before all groups"),
+        (f"{GROUP}/thread 0 {{/}}/group 1 maps", "line 5: found 'group 1 maps'; accepted: one body for each of 2 threads before"),
+        (f"{GROUP}/thread 1 {{", "line 3: found 'thread 1 {'; accepted: one body for each of 2 threads, from 0 on"),
+        (f"{GROUP}/unit_0 0:1", "line 3: found 'unit_0 0:1'"),
+        (f"{GROUP}/thread 0 {{/barrier", "line 4: found 'barrier'"),
+        (f"{GROUP}/all {{/unit_0 0:1 by 2", "accepted: as many numbers after 'by' as there are loops around, 0"),
+        (f"{GROUP}/all {{/loop 3 {{/}}", "line 5: found '}'; accepted: every block closed"),
+        (f"{GROUP}/all {{" + "/loop 2 {" * 99, "accepted: loops nested up to 16 deep"),
+        ('cpu c99 2/group 0 rings why "\\u001b[31m"', "accepted: a reason as a JSON string of printable characters"),
+        ('cpu c99 2/map "\\u001b" in ring y', "accepted: plain names"),
+    ],
+)
+def test_lines_that_are_none_are_refused(text: str, said: str) -> None:
+    with pytest.raises(InvalidPlan) as error:
+        parse_cpu(text.split("/") if text else [])
+    assert said in str(error.value) and "\n" not in str(error.value) and "\x1b" not in str(error.value)
