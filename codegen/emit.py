@@ -132,7 +132,7 @@ class _Printer:
             self.schedule = CpuSchedule(chosen.name, 1, (), ())
         else:
             lowered = lower_for_cpu(model.plan, flow, Functions(model), chosen.name, chosen.threads, frozenset(model.between))
-            self.schedule = replace(lowered, images=images, crew=crew)
+            self.schedule = replace(lowered, images=images, crew=crew, element=chosen.element.name)
 
     def source(self) -> CSource:
         """Everything, printed. Raises Unsupported."""
