@@ -96,18 +96,18 @@ def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buff
     with tempfile.TemporaryDirectory() as folder:
         plans = planned(graph, [name for name in PLANS if name in wanted], buffer_bytes, Path(folder), element)
         for threads in counts:
-            engines = dict(_engines(graph, values, plans, wanted, threads, element))
-            if {"exact", "onnxruntime"} <= engines.keys():
-                moved = {f"{name} DRAM bytes": found.plan.totals.dram_bytes for name, found in plans.items()}
+            found = dict(engines(graph, values, plans, wanted, threads, element))
+            if {"exact", "onnxruntime"} <= found.keys():
+                moved = {f"{name} DRAM bytes": one.plan.totals.dram_bytes for name, one in plans.items()}
                 head = {"network": graph.name, "family": family(graph), "threads": threads, "groups": len(plans["exact"].plan.groups)}
-                yield {**head, **moved, "engines": timed(engines, runs, "onnxruntime")}
+                yield {**head, **moved, "engines": timed(found, runs, "onnxruntime")}
 
 
 # -- engines ---------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _engines(
-    graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: list[str], threads: int, element: ElementName
+def engines(
+    graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: list[str], threads: int, element: ElementName = "float32"
 ) -> Iterator[tuple[str, Run]]:  # fmt: skip
     """Those that are installed and take the network; a line about each that does not."""
     makers = {"onnxruntime": _onnxruntime, "openvino": partial(_openvino, element), "tvm": _tvm}

@@ -22,7 +22,7 @@ from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
-from codegen.source import CSource, Unsupported
+from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
@@ -67,9 +67,14 @@ def emit_c(
     _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
     floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
+    in_parts = set[str]()
     while True:
-        model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats)
-        source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+        model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats, in_parts=in_parts)
+        try:
+            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+        except NotFused as attention:
+            in_parts.add(attention.operator)
+            continue
         if not (wrong := model.looped(source.loops)):  # which operators have no fast kernel is known when all are printed
             return source
         floats |= wrong
@@ -87,15 +92,21 @@ def _unrounded(flow: Dataflow) -> frozenset[int]:
 
 
 def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
-    """The mask of operators that had better make whole maps than rows that pass through rings: convolutions by Winograd's algorithm.
+    """The mask of operators that had better make whole maps than rows that pass through rings.
 
+    Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
     if element != "float32":
         return 0
     chosen, lie = target(name), layouts(flow)
-    rows = enumerate(zip(flow.calls, flow.operands, flow.results, strict=True))
-    return sum(1 << i for i, (call, read, made) in rows if read and winograd_tile(call, lie[read[0].map], lie[made[0]], chosen))
+
+    def wants_many(i: int) -> bool:
+        call, made = flow.calls[i], lie[flow.results[i][0]]
+        tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
+        return tokens or winograd_tile(call, lie[flow.operands[i][0].map], made, chosen) > 0
+
+    return sum(1 << i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i))
 
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
@@ -230,6 +241,8 @@ class _Printer:
         head.all(_template("prelude.h").splitlines())
         if self.model.target.element is BF16:
             head.all(_template("bf16.h").splitlines())
+        if self.model.shared:
+            head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:
             head.all(_template("integer.h").splitlines())
             head.all(_template("dots.h").splitlines() if self.model.target.dots else ())

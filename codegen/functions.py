@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
+from codegen.kernels.attention import Fused
 from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
@@ -13,7 +15,7 @@ from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.model import Marks, Model
-from codegen.source import Unsupported
+from codegen.source import NotFused, Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
 from codegen.units import chained, units
 from codegen.within import even, in_turn
@@ -45,8 +47,12 @@ class Functions:
         return chained(self.model.flow, mask)
 
     def joined(self, mask: int, runs: Sequence[Sequence[Made]], *, whole: bool) -> Members:
-        """Which operators of a group become one function."""
-        return units(self.model.flow, self.model.layouts, mask, runs, whole=whole)
+        """Which operators of a group become one function. On whole maps an attention is one, in the place of its last operator."""
+        flow, lie = self.model.flow, self.model.layouts
+        cores = {head: core for head, (_, core) in self.model.attentions.items() if whole and mask >> head & 1}
+        inside = {i for core in cores.values() for i in core}
+        apart = [[*alike] for run in runs for within, alike in groupby(run, lambda step: step.operator in inside) if not within]
+        return units(flow, lie, mask, apart, whole=whole) | {head: (head, *(i for i in core if i != head)) for head, core in cores.items()}
 
     def in_place(self, mask: int, runs: Sequence[Sequence[Made]], common: frozenset[int]) -> bool:
         """Whether parts of a Concat that lie within its ring are made just before it."""
@@ -70,6 +76,8 @@ class Functions:
         model, (head, *rest) = self.model, operators
         if all(model.within.idle(i) for i in operators):
             return []
+        if head in model.attentions and self.whole:
+            return [self._attention(head)]
         marks = model.marks()
         model.functions.comment(", ".join(model.flow.operators[i].name for i in operators))
         try:
@@ -107,6 +115,18 @@ class Functions:
         else:
             kernel(model.functions, unit)
         return self._function(unit, operators, once=once)
+
+    def _attention(self, head: int) -> CpuFunction:
+        """A kernel of all that lies between two products. Raises NotFused where its operands lie in no order that it can read."""
+        model, (form, core) = self.model, self.model.attentions[head]
+        result, lies = model.flow.results[head][0], model.layouts.__getitem__
+        model.functions.comment(", ".join(call.operator.name for call in form.core))
+        unit = self._unit_of(head, Tail((), (), ()), result, lies, flat=True, shared=True)
+        try:
+            Fused(model.functions, unit, form, model.layouts, model.shared).write()
+        except Unsupported as reason:
+            raise NotFused(model.flow.operators[head].name, str(reason)) from None
+        return self._function(unit, (*(i for i in core if i != head), head), once=True)
 
     def _quantized(self, i: int) -> CpuFunction:
         """A fast kernel of an operator on integers. Raises Unsupported."""
@@ -150,7 +170,8 @@ class Functions:
             if tensor.shape == own.shape:
                 continue
             view = own.seen(tensor)
-            if view is not None and (self.whole or (view.by_rows and own.by_rows and view.tensor.rows == own.tensor.rows)):
+            alike = operand.map in model.between or (own.by_rows and view is not None and view.tensor.rows == own.tensor.rows)
+            if view is not None and (self.whole or (view.by_rows and alike)):
                 found[operand.map] = view
             elif call.operator.kind != "Gemm":
                 named = f"node {call.operator.name!r} ({call.operator.kind}): input {operand.input}"

@@ -154,7 +154,7 @@ class Layout:
         if self.apart:
             return self._seen_apart(tensor)
         own = self.sequence
-        for usual in (natural(tensor, pixels=self.order == PIXELS), natural(tensor)):
+        for usual in (natural(tensor, pixels=self.order == PIXELS or not self.usual), natural(tensor)):
             if usual.sequence == own:
                 return usual
         apart: dict[int, int] = {}  # axis -> elements from one index to the next
@@ -306,6 +306,8 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout
                 same[first(m)] = first(near[0])
     last = {first(m) for m in pixels}
     found = [natural(tensor, pixels=first(m) in last) for m, tensor in enumerate(flow.maps)]
+    for m in range(len(flow.maps)):
+        found[m] = _in_pixels(flow, m) or found[m]
     for call, spec, operands, results in zip(flow.calls, flow.specs, flow.operands, flow.results, strict=True):
         moves = call.operator.kind == "Transpose"
         if not (moves or spec.elementwise) or not free >= {*results}:
@@ -319,6 +321,20 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout
                 found[m] = there
                 break
     return found
+
+
+def _in_pixels(flow: Dataflow, m: int) -> Layout | None:
+    """The layout of a graph input that is read as images of another rank alone, such as a sound: their pixels. Its elements are moved anyway."""
+    calls = [(flow.calls[i], o.input) for i in bits(flow.readers[m]) for o in flow.operands[i] if o.map == m]
+    shapes = {call.shape(index) for call, index in calls}
+    images = flow.producer[m] < 0 and all(flow.specs[i].channel_axis == 1 for i in bits(flow.readers[m])) and len(shapes) == 1
+    if not images or len(flow.maps[m].shape) == 4 or len(shape := shapes.pop()) != 4:
+        return None
+    order: list[int] = []
+    for axis in PIXELS:
+        order += next((mine for mine, theirs in alike(flow.maps[m].shape, shape) if theirs == [axis] and len(mine) == 1), [])
+    alone = [axis for axis, extent in enumerate(flow.maps[m].shape) if extent == 1]
+    return Layout(flow.maps[m], (*alone, *order)) if len(alone) + len(order) == len(flow.maps[m].shape) else None
 
 
 def _accepted(flow: Dataflow, m: int, layout: Layout) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 
 from codegen.blob import Blob
 from codegen.elements import FLOAT32, Element
+from codegen.kernels.attention import fuses
 from codegen.layout import Layout, layouts
 from codegen.loops.moving import COPYING
 from codegen.target import Target
@@ -17,6 +18,8 @@ from codegen.writer import Mark, Writer
 from lfopt.ir import Graph, Plan, PlannedGroup, Tensor
 from lfopt.ir.cpu import CpuMap
 from lfopt.ops import Dataflow, bits
+from lfopt.ops.attention import Attention, form_of
+from lfopt.ops.recognise import attentions
 from lfopt.planning.cpu import Made, body, follows_rings, sequences
 
 LINE = 64  # bytes of a cache line
@@ -33,10 +36,20 @@ def _item_bytes(tensor: Tensor, stored: Element) -> int:
 class Model:
     """A model under construction. `count`: as code that counts, which has every map in DRAM, in ONNX's order.
 
-    `floats`: float32 maps that stay floats where the target stores others as another element.
+    `floats`: float32 maps that stay floats where the target stores others as another element. `in_parts`: attentions that are no kernel of their own,
+    by the names of their products with the values.
     """
 
-    def __init__(self, plan: Plan, graph: Graph, target: Target, *, count: bool, floats: AbstractSet[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        target: Target,
+        *,
+        count: bool,
+        floats: AbstractSet[int] = frozenset(),
+        in_parts: AbstractSet[str] = frozenset(),
+    ) -> None:
         """Lay out the maps that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold."""
         self.plan, self.graph, self.target, self.count, self.floats = plan, graph, target, count, floats
         self.flow = flow = Dataflow.of(graph)
@@ -45,6 +58,8 @@ class Model:
         self.blob = Blob()
         self.functions = Writer()
         self.scratch = 0  # floats of each thread
+        self.shared: dict[str, str] = {}  # functions that units have in common: text -> name
+        self.attentions = {} if count else self._attentions(in_parts)
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats of all of them
         if count:
@@ -63,13 +78,29 @@ class Model:
         """The group's operators, as bits at their positions in the graph."""
         return sum(1 << self.index[node] for node in group.nodes)
 
+    def _attentions(self, in_parts: AbstractSet[str]) -> dict[int, tuple[Attention, tuple[int, ...]]]:
+        """Attentions that become one kernel: per product with the values, what it consists of, and the operators that it is made of.
+
+        Those are in one group, which runs on whole maps.
+        """
+        owner = {name: group.id for group in self.plan.groups for name in group.nodes}
+        found: dict[int, tuple[Attention, tuple[int, ...]]] = {}
+        for one in attentions(self.flow, owner):
+            form = form_of(one.call)
+            names = [call.operator.name for call in form.core]
+            mixing = form.mixing.operator.name
+            if mixing not in in_parts and owner[mixing] not in self.ringed and fuses(form, self.target):
+                found[self.index[mixing]] = form, tuple(self.index[name] for name in names)
+        return found
+
     # -- memory ------------------------------------------------------------------------------------------------------------------------------
 
     def _between(self) -> set[int]:
-        """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in groups without rings, and maps whose
-        elements are larger than those that the plan's rings are for.
+        """Maps that lie in memory as a whole: inputs, outputs, what one group leaves to another, everything in groups without rings but what an
+        attention makes on its way, and maps whose elements are larger than those that the plan's rings are for.
         """
         flow, found = self.flow, {m for m, producer in enumerate(self.flow.producer) if producer < 0}
+        inside = {m for mixing, (_, core) in self.attentions.items() for i in core if i != mixing for m in flow.results[i]}
         for group in self.plan.groups:
             mask, ringed = self.mask(group), group.id in self.ringed
             for i in bits(mask):
@@ -79,7 +110,7 @@ class Model:
                     if m in self.floats or _item_bytes(flow.maps[m], self.target.element) != self.plan.hardware.element_bytes
                 }
                 found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
-        return found
+        return found - inside
 
     def _without_rings(self) -> set[int]:
         """Maps that only operators on whole maps make and read."""

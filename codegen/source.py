@@ -13,6 +13,15 @@ class Unsupported(LfoptError):
     """An operator, a mode or a type that the back end does not know; raised before anything is written."""
 
 
+class NotFused(Unsupported):
+    """An attention that is printed in its parts: what it reads lies in no order that its kernel knows."""
+
+    def __init__(self, operator: str, reason: str) -> None:
+        """`operator`: the name of the product with the values."""
+        super().__init__(reason)
+        self.operator = operator
+
+
 @dataclass(frozen=True, repr=False)
 class CSource:
     """A network as C: model.h, model.c and its weights, in a file of their own or as C too."""

@@ -163,10 +163,10 @@ POWERS: dict[float, Callable[[str], str]] = {
 
 def is_elementwise(flow: Dataflow, i: int) -> bool:
     """Whether an operator can be part of a tail."""
-    return bool(_arity(flow.calls[i]))
+    return bool(arity(flow.calls[i]))
 
 
-def _arity(call: Call) -> int:
+def arity(call: Call) -> int:
     """Operands that an expression has; 0: there is none."""
     kind = call.operator.kind
     if kind in UNARY or (kind == "Pow" and _exponent(call) in POWERS):
@@ -179,7 +179,8 @@ def _exponent(call: Call) -> float:
     return float(value.reshape(-1)[0]) if value is not None and value.size == 1 else np.nan
 
 
-def _expression(call: Call, terms: Sequence[str]) -> str:
+def expression(call: Call, terms: Sequence[str]) -> str:
+    """What an elementwise operator makes of its operands."""
     kind = call.operator.kind
     if kind == "Pow":
         return POWERS[_exponent(call)](terms[0])
@@ -201,7 +202,7 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
         call = flow.calls[i]
         maps = {o.input: o.map for o in flow.operands[i]}
         terms: list[str] = []
-        for index in range(_arity(call)):
+        for index in range(arity(call)):
             m = maps.get(index, -1)
             if m in known and in_step(call, index, lie[m], lie[flow.results[i][0]]):
                 terms.append(known[m])
@@ -216,7 +217,7 @@ def tail(flow: Dataflow, lie: Sequence[Layout], operators: Sequence[int], start:
         if call.operator.kind == "Sigmoid":
             sigmoids[made] = terms[0]
         of = [a for a, b in (terms, terms[::-1]) if sigmoids.get(b) == a] if call.operator.kind == "Mul" else []
-        lines.append((made, f"swish_@({of[0]})" if of else _expression(call, terms)))
+        lines.append((made, f"swish_@({of[0]})" if of else expression(call, terms)))
     return Tail(tuple(operators), _needed(lines), tuple(extras.values()))
 
 

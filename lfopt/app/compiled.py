@@ -29,6 +29,7 @@ from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow, Family, spec
+from lfopt.ops.flight import attending
 from lfopt.planning import GroupCosts, Propose
 from lfopt.rewrite.images import one_image
 from search.result import Result
@@ -170,12 +171,13 @@ def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32"
     """What groups cost on a CPU. Elements of a quantised network are bytes, those of bf16 two, whatever the hardware description says.
 
     Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are single tokens, and a product with a
-    matrix wants many.
+    matrix wants many. In both, attention is one operator, of which C makes one kernel.
     """
     size = 1 if graph.quantized else ELEMENTS[element].bytes
     short = graph.quantized or element != "float32"
     chip = replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4) if short else hardware
     flow = Dataflow.of(graph)
+    flow = attending(flow) if element == "float32" else flow
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
@@ -202,7 +204,7 @@ class _WholeMapsApart(Adapted[Floor]):
 
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = better_whole(costs.dataflow, target, element)
+    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     return _WholeMapsApart(costs, apart, costs.groups.is_epilogue_group) if apart else costs
 
 

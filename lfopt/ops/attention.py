@@ -53,11 +53,18 @@ class Attention:
     window: tuple[np.ndarray, np.ndarray] | None = None  # per query: first key that it sees, and the first behind; None: it sees all
     mask: str = ""  # the constant that says so, which nobody has to load
     uses: tuple[Use, ...] = ()  # by operand
+    core: tuple[Call, ...] = ()  # of the parts: the products, and what is between them; others lay operands or the result out
 
     @cached_property
     def makers(self) -> dict[str, tuple[Call, int]]:
         """Per tensor that a part makes: the part, and which of its ONNX outputs it is."""
         return {name: (part, k) for part in self.parts for k, name in enumerate(part.operator.outputs) if name}
+
+    @cached_property
+    def before(self) -> tuple[Call, ...]:
+        """The elementwise operators on scores before the softmax, in order."""
+        scores = [call for call in self.core if prod(call.result) == prod(self.softmax.result)]
+        return tuple(scores[scores.index(self.product) + 1 : scores.index(self.softmax)])
 
     @property
     def keys(self) -> int:

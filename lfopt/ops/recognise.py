@@ -248,6 +248,7 @@ def _found(flow: Dataflow, core: _Core, chosen: set[int], views: Mapping[str, st
         flow.specs[core.guard[-2]].kind if core.guard else "",
         window,
         mask,
+        core=tuple(flow.calls[i] for i in sorted(core.members)),
     )
     result = flow.calls[members[-1]].operator.outputs[0]
     found = form.regions(result, whole(flow.graph.shape(result)))

@@ -188,7 +188,7 @@ class _Lowering:
         made = {name for found in functions.values() for function in found for name in function.operators}
         idle = tuple(self.flow.operators[i].name for of in members.values() for i in of if self.flow.operators[i].name not in made)
         operators = alone.operators if alone else frozenset[int]()
-        sections = tuple(CpuSection(tuple(tuple(self._nodes(steps, members, functions, operators)) for steps in stage)) for stage in stages)
+        sections = tuple(CpuSection(tuple(tuple(self._nodes(steps, functions, operators)) for steps in stage)) for stage in stages)
         own: tuple[str, ...] = ()
         if alone:
             names = {place.name for place in group.places}
@@ -197,17 +197,13 @@ class _Lowering:
             own = tuple(name for name in (self.flow.maps[m].name for m in inside) if name in names)
         return CpuGroup(group.id, not whole, why, tuple(f for found in functions.values() for f in found), sections, idle, own)
 
-    def _nodes(self, steps: Body, members: Members, functions: Mapping[int, Sequence[CpuFunction]], alone: frozenset[int]) -> Iterator[CpuNode]:
-        skip = 0
+    def _nodes(self, steps: Body, functions: Mapping[int, Sequence[CpuFunction]], alone: frozenset[int]) -> Iterator[CpuNode]:
         for step in steps:
-            if skip:
-                skip -= 1
-            elif not isinstance(step, Made):
-                yield CpuLoop(step[0], tuple(self._nodes(step[1], members, functions, alone)))
+            if not isinstance(step, Made):
+                yield CpuLoop(step[0], tuple(self._nodes(step[1], functions, alone)))
             else:
-                skip = len(members[step.operator]) - 1
                 waits = self.threads > 1 and step.operator not in alone
-                for function in functions[step.operator]:
+                for function in functions.get(step.operator, ()):  # others are in the function of an operator before, or after
                     whole = function.makes == "map"
                     rows = (0, self.flow.heights[self.index[function.operators[-1]]]) if whole else (step.first, step.stop)
                     moves = () if whole else step.moves

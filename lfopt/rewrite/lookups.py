@@ -17,7 +17,7 @@ LARGEST = 2**31 - 1  # index, so that the one behind the last class is one of ei
 class _OneHot(NamedTuple):
     """What one-hot vectors are made of."""
 
-    index: str  # tensor, with a last axis of one
+    indices: str  # tensor, with a last axis of one
     first: int  # the index whose vector begins with 1
 
 
@@ -62,7 +62,7 @@ def _one_hot(board: Board, product: Operator) -> _OneHot | None:
 def _look_up(board: Board, product: Operator, vectors: _OneHot) -> None:
     """Put the Gather in the place of the product."""
     name, place, matrix = product.name, board.position[product.name], board.tensors[product.inputs[1]]
-    index = board.tensors[vectors.index]
+    index = board.tensors[vectors.indices]
 
     def add(part: str, kind: str, inputs: tuple[str, ...], shape: tuple[int, ...]) -> str:
         made = Tensor(board.fresh(f"{name}.{part}"), shape, index.dtype)
@@ -73,7 +73,7 @@ def _look_up(board: Board, product: Operator, vectors: _OneHot) -> None:
     classes, columns = matrix.shape
     shape = index.shape[:-1]
     dims = board.add_constant(f"{name}.dims", (len(shape),), "int64", np.array(shape, np.int64))
-    flat = add("index", "Reshape", (vectors.index, dims), shape)
+    flat = add("index", "Reshape", (vectors.indices, dims), shape)
     below = vectors.first - 1
     limits = (board.add_scalar(below, index.dtype), board.add_scalar(vectors.first + classes, index.dtype))
     row = add("within", "Clip", (flat, *limits), shape)

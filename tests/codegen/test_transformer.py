@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
 from codegen.layout import layouts
+from codegen.source import CSource
 from codegen.target import native
 from lfopt.app.plans import make_draft
 from lfopt.frontend import from_model
@@ -24,6 +26,8 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.exact import solve
 from search.options import SearchOptions
+from tests.attention_models import Form
+from tests.attention_models import attention as one_attention
 from tests.codegen.checked import run_checked
 from tests.codegen.twice import compiled
 
@@ -34,7 +38,7 @@ STRICT = ["-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-unused-function",
 
 
 def planned(graph: Graph, scheme: str, kib: int = 64) -> Plan:
-    costs = GroupCosts(Dataflow.of(graph), Hardware(kib * KIB, element_bytes=4), scheme=scheme)  # pyright: ignore[reportArgumentType]
+    costs = GroupCosts.of(graph, Hardware(kib * KIB, element_bytes=4), scheme=scheme)
     found = solve(costs, SearchOptions(time_limit=5))
     return make_draft(graph, costs, found, found.lower_bound_bytes).finished()
 
@@ -111,8 +115,13 @@ def drawn_inputs(graph: Graph) -> dict[str, np.ndarray]:
     return found
 
 
-def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", threads: int = 1) -> dict[str, np.ndarray]:
+def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", threads: int = 1) -> CSource:
     source = emit_c(planned(graph, scheme), graph, target, threads=threads)
+    compares(source, graph, folder)
+    return source
+
+
+def compares(source: CSource, graph: Graph, folder: Path) -> dict[str, np.ndarray]:
     inputs = drawn_inputs(graph)
     found, expected = compiled(source, folder).run(inputs), reference(graph, inputs)
     for name, values in found.items():
@@ -121,7 +130,7 @@ def agrees(graph: Graph, folder: Path, scheme: str, target: str = "native", thre
     return found
 
 
-SCHEMES = ["lbdf", "resident", "auto"]
+SCHEMES = ["lbdf", "resident", "all"]  # in the last, attention is one operator
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -133,16 +142,31 @@ def test_attention(batch: int, length: int, heads: int, depth: int, mask: str, s
     agrees(attention(batch, length, heads, depth, mask), tmp_path, scheme)
 
 
-@pytest.mark.parametrize("target", RUNS_HERE)
-def test_attention_on_every_target(target: str, tmp_path: Path) -> None:
-    agrees(attention(1, 37, 3, 26, "constant"), tmp_path, "resident", target)
+FORMS = [
+    Form(queries=300, keys=300, size=20, width=20, mask="causal", joined=True),
+    Form(heads=8, queries=261, keys=137, size=5, width=6, mask="map", scaled="both"),
+    Form(heads=3, queries=49, keys=49, size=4, width=4, mask="per window", windows=32),
+    Form(heads=16, queries=131, keys=131, size=7, width=3, mask="where", guarded=True, merged=True, scaled="none"),
+    Form(queries=200, keys=200, size=9, width=5, mask="window", first=True),
+    Form(heads=6, queries=150, keys=290, size=16, width=16, mask="data", guarded=True),
+]
+
+
+@pytest.mark.parametrize(("number", "form"), enumerate(FORMS))
+def test_no_scores_are_stored(number: int, form: Form, tmp_path: Path) -> None:
+    """On one target each."""
+    graph, target = one_attention(form), RUNS_HERE[number % len(RUNS_HERE)]
+    source = agrees(graph, tmp_path, "all", target, threads=1 + number % 2)
+    scores = [call.result for call in Dataflow.of(graph).calls if call.operator.kind == "Softmax"]
+    assert source.context_bytes < sum(4 * prod(shape) for shape in scores)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("heads", [1, 3, 8])
 def test_threads_give_the_same_bits(heads: int, scheme: str, tmp_path: Path) -> None:
     graph = attention(1, 19, heads, 10, "constant")
-    one, two = (agrees(graph, tmp_path / str(threads), scheme, threads=threads) for threads in (1, 2))
+    plan = planned(graph, scheme)
+    one, two = (compares(emit_c(plan, graph, threads=threads), graph, tmp_path / str(threads)) for threads in (1, 2))
     for name, values in one.items():
         assert np.array_equal(values.view(np.uint32), two[name].view(np.uint32))
 
