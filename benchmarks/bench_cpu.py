@@ -1,14 +1,15 @@
 """Compiled plans against ONNX Runtime, and OpenVINO and Apache TVM where they are installed, on this machine: float32, interleaved run by run.
 
-    python benchmarks/bench_cpu.py [--networks ...] [--models FOLDER] [--threads 1 2] [--runs 21] [--buffer 1MiB] [--json FILE]
+    python benchmarks/bench_cpu.py [--networks ...] [--models FOLDER] [--threads 1 2] [--runs 21] [--buffer 1MiB] [--element bf16] [--json FILE]
 
 Three plans of our own: exact (least traffic under LBDF), epilogue fusion only, and every operator alone: what fusion itself brings. Every engine gets
 the same simplified model and the same inputs. Times are medians of wall time in ms; `x` is how many times longer than the exact plan; means are
 geometric. Before each engine's turn comes a pause, so that the threads of the one before are asleep (ONNX Runtime's spin on), and a run that is not
-timed; an engine that takes long has fewer turns. OpenVINO is pinned to float32 (left alone it computes in bfloat16 where it can); TVM is untuned:
-Relax with its default passes, which schedule nothing, so that one thread runs its loops as they stand. Weights of the zoo are drawn at random.
-`error` is the largest difference of our plans from ONNX Runtime over its largest output; --json has that of every engine, and the DRAM bytes.
-Files need weights and shapes; token ids are drawn below the number of embeddings, other whole numbers (masks) are ones.
+timed; an engine that takes long has fewer turns. OpenVINO is pinned to float32 (left alone it computes in bfloat16 where it can), or with --element
+bf16 to that, as our plans then are; the others stay float32. TVM is untuned: Relax with its default passes, which schedule nothing, so that one
+thread runs its loops as they stand. Weights of the zoo are drawn at random. `error` is the largest difference of our plans from ONNX Runtime over
+its largest output; --json has that of every engine, and the DRAM bytes. Files need weights and shapes; token ids are drawn below the number of
+embeddings, other whole numbers (masks) are ones.
 
     pip install openvino apache-tvm
 """
@@ -20,10 +21,11 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import onnx
@@ -51,6 +53,7 @@ from benchmarks.cpu import (
     timed,
 )
 from benchmarks.results import Sheet
+from codegen.elements import ElementName
 from lfopt.app.sizes import size_option
 from lfopt.ir import Graph, LfoptError
 
@@ -66,18 +69,19 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a table for each (default %(default)s)")
     parser.add_argument("--runs", type=int, default=21, help="of each engine (default %(default)s)")
     parser.add_argument("--engines", nargs="+", choices=(*PLANS, *PEERS), default=[*PLANS, *PEERS], help="default: all")
+    parser.add_argument("--element", choices=get_args(ElementName), default="float32", help="of our plans and of OpenVINO (default %(default)s)")
     options = parser.parse_args()
     wanted = ["exact", *(name for name in (*PLANS, *PEERS) if name in {*options.engines, "onnxruntime"} and name != "exact")]
     rows: list[Row] = []
     sheet = Sheet("cpu", options.results)
     for graph in graphs(options):
         try:
-            rows += _network(graph, wanted, options.threads, options.runs, size_option(options.buffer, "--buffer"))
+            rows += _network(graph, wanted, options.threads, options.runs, size_option(options.buffer, "--buffer"), options.element)
         except LfoptError as error:
             say(f"{graph.name}: skipped: {error}")
     for threads in options.threads:
         if members := [row for row in rows if row["threads"] == threads]:
-            sheet.show(_table(members, threads))
+            sheet.show(_table(members, threads, options.element))
     peers = {"onnxruntime": "onnxruntime", "openvino": "openvino", "tvm": "apache-tvm"}
     versions = {name: version(peers[name]) for name in wanted if name in PEERS and peer(name)}
     sheet.keep(", ".join(f"{PEERS[name]} {number}" for name, number in versions.items()))
@@ -86,13 +90,13 @@ def main() -> None:
         options.json.write_text(json.dumps({"versions": versions, "rows": rows}, indent=1) + "\n")
 
 
-def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buffer_bytes: int) -> Iterator[Row]:
+def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buffer_bytes: int, element: ElementName) -> Iterator[Row]:
     """A row for each number of threads."""
     values = feeds(graph, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
-        plans = planned(graph, [name for name in PLANS if name in wanted], buffer_bytes, Path(folder))
+        plans = planned(graph, [name for name in PLANS if name in wanted], buffer_bytes, Path(folder), element)
         for threads in counts:
-            found = dict(engines(graph, values, plans, wanted, threads))
+            found = dict(engines(graph, values, plans, wanted, threads, element))
             if {"exact", "onnxruntime"} <= found.keys():
                 moved = {f"{name} DRAM bytes": one.plan.totals.dram_bytes for name, one in plans.items()}
                 head = {"network": graph.name, "family": family(graph), "threads": threads, "groups": len(plans["exact"].plan.groups)}
@@ -102,14 +106,16 @@ def _network(graph: Graph, wanted: list[str], counts: list[int], runs: int, buff
 # -- engines ---------------------------------------------------------------------------------------------------------------------------------------
 
 
-def engines(graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: list[str], threads: int) -> Iterator[tuple[str, Run]]:
+def engines(
+    graph: Graph, values: Feeds, plans: dict[str, Planned], wanted: list[str], threads: int, element: ElementName = "float32"
+) -> Iterator[tuple[str, Run]]:  # fmt: skip
     """Those that are installed and take the network; a line about each that does not."""
-    makers = {"onnxruntime": _onnxruntime, "openvino": _openvino, "tvm": _tvm}
+    makers = {"onnxruntime": _onnxruntime, "openvino": partial(_openvino, element), "tvm": _tvm}
     model = plans["exact"].folder / "simplified.onnx"
     for name in wanted:
         try:
             if name in plans:
-                yield name, ours(compiled(plans[name], graph, threads=threads), values)
+                yield name, ours(compiled(plans[name], graph, threads=threads, element=element), values)
             elif peer(name):
                 yield name, makers[name](model, values, threads)
         except LfoptError as error:
@@ -127,8 +133,9 @@ def _onnxruntime(model: Path, values: Feeds, threads: int) -> Run:
     return lambda: session.run(None, values)
 
 
-def _openvino(model: Path, values: Feeds, threads: int) -> Run:
-    settings = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+def _openvino(element: ElementName, model: Path, values: Feeds, threads: int) -> Run:
+    precision = "bf16" if element == "bf16" else "f32"
+    settings = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     network = peer("openvino").Core().compile_model(str(_plainly_pooled(model)), "CPU", settings)
     return lambda: list(network(values).to_tuple())
 
@@ -169,10 +176,10 @@ def _plainly_pooled(model: Path) -> Path:
 # -- table -----------------------------------------------------------------------------------------------------------------------------------------
 
 
-def _table(rows: list[Row], threads: int) -> Table:
+def _table(rows: list[Row], threads: int, element: ElementName) -> Table:
     used = [name for name in (*PLANS, *PEERS) if any(name in row["engines"] for row in rows)]
     many = "one thread" if threads == 1 else f"{threads} threads"
-    table = Table(title=f"median ms, {many}, float32", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"median ms, {many}, {element}", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("network", overflow="ellipsis", no_wrap=True, max_width=22)
     heads = ["groups", *(head for name in used for head in _heads(name)), "error"]
     for head in heads:

@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.results import add_option
 from codegen.build import Built, build, find_compiler, write_source
+from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
@@ -169,13 +170,13 @@ class Code(NamedTuple):
         return self.built.library.parent / "weights.bin"
 
 
-def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path) -> dict[str, Planned]:
+def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path, element: ElementName = "float32") -> dict[str, Planned]:
     """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers fuse, `tvm`, `dnnfusion` (doubtful pairs
     as measured on this machine) and `dp`.
     """
-    costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4))
+    costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4), element)
     groups = {
-        "exact": lambda: solve(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
+        "exact": lambda: solve(cpu_model(costs, element=element), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
         "dp": lambda: solve_by_types(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
         "dnnfusion": lambda: grow_blocks(cpu_model(costs), SearchOptions(latency=latency_here(costs))).groups,
         "tvm": lambda: fuse_by_patterns(cpu_model(costs)).groups,
@@ -191,10 +192,10 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path)
     return found
 
 
-def compiled(found: Planned, graph: Graph, target: str = "native", threads: int = 1) -> Code:
+def compiled(found: Planned, graph: Graph, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
     """The plan as C, written and built in a folder of its own. Raises Unsupported where C cannot be printed."""
     folder = found.folder / f"{target}-{threads}"
-    source = emit_c(found.plan, graph, target, threads=threads)
+    source = emit_c(found.plan, graph, target, threads=threads, element=element)
     write_source(source, folder)
     return Code(source, build(source, folder, find_compiler()))
 

@@ -17,17 +17,18 @@ import numpy as np
 from codegen.blob import digest
 from codegen.calls import calls
 from codegen.counted import Counted
+from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.layout import layouts
 from codegen.model import LINE, Model
 from codegen.source import CSource, NotFused, Unsupported
-from codegen.target import target
+from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
 from lfopt.ir.cpu import CpuSchedule
 from lfopt.ir.names import identifier
-from lfopt.ops import Dataflow
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 from lfopt.planning.cpu import lower_for_cpu
 
@@ -47,36 +48,57 @@ def emit_c(
     count: bool = False,
     profile: bool = False,
     winograd: int = 4,
+    element: ElementName = "float32",
     images: int = 1,
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
     `embed`: weights become a C array, to be linked in, in place of a file. `count`: code that follows every step of the plan and counts the bytes
     that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
-    4 or 2; 0: every convolution is direct. `images`: so many networks of this graph, one after the other: inputs and outputs begin with that axis
-    (`lfopt.rewrite.images`). Where each thread has its share of them, it runs them alone, in memory of its own.
+    4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16. `images`: so many networks
+    of this graph, one after the other: inputs and outputs begin with that axis (`lfopt.rewrite.images`). Where each thread has its share of them, it
+    runs them alone, in memory of its own.
     """
-    _check(plan, graph, threads, count=count)
     if images < 1 or (images > 1 and count):
         raise Unsupported(
             f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
         )
+    chosen = replace(target(name, element), threads=threads, winograd=winograd if element == "float32" else 0)
+    _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
+    floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
     in_parts = set[str]()
     while True:
-        model = Model(plan, graph, replace(target(name), threads=threads // crew, winograd=winograd), count=count, in_parts=in_parts)
+        model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats, in_parts=in_parts)
         try:
-            return _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
         except NotFused as attention:
             in_parts.add(attention.operator)
+            continue
+        if not (wrong := model.looped(source.loops)):  # which operators have no fast kernel is known when all are printed
+            return source
+        floats |= wrong
 
 
-def better_whole(flow: Dataflow, name: str = "native") -> int:
+def _unrounded(flow: Dataflow) -> frozenset[int]:
+    """Float32 maps that are not worth rounding: outputs that nothing else reads, and values for whole channels that elementwise operators read."""
+
+    def kept(m: int) -> bool:
+        tensor, read = flow.maps[m], [flow.specs[i].elementwise for i in bits(flow.readers[m])]
+        gate = bool(read) and all(read) and len(tensor.shape) > 1 and tensor.elements == tensor.shape[1]
+        return tensor.dtype == "float32" and flow.producer[m] >= 0 and (gate or (flow.is_output[m] and not read))
+
+    return frozenset(m for m in range(len(flow.maps)) if kept(m))
+
+
+def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "float32") -> int:
     """The mask of operators that had better make whole maps than rows that pass through rings.
 
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
+    if element != "float32":
+        return 0
     chosen, lie = target(name), layouts(flow)
 
     def wants_many(i: int) -> bool:
@@ -87,15 +109,17 @@ def better_whole(flow: Dataflow, name: str = "native") -> int:
     return sum(1 << i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i))
 
 
-def _check(plan: Plan, graph: Graph, threads: int, *, count: bool) -> None:
+def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
     """Raise Unsupported for options and plans that no code is printed for."""
-    most = 1 if count else MOST_THREADS
+    threads, element, most = chosen.threads, chosen.element, 1 if count else MOST_THREADS
     if not 1 <= threads <= most:
         raise Unsupported(f"threads: found {threads}; generated C that {'counts' if count else 'does not count'} accepts 1 to {most}")
+    if element is not FLOAT32 and (graph.quantized or count):
+        raise Unsupported(f"element {element.name}: found {'code that counts' if count else 'a quantised network'}; accepted: element float32")
     if count:
         return
-    if (found := plan.hardware.element_bytes) != (1 if graph.quantized else 4):
-        accepted = "of quantised networks for int8, element_bytes 1" if graph.quantized else "for float32, element_bytes 4"
+    if (found := plan.hardware.element_bytes) != (1 if graph.quantized else element.bytes):
+        accepted = "of quantised networks for int8, element_bytes 1" if graph.quantized else f"for {element.name}, element_bytes {element.bytes}"
         raise Unsupported(f"hardware.element_bytes: found {found}; generated C accepts plans {accepted}")
     if plan.hardware.channel_align != 1:
         raise Unsupported(f"hardware.channel_align: found {plan.hardware.channel_align}; generated C accepts 1: its channels are not padded")
@@ -119,7 +143,7 @@ class _Printer:
             self.schedule = CpuSchedule(chosen.name, 1, (), ())
         else:
             lowered = lower_for_cpu(model.plan, flow, Functions(model), chosen.name, chosen.threads, frozenset(model.between))
-            self.schedule = replace(lowered, images=images, crew=crew)
+            self.schedule = replace(lowered, images=images, crew=crew, element=chosen.element.name)
 
     def source(self) -> CSource:
         """Everything, printed. Raises Unsupported."""
@@ -157,13 +181,17 @@ class _Printer:
     def _border(self, m: int, there: str, *, inward: bool) -> None:
         """Copy a graph input or output, which lies inside as its layout says and outside as ONNX has it."""
         layout, out, kind = self.model.layouts[m], self.run, self.model.layouts[m].ctype
-        inside, outside = (f"{kind} *inside", f"const {kind} *outside") if inward else (f"const {kind} *inside", f"{kind} *outside")
+        here, converted = self.model.ctype(m), self.model.stored_otherwise(m)
+        inside, outside = (f"{here} *inside", f"const {kind} *outside") if inward else (f"const {here} *inside", f"{kind} *outside")
         if layout.onnx:
             first, stop = f"(size_t)FIRST({layout.tensor.elements})", f"(size_t)STOP({layout.tensor.elements})"
             with out.block(""):
                 out(f"{inside} = {self.model.where(m)};", f"{outside} = {there};", f"const size_t first = {first}, stop = {stop};")
                 to, source = ("inside", "outside") if inward else ("outside", "inside")
-                out(f"memcpy({to} + first, {source} + first, (stop - first) * sizeof *inside);")
+                if converted:
+                    out(f"{'narrow' if inward else 'widen'}({to} + first, {source} + first, stop - first);")
+                else:
+                    out(f"memcpy({to} + first, {source} + first, (stop - first) * sizeof *inside);")
             return
         with out.block(""):
             out(f"{inside} = {self.model.where(m)};", f"{outside} = {there};")
@@ -174,9 +202,9 @@ class _Printer:
                 order = list(range(len(nest)))
             else:
                 order = [len(nest) - 1, *range(len(nest) - 1)]  # what is written lies side by side
-            self._moves(moves, order, unrolled, inward=inward)
+            self._moves(moves, order, unrolled, BF16 if converted else FLOAT32, inward=inward)
 
-    def _moves(self, moves: Sequence[tuple[int, int]], order: Sequence[int], unrolled: int, *, inward: bool) -> None:
+    def _moves(self, moves: Sequence[tuple[int, int]], order: Sequence[int], unrolled: int, held: Element, *, inward: bool) -> None:
         out, steps = self.run, [1] * len(moves)
         for k in reversed(range(len(moves) - 1)):
             steps[k] = steps[k + 1] * moves[k + 1][0]
@@ -185,7 +213,7 @@ class _Printer:
         lines: list[str] = []
         for c in range(unrolled):
             inside, outside = f"inside[{here} + {c}]", f"outside[{away} + {c * moves[-1][1]}]"
-            lines.append(f"{inside} = {outside};" if inward else f"{outside} = {inside};")
+            lines.append(held.write(inside, outside) if inward else f"{outside} = {held.read(inside)};")
         spans = [("0", str(moves[k][0])) if depth else (f"FIRST({moves[k][0]})", f"STOP({moves[k][0]})") for depth, k in enumerate(order)]
         with out.nested([f"for (int i{k} = {first}; i{k} < {stop}; i{k}++)" for k, (first, stop) in zip(order, spans, strict=True)]):
             out.all(lines)
@@ -211,6 +239,8 @@ class _Printer:
         head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
+        if self.model.target.element is BF16:
+            head.all(_template("bf16.h").splitlines())
         if self.model.shared:
             head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
-import numpy as np
-
 from codegen.kernels.attention import Fused
 from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, winograd_tile
 from codegen.kernels.quantized import quantized
@@ -158,8 +156,9 @@ class Functions:
         model, address = self.model, self._address(lies, flat=flat)
         name, placed = f"unit_{head}", model.within.placed(head)
         return Unit(
-            name, model.flow, head, after, result, lies, address, self._dense, flat, shared, model.note_scratch, model.target, model.blob, placed
-        )
+            name, model.flow, head, after, result, lies, model.stored, address, self._dense, flat, shared, model.note_scratch, model.target,
+            model.blob, placed,
+        )  # fmt: skip
 
     def _seen(self, head: int) -> dict[int, Layout]:
         """Maps that an operator reads through a view, as it sees them. Raises Unsupported where they do not lie so."""
@@ -240,9 +239,9 @@ class Functions:
             return Array(layout, shape, model.where(m))
         held = model.within.holder(m)
         place = self.rings.get(model.flow.maps[held.map].name, UNREAD)
-        size = np.dtype(layout.tensor.dtype).itemsize
+        size, kind = model.item_bytes(m), model.ctype(m)
         arena, start = "m->rings" if self.alone and held.map not in self.alone.common else "m->arena", place.address // size + held.offset
-        pointer = f"{arena if layout.ctype == 'float' else f'({layout.ctype} *)(void *){arena}'} + {start}"
+        pointer = f"{arena if kind == 'float' else f'({kind} *)(void *){arena}'} + {start}"
         return Array(layout, shape, pointer, place.slots, place.slot_bytes // size)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from codegen.blob import Blob
+from codegen.elements import FLOAT32, Element
 from codegen.kernels.attention import fuses
 from codegen.layout import Layout, layouts
+from codegen.loops.moving import COPYING
 from codegen.target import Target
 from codegen.within import Lodgings
 from codegen.writer import Mark, Writer
-from lfopt.ir import Graph, Plan, PlannedGroup
+from lfopt.ir import Graph, Plan, PlannedGroup, Tensor
 from lfopt.ir.cpu import CpuMap
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.attention import Attention, form_of
@@ -26,15 +28,30 @@ LINE = 64  # bytes of a cache line
 Marks = tuple[tuple[int, int], Mark, int]  # how much is printed: constants, functions, scratch
 
 
+def _item_bytes(tensor: Tensor, stored: Element) -> int:
+    """Of an element in memory, where those of float32 maps are stored as said."""
+    return stored.bytes if tensor.dtype == "float32" else np.dtype(tensor.dtype).itemsize
+
+
 class Model:
-    """A model under construction. `count`: as code that counts, which has every map in DRAM, in ONNX's order."""
+    """A model under construction. `count`: as code that counts, which has every map in DRAM, in ONNX's order.
 
-    def __init__(self, plan: Plan, graph: Graph, target: Target, *, count: bool, in_parts: AbstractSet[str] = frozenset()) -> None:
-        """Lay out the maps that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold.
+    `floats`: float32 maps that stay floats where the target stores others as another element. `in_parts`: attentions that are no kernel of their own,
+    by the names of their products with the values.
+    """
 
-        `in_parts`: attentions that are no kernel of their own, by the names of their products with the values.
-        """
-        self.plan, self.graph, self.target, self.count = plan, graph, target, count
+    def __init__(
+        self,
+        plan: Plan,
+        graph: Graph,
+        target: Target,
+        *,
+        count: bool,
+        floats: AbstractSet[int] = frozenset(),
+        in_parts: AbstractSet[str] = frozenset(),
+    ) -> None:
+        """Lay out the maps that lie in memory as a whole. Raises Unsupported for types and sizes that generated code does not hold."""
+        self.plan, self.graph, self.target, self.count, self.floats = plan, graph, target, count, floats
         self.flow = flow = Dataflow.of(graph)
         self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
         self.ringed = frozenset(group.id for group in plan.groups if follows_rings(group))  # groups whose rows pass through the rings of the plan
@@ -87,7 +104,11 @@ class Model:
         for group in self.plan.groups:
             mask, ringed = self.mask(group), group.id in self.ringed
             for i in bits(mask):
-                wide = {m for m in flow.results[i] if np.dtype(flow.maps[m].dtype).itemsize != self.plan.hardware.element_bytes}
+                wide = {
+                    m
+                    for m in flow.results[i]
+                    if m in self.floats or _item_bytes(flow.maps[m], self.target.element) != self.plan.hardware.element_bytes
+                }
                 found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
         return found - inside
 
@@ -128,8 +149,35 @@ class Model:
 
     def _lines(self, m: int) -> int:
         """Cache lines of a map."""
-        tensor = self.flow.maps[m]
-        return -(-tensor.elements * np.dtype(tensor.dtype).itemsize // LINE)
+        return -(-self.flow.maps[m].elements * self.item_bytes(m) // LINE)
+
+    def stored(self, m: int) -> Element:
+        """How elements of a float32 map lie in memory: as those of the map that it lies within."""
+        return FLOAT32 if self.within.holder(m).map in self.floats else self.target.element
+
+    def ctype(self, m: int) -> str:
+        """C type of an element in memory."""
+        return self.stored(m).ctype if self.flow.maps[m].dtype == "float32" else self.layouts[m].ctype
+
+    def item_bytes(self, m: int) -> int:
+        """Of an element in memory."""
+        return _item_bytes(self.flow.maps[m], self.stored(m))
+
+    def looped(self, operators: Iterable[str]) -> set[int]:
+        """Maps not stored as floats although the loops of these operators, which know nothing else where they compute, work on what lies there."""
+        flow, found = self.flow, set[int]()
+        for i in map(self.index.__getitem__, operators):
+            maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
+            read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
+            copied = flow.operators[i].kind in COPYING and not any(constant and tensor.dtype == "float32" for tensor, constant in read)
+            if not copied or len({self.stored(m) for m in maps}) > 1:
+                found |= {m for m in maps if self.stored_otherwise(m)}
+        roots = {self.within.holder(m).map for m in found}
+        return {m for m in range(len(flow.maps)) if self.within.holder(m).map in roots}
+
+    def stored_otherwise(self, m: int) -> bool:
+        """Whether elements lie in memory as another type than code computes in."""
+        return self.flow.maps[m].dtype == "float32" and self.stored(m) is not FLOAT32
 
     @property
     def lodged(self) -> tuple[CpuMap, ...]:
@@ -146,7 +194,7 @@ class Model:
 
     def where(self, m: int) -> str:
         """Address of a map between groups."""
-        kind, place = self.layouts[m].ctype, self.within.holder(m)
+        kind, place = self.ctype(m), self.within.holder(m)
         start = self.maps[place.map]
         if kind == "float":
             return f"m->maps + {start + place.offset}"

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from codegen.blob import Blob
+from codegen.elements import Element
 from codegen.layout import Image, Layout
 from codegen.source import Unsupported
 from lfopt.ir import Tensor
@@ -35,9 +36,9 @@ class Extra:
     every: int = 1  # pixels that read the same channels, of a row
     pitch: int = 0  # elements from one pixel to the next, where those of others lie between; 0: as many as there are channels
 
-    def vector(self, address: str) -> str:
+    def vector(self, address: str, stored: Element) -> str:
         """C expression for the vector at an address."""
-        return f"SPLAT_@(*({address}))" if self.reach in ("one", "pixel") else f"*(const u@ *)({address})"
+        return f"SPLAT_@({stored.read(f'*({address})')})" if self.reach in ("one", "pixel") else stored.load("@", address)
 
     def offset(self, pixel: int | str, channel: int | str, channels: int) -> str:
         """C expression: floats from the operand's first to those of a pixel and a channel. Raises Unsupported."""
@@ -62,11 +63,11 @@ class Tail:
     lines: tuple[tuple[str, str], ...]  # (C variable, expression), in order; `x` is the head's result
     extras: tuple[Extra, ...]
 
-    def apply(self, value: str, lanes: int, address: Callable[[Extra], str]) -> list[str]:
-        """C statements for the vector in variable `value`; `address` says where its part of an operand lies."""
+    def apply(self, value: str, lanes: int, vector: Callable[[Extra], str]) -> list[str]:
+        """C statements for the vector in variable `value`; `vector` is its part of an operand, as a C expression."""
         if not self.lines:
             return []
-        found = [f"v@ x = {value};", *(f"v@ {extra.name}v = {extra.vector(address(extra))};" for extra in self.extras)]
+        found = [f"v@ x = {value};", *(f"v@ {extra.name}v = {vector(extra)};" for extra in self.extras)]
         found += [f"v@ {name} = {expression};" for name, expression in self.lines]
         return [line.replace("@", str(lanes)) for line in ("{", *(f"    {line}" for line in found), f"    {value} = {self.lines[-1][0]};", "}")]
 

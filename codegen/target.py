@@ -6,6 +6,7 @@ import platform
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from codegen.elements import BF16, ELEMENTS, FLOAT32, Element
 from codegen.source import Unsupported
 
 
@@ -20,6 +21,7 @@ class Target:
     threads: int = 1  # that make each row together
     winograd: int = 4  # results along a side of the tiles of Winograd's algorithm, at most: 4, 2, or 0 for none
     dots: bool = False  # whether there are dot products of bytes (AVX-512 VNNI): fast kernels for quantised maps
+    element: Element = FLOAT32  # that float32 maps are stored in
 
 
 COMMON = ("-O2", "-fno-strict-aliasing", "-fno-math-errno", "-fno-trapping-math")
@@ -34,14 +36,32 @@ TARGETS = {
 }
 
 
-def target(name: str) -> Target:
-    """A target by name; `native` is the best for this machine. Raises Unsupported."""
-    if name == "native":
-        found, can = TARGETS[native()], _features()
-        return with_dots(found, tables="avx512_vbmi" in can) if found.name == "avx512" and can >= {"avx512bw", "avx512_vnni"} else found
-    if name not in TARGETS:
+BF16_FLAGS = {"avx512": ("-mavx512bw", "-mavx512bf16"), "neon": ("-march=armv8.2-a+bf16",)}  # where there are dot products of pairs
+BF16_FEATURES = {"avx512": {"avx512bw", "avx512_bf16"}, "neon": {"bf16"}}
+
+
+def target(name: str, element: str = "float32") -> Target:
+    """A target by name; `native` is the best for this machine. `element`: that float32 maps are stored in. Raises Unsupported."""
+    if element not in ELEMENTS:
+        raise Unsupported(f"element: found {element!r}; accepted: {', '.join(ELEMENTS)}")
+    if name != "native" and name not in TARGETS:
         raise Unsupported(f"target: found {name!r}; accepted: native, {', '.join(TARGETS)}")
-    return TARGETS[name]
+    found, can = TARGETS[native() if name == "native" else name], _features()
+    if ELEMENTS[element] is BF16:
+        if found.name not in BF16_FLAGS or (name == "native" and not can >= BF16_FEATURES[found.name]):
+            raise Unsupported(f"element bf16: found target {found.name}{' without it' if found.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}")
+        return with_bf16(found)
+    if name == "native" and found.name == "avx512" and can >= {"avx512bw", "avx512_vnni"}:
+        return with_dots(found, tables="avx512_vbmi" in can)
+    return found
+
+
+ACCEPTED = "avx512 with AVX-512 BF16, or neon with the BF16 extension of AArch64"
+
+
+def with_bf16(found: Target) -> Target:
+    """A target whose float32 maps are stored in bfloat16, with dot products of pairs of them."""
+    return replace(found, element=BF16, flags=(*found.flags, *BF16_FLAGS[found.name]))
 
 
 def with_dots(found: Target, *, tables: bool) -> Target:
@@ -60,6 +80,6 @@ def native() -> str:
 
 
 def _features() -> set[str]:
-    """What an x86 processor can do, as Linux calls it."""
+    """What a processor can do, as Linux calls it."""
     info = Path("/proc/cpuinfo")
-    return set(info.read_text().split()) if platform.machine() == "x86_64" and info.exists() else set()
+    return set(info.read_text().split()) if platform.machine() in ("x86_64", "aarch64") and info.exists() else set()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from codegen.kernels import pairs
 from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
 from codegen.kernels.vector import vector_product
@@ -26,24 +27,31 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         return
     across, size = tile(made.channels, made.pixels, unit.target)
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    rows = weights.shape[2]
+    rows, in_pairs = weights.shape[2], not unit.stored(window.map).floats
     variants: dict[tuple[int, frozenset[tuple[int, int]], tuple[int, ...]], str] = {}
     for channels in across:
         for part in along:
             key = part.size, part.missing, channels.lanes
             if key not in variants:
                 variants[key] = f"{unit.name}_{len(variants)}"
-                _tile(out, unit, window, variants[key], part, channels, source)
+                if in_pairs:
+                    pairs.tile(out, unit, window, variants[key], part, channels)
+                else:
+                    _tile(out, unit, window, variants[key], part, channels, source)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, rows))
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
-            packed = unit.blob.add(_packed(weights, channels))
+            packed = pairs.packed(weights, channels, flat=pairs.is_flat(unit, window)) if in_pairs else _packed(weights, channels)
+            place = unit.blob.add(packed, "uint32" if in_pairs else "float32")
             start = unit.blob.add(shift[channels.first : channels.first + channels.width * channels.tiles])
-            step = weights.shape[1] * rows * weights.shape[3] * channels.width
-            out(f"const float *w = {packed} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
+            step = packed[0].size
+            if in_pairs:
+                out(f"const pair *w = (const pair *)(const void *){place} + (size_t)t * {step};", f"const float *b = {start} + t * {channels.width};")
+            else:
+                out(f"const float *w = {place} + (size_t)t * {step}, *b = {start} + t * {channels.width};")
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 name = variants[part.size, part.missing, channels.lanes]
@@ -65,7 +73,8 @@ def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, chan
     columns, per_tap = len(window.reach), inputs * channels.width
     split = window.kernel != (1, 1) or inputs > CHUNK
     by_tap = split and inputs >= FEW
-    head = f"APART void {name}(const float *const *x, int from, int to, int at, const float *restrict w, const float *restrict b, float *restrict y"
+    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    head = f"APART void {name}(const {x}const *x, int from, int to, int at, const float *restrict w, const float *restrict b, {y}restrict y"
 
     def begin(pixels: Sequence[int]) -> None:
         out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for p in pixels for k, lanes in enumerate(channels.lanes))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.elements import BF16
+from codegen.kernels import columns
 from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, vectors
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window, declare_rows
@@ -46,24 +48,27 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
     size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3))
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
-    across = channels_in(vectors(made.channels, unit.target), 1)
+    across = _across(unit, window, fold, made.channels)
     variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
     for channels in across:
         for part in along:
             if (key := (part.size, part.missing, channels.width)) not in variants:
                 variants[key] = f"{unit.name}_{len(variants)}"
-                _tile(out, unit, window, fold, variants[key], part, channels.width)
+                if channels.width == columns.WIDTH:
+                    columns.tile(out, unit, window, variants[key], part)
+                else:
+                    _tile(out, unit, window, fold, variants[key], part, channels.width)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, window.kernel[0]))
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if fold.divisors is not None:
             out(f"const float *d = {unit.blob.add(1 / fold.divisors)} + r * {made.pixels};")
         divide = ", d + p" if fold.divisors is not None else ""
         by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             out(f"const int c = {channels.first} + t * {channels.width};")
-            weights = _constants(unit, fold, channels)
+            weights = _constants(unit, window, fold, channels)
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 move = f"p * {window.strides[1] * source.pitch} + c"
@@ -72,11 +77,26 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
                 out(f"{name}(x, from, to, {move}{weights}{divide}, y + p * {made.pitch} + c{extras});")
 
 
-def _constants(unit: Unit, fold: Fold, channels: Channels) -> str:
+def _across(unit: Unit, window: Window, fold: Fold, count: int) -> list[Channels]:
+    """Tiles of channels: of one vector, or of `columns.WIDTH` channels where products of pairs can be added."""
+    wide = 0
+    if fold.weights is not None and unit.stored(window.map) is BF16 and unit.target.lanes[0] == 16 and window.kernel[0] > 1:
+        wide = count // columns.WIDTH
+    first = wide * columns.WIDTH
+    rest = channels_in(vectors(count - first, unit.target), 1)
+    before = [Channels(0, (16, 16), wide)] if wide else []
+    return before + [part._replace(first=part.first + first) for part in rest]
+
+
+def _constants(unit: Unit, window: Window, fold: Fold, channels: Channels) -> str:
     """Weights and bias of vector t of some channels, as arguments."""
     if fold.weights is None or fold.bias is None:
         return ""
     first, lanes, stop = channels.first, channels.width, channels.first + channels.width * channels.tiles
+    if lanes == columns.WIDTH:
+        pairs, start = columns.packed(fold.weights[first:stop], window.kernel[1]), columns.ordered(fold.bias[first:stop])
+        w = f"(const pair *)(const void *){unit.blob.add(pairs, 'uint32')}"
+        return f", {w} + t * {pairs[0].size}, {unit.blob.add(start)} + t * {lanes}"
     taps = fold.weights[first:stop].reshape(channels.tiles, lanes, -1).transpose(0, 2, 1)
     bias = fold.bias[first:stop]
     return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
@@ -84,25 +104,26 @@ def _constants(unit: Unit, fold: Fold, channels: Channels) -> str:
 
 def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: Pixels, lanes: int) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
-    rows, columns = window.kernel
+    rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None
     constants = ", const float *restrict w, const float *restrict b" if weighted else ""
     constants += ", const float *restrict d" if divided else ""
-    with out.block(f"static void {name}(const float *const *x, int from, int to, int at{constants}, float *restrict y{unit.parameters})"):
+    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    with out.block(f"static void {name}(const {x}const *x, int from, int to, int at{constants}, {y}restrict y{unit.parameters})"):
         for p in range(part.size):
             out(f"v{lanes} s{p} = " + (f"*(const u{lanes} *)b;" if weighted else f"SPLAT_{lanes}({fold.start});"))
-        read = [k for k in range(columns) if any((p, k) not in part.missing for p in range(part.size))]
+        read = [k for k in range(width) if any((p, k) not in part.missing for p in range(part.size))]
         if not read:  # nothing but padding
             out(f"(void)x, (void)from, (void)to, (void)at{', (void)w' if weighted else ''};")
         for row in range(rows if read else 0):
             with out.block(f"if (from <= {row} && {row} < to)"):
-                out(f"const float *a = x[{row}] + at;")
+                out(f"const {x}a = x[{row}] + at;")
                 if weighted:
-                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * columns + k) * lanes});" for k in read)
+                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * width + k) * lanes});" for k in read)
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:
-                            value = f"*(const u{lanes} *)(a + {(p * window.strides[1] + reach) * source.pitch})"
+                            value = unit.load(window.map, lanes, f"a + {(p * window.strides[1] + reach) * source.pitch}")
                             out(fold.tap.format(sum=f"s{p}", value=value, column=column, lanes=lanes))
         if divided:
             out.all(f"s{p} = s{p} * SPLAT_{lanes}(d[{p}]);" for p in range(part.size))

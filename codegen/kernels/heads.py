@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import numpy as np
 
+from codegen.elements import FLOAT32
 from codegen.kernels.convolution import convolution
 from codegen.kernels.depthwise import average_pool, depthwise, max_pool
 from codegen.kernels.moving import gather, separation
@@ -186,7 +187,9 @@ def _layer_normalization(out: Writer, unit: Unit) -> None:
     if call.attribute("axis", -1) % rank != rank - 1 or not innermost or any(call.shape(index) != call.shape(0)[-1:] for index in vectors):
         raise unit.unsupported(f"{list(call.shape(0))} from axis {call.attribute('axis', -1)}", "the last axis, innermost")
     found = [unit.blob.add(unit.constant(k)) if call.constant[k] else unit.address(unit.operand(k), "0") for k in vectors]
-    layer_normalization(out, unit, source, found[0], found[1] if len(found) > 1 else "", call.attribute("epsilon", 1e-5))
+    held = [FLOAT32 if call.constant[k] else unit.stored(unit.operand(k)) for k in vectors]
+    bias = found[1] if len(found) > 1 else ""
+    layer_normalization(out, unit, source, found[0], bias, (held[0], held[-1]), call.attribute("epsilon", 1e-5))
 
 
 def _gather(out: Writer, unit: Unit) -> None:
@@ -195,7 +198,8 @@ def _gather(out: Writer, unit: Unit) -> None:
     if not call.constant[0] or call.constant[1] or call.attribute("axis", 0) or len(call.shape(0)) != 2 or made.order[-1] != len(made.shape) - 1:
         raise unit.unsupported(f"{list(call.shape(1))} of {list(call.shape(0))}", "rows of a constant matrix, by indices that are computed")
     indices = unit.operand(1)
-    gather(out, unit, unit.blob.add(unit.constant(0)), call.shape(0)[0], unit.layouts(indices), unit.address(indices, "0"))
+    table = unit.stored(unit.result).constant(unit.blob, unit.constant(0))
+    gather(out, unit, table, call.shape(0)[0], unit.layouts(indices), unit.address(indices, "0"))
 
 
 def _split(out: Writer, unit: Unit) -> None:

@@ -13,7 +13,7 @@ def gather(out: Writer, unit: Unit, table: str, rows: int, indices: Layout, wher
     """The kernel of a Gather of whole rows of a table, by indices that lie as said; indices beside the table are clamped."""
     made = unit.images(unit.result)
     with out.kernel(unit.name):
-        out(f"const {indices.ctype} *at = {where};", f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"const {indices.ctype} *at = {where};", f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             out(f"int64_t k = (int64_t)at[{_index(unit, indices)}];")
             out(f"k = k < 0 ? k + {rows} : k;", f"k = k < 0 ? 0 : k >= {rows} ? {rows - 1} : k;")
@@ -38,9 +38,9 @@ def separation(out: Writer, unit: Unit, source: int, results: Sequence[tuple[int
     """The kernel of a Split of channels; `results`: the maps that are made, and the channel that each begins with."""
     read = unit.images(source)
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, 'r')};")
-        out.all(f"float *y{k} = {unit.address(m, 'r')};" for k, (m, _) in enumerate(results))
+        out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
+        out.all(f"{unit.pointer(m)}y{k} = {unit.address(m, 'r')};" for k, (m, _) in enumerate(results))
         with unit.each_pixel(out, read.pixels):
             for k, (m, first) in enumerate(results):
                 made = unit.images(m)
-                out(f"memcpy(y{k} + p * {made.pitch}, a + p * {read.pitch} + {first}, {made.channels} * sizeof *a);")
+                unit.copy(out, (m, f"y{k} + p * {made.pitch}"), (source, f"a + p * {read.pitch} + {first}"), made.channels)

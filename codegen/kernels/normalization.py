@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from codegen.elements import Element
 from codegen.kernels.tiles import channels_in, vectors
 from codegen.kernels.unit import Unit
 from codegen.tails import number
@@ -15,38 +16,42 @@ def softmax(out: Writer, unit: Unit, source: int) -> None:
     """The kernel of a softmax over the channels of every pixel."""
     made = unit.images(unit.result)
     with out.kernel(unit.name), _each_pixel(out, unit, source):
-        out(f"float *to = y + p * {made.pitch};")
+        out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
+        powers = "to" if unit.stored(unit.result).floats else "powers"
+        if powers != "to":
+            out(f"float *powers = {unit.scratch(made.channels)};")
         for lanes in _fold(out, unit, "most", made.channels, "-INFINITY"):
-            out(f"most{lanes} = max_{lanes}(most{lanes}, *(const u{lanes} *)(from + c));")
+            out(f"most{lanes} = max_{lanes}(most{lanes}, {unit.load(source, lanes, 'from + c')});")
         out(f"const float most = {_largest(unit, made.channels)};")
         for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
-            out(f"v{lanes} e = exp_{lanes}(*(const u{lanes} *)(from + c) - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
-            out(f"*(u{lanes} *)(to + c) = e;")
+            out(f"v{lanes} e = exp_{lanes}({unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(most));", f"sum{lanes} += e;")
+            out(f"*(u{lanes} *)({powers} + c) = e;")
         out(f"const float share = 1.0f / ({_sum(unit, made.channels)});")
         for lanes in unit.over(out, made.channels):
-            out(f"v{lanes} s = *(const u{lanes} *)(to + c) * SPLAT_{lanes}(share);")
+            out(f"v{lanes} s = *(const u{lanes} *)({powers} + c) * SPLAT_{lanes}(share);")
             out.all(unit.finish("s", lanes, "p", "c", made.channels))
-            out(f"*(u{lanes} *)(to + c) = s;")
+            out(unit.put(lanes, "to + c", "s"))
 
 
-def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, epsilon: float) -> None:
-    """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses, `bias` may be empty."""
+def layer_normalization(out: Writer, unit: Unit, source: int, scale: str, bias: str, held: tuple[Element, Element], epsilon: float) -> None:
+    """The kernel of a LayerNormalization over channels; `scale`, `bias`: C expressions for addresses of elements `held`, `bias` may be empty."""
     made = unit.images(unit.result)
     with out.kernel(unit.name):
-        out(f"const float *scale = {scale};", *([f"const float *bias = {bias};"] if bias else []))
+        out(f"const {held[0].ctype} *scale = {scale};", *([f"const {held[1].ctype} *bias = {bias};"] if bias else []))
         with _each_pixel(out, unit, source):
-            out(f"float *to = y + p * {made.pitch};")
+            out(f"{unit.pointer(unit.result)}to = y + p * {made.pitch};")
             for lanes in _fold(out, unit, "sum", made.channels, "0.0f"):
-                out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
+                out(f"sum{lanes} += {unit.load(source, lanes, 'from + c')};")
             out(f"const float mean = ({_sum(unit, made.channels)}) * (1.0f / {made.channels}.0f);")
             for lanes in _fold(out, unit, "square", made.channels, "0.0f"):
-                out(f"v{lanes} d = *(const u{lanes} *)(from + c) - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
+                out(f"v{lanes} d = {unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean);", f"square{lanes} += d * d;")
             out(f"const float share = 1.0f / sqrtf(({_sum(unit, made.channels, 'square')}) * (1.0f / {made.channels}.0f) + {number(epsilon)});")
             for lanes in unit.over(out, made.channels):
-                out(f"v{lanes} s = (*(const u{lanes} *)(from + c) - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
-                out(f"s = s * *(const u{lanes} *)(scale + c){f' + *(const u{lanes} *)(bias + c)' if bias else ''};")
+                out(f"v{lanes} s = ({unit.load(source, lanes, 'from + c')} - SPLAT_{lanes}(mean)) * SPLAT_{lanes}(share);")
+                by, moved = (element.load(lanes, f"{name} + c") for element, name in zip(held, ("scale", "bias"), strict=True))
+                out(f"s = s * {by}{f' + {moved}' if bias else ''};")
                 out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(f"*(u{lanes} *)(to + c) = s;")
+                out(unit.put(lanes, "to + c", "s"))
 
 
 def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
@@ -55,21 +60,21 @@ def sums(out: Writer, unit: Unit, source: int, factor: str) -> None:
     pixel, channel = ("p", "0") if made.channels == 1 else (f"p / {made.channels}", f"p % {made.channels}")
     with out.kernel(unit.name), _each_pixel(out, unit, source):
         for lanes in _fold(out, unit, "sum", read.channels, "0.0f"):
-            out(f"sum{lanes} += *(const u{lanes} *)(from + c);")
+            out(f"sum{lanes} += {unit.load(source, lanes, 'from + c')};")
         out(f"float s = ({_sum(unit, read.channels)}) * {factor};")
         out.all(unit.finish("s", 1, pixel, channel, made.channels))
-        out(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.apart else 'p'}] = s;")
+        out(unit.stored(unit.result).write(f"y[{f'{pixel} * {made.pitch} + {channel}' if made.apart else 'p'}]", "s"))
 
 
 @contextmanager
 def _each_pixel(out: Writer, unit: Unit, source: int) -> Iterator[None]:
     """A loop over the pixels p of row r: `from` is where a pixel of the map lies, `y` where the row of the result does."""
     read = unit.images(source)
-    out(f"const float *a = {unit.address(source, 'r')};")
+    out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
     out.all(unit.declarations())
-    out(f"float *y = {unit.address(unit.result, 'r')};")
+    out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
     with unit.each_pixel(out, read.pixels):
-        out(f"const float *from = a + p * {read.pitch};")
+        out(f"const {unit.pointer(source)}from = a + p * {read.pitch};")
         yield
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from codegen.elements import FLOAT32, Element
+from codegen.kernels.pairs import weighed
 from codegen.kernels.tiles import Channels, Pixels, channels_in, pixels, tile, vectors
 from codegen.kernels.unit import Unit
 from codegen.layout import Layout
@@ -64,32 +66,39 @@ def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
     """Whole maps: the second matrix is packed in the order in which tiles read it, so that its own order does not matter."""
     across, size = _tiles(unit, stack)
     along = pixels(stack.rows, size, 1, [0], stack.rows)
+    in_pairs = not any(unit.stored(m).floats for m in sources)
+    steps = -(-stack.depth // 2) if in_pairs else stack.depth
     names: dict[tuple[int, tuple[int, ...], int], str] = {}
     for channels in across:
         for part in along:
             key = part.size, channels.lanes, _present(stack, channels)
             if key not in names:
                 names[key] = f"{unit.name}_{len(names)}"
-                _tile(out, unit, stack, names[key], part, channels, channels.width)
-    scratch = unit.scratch(stack.depth * sum(channels.width * channels.tiles for channels in across))
+                if in_pairs:
+                    _tile_of_pairs(out, unit, stack, names[key], part, channels)
+                else:
+                    _tile(out, unit, stack, names[key], part, channels, channels.width, (unit.stored(sources[0]), FLOAT32))
+    scratch = unit.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(sources[0], '0')}, *b = {unit.address(sources[1], '0')};")
-        out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, '0')}, *restrict w = {scratch};")
+        _matrices(out, unit, sources, "0")
+        out(f"pair *restrict w = (pair *)(void *){scratch};" if in_pairs else f"float *restrict w = {scratch};")
         by_heads = unit.shares_better(stack.count, sum(part.tiles for part in along)) or stack.count >= 4 * unit.target.threads
         with unit.each(out, "s", stack.count, split=by_heads):
-            _locate(out, stack)
+            _locate(out, unit, stack, sources)
             start = 0
             for channels in across:
-                _pack(out, stack, channels, start)
-                start += stack.depth * channels.width * channels.tiles
+                if in_pairs:
+                    _pack_pairs(out, stack, channels, start)
+                else:
+                    _pack(out, stack, channels, start, unit.stored(sources[1]))
+                start += steps * channels.width * channels.tiles
             for part in unit.tiles(out, along, "q", split=not by_heads):
                 out(f"const int p = {part.first} + q * {part.size};")
                 start = 0
                 for channels in unit.tiles(out, across, "t", split=False):
                     out(f"const int c = {channels.first} + t * {channels.width};")
                     name = names[part.size, channels.lanes, _present(stack, channels)]
-                    step = stack.depth * channels.width
+                    step = steps * channels.width
                     out(f"const int at = from + p * {stack.y};")
                     to, extras = f"y + at * {unit.images(unit.result).pitch} + c", unit.arguments("at", "c", stack.columns)
                     out(f"{name}(x + p * {stack.a[0]}, w + {start} + t * {step}, {to}{extras});")
@@ -113,7 +122,14 @@ def _present(stack: _Stack, channels: Channels) -> int:
     return min(channels.width, stack.columns - channels.first - channels.width * (channels.tiles - 1))
 
 
-def _locate(out: Writer, stack: _Stack) -> None:
+def _matrices(out: Writer, unit: Unit, sources: tuple[int, int], row: str) -> None:
+    """C statements: `a`, `b` and `y`, from which the matrices of each product are reached, and the operands of the tail."""
+    out.all(f"const {unit.pointer(m)}{name} = {unit.address(m, at)};" for m, name, at in zip(sources, "ab", (row, "0"), strict=True))
+    out.all(unit.declarations())
+    out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, row)};")
+
+
+def _locate(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
     """C statements: the matrices of product s, and the first pixel of its result."""
     found: list[list[str]] = [[], [], []]
     inside = stack.count
@@ -123,31 +139,59 @@ def _locate(out: Writer, stack: _Stack) -> None:
             if step:
                 terms.append(f"s / {inside} % {extent} * {step}" if len(stack.heads) > 1 else f"s * {step}")
     x, v, y = (" + ".join(terms) or "0" for terms in found)
-    out(f"const float *x = a + {x}, *v = b + {v};", f"const int from = {y};")
+    out(f"const {unit.pointer(sources[0])}x = a + {x};", f"const {unit.pointer(sources[1])}v = b + {v};", f"const int from = {y};")
     if not stack.heads:
         out("(void)s;")
 
 
-def _pack(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
+def _pack(out: Writer, stack: _Stack, channels: Channels, start: int, held: Element) -> None:
     """Columns of the second matrix as (tiles, depth, channels of a tile), zeros where there are none."""
     down, across = stack.b
     width = channels.width
     with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
-        out(f"const float *g = v + ({channels.first} + t * {width}) * {across};", f"float *restrict to = w + {start} + t * {stack.depth * width};")
+        out(f"const {held.ctype} *g = v + ({channels.first} + t * {width}) * {across};")
+        out(f"float *restrict to = w + {start} + t * {stack.depth * width};")
         present = _present(stack, channels)
         with out.block(f"for (int k = 0; k < {stack.depth}; k++)"):
             if across == 1:
                 at = 0
                 for lanes in channels.lanes:
                     if at + lanes <= present:
-                        out(f"*(u{lanes} *)(to + k * {width} + {at}) = *(const u{lanes} *)(g + k * {down} + {at});")
+                        out(f"*(u{lanes} *)(to + k * {width} + {at}) = {held.load(lanes, f'g + k * {down} + {at}')};")
                     elif at < present:
-                        out(f"for (int c = {at}; c < {present}; c++) to[k * {width} + c] = g[k * {down} + c];")
+                        out(f"for (int c = {at}; c < {present}; c++) to[k * {width} + c] = {held.read(f'g[k * {down} + c]')};")
                     at += lanes
             else:
-                out(f"for (int c = 0; c < {present}; c++) to[k * {width} + c] = g[k * {down} + c * {across}];")
+                out(f"for (int c = 0; c < {present}; c++) to[k * {width} + c] = {held.read(f'g[k * {down} + c * {across}]')};")
             if present < width:
                 out(f"for (int c = {present}; c < {width}; c++) to[k * {width} + c] = 0.0f;")
+
+
+def _pack_pairs(out: Writer, stack: _Stack, channels: Channels, start: int) -> None:
+    """The same in bfloat16 as (tiles, pairs along the depth, channels of a tile)."""
+    down, across = stack.b
+    width, present, steps = channels.width, _present(stack, channels), -(-stack.depth // 2)
+
+    def packed(k: str, *, both: bool) -> None:
+        g, to = f"g + {k} * {2 * down}", f"to + {k} * {width}"
+        at = 0
+        for lanes in channels.lanes if across == 1 and both else ():
+            if at + lanes <= present:
+                out(f"*(p{lanes} *)({to} + {at}) = joined_{lanes}({g} + {at}, {g} + {at + down});")
+                at += lanes
+        if at < present:
+            first, second = (f"(pair)*({g} + c * {across} + {move})" for move in (0, down))
+            value = first if not both else f"pair_at({g} + c * {across})" if down == 1 else f"{first} | {second} << 16"
+            out(f"for (int c = {at}; c < {present}; c++) *({to} + c) = {value};")
+        if present < width:
+            out(f"for (int c = {present}; c < {width}; c++) *({to} + c) = 0;")
+
+    with out.block(f"for (int t = 0; t < {channels.tiles}; t++)"):
+        out(f"const bf16 *g = v + ({channels.first} + t * {width}) * {across};", f"pair *restrict to = w + {start} + t * {steps * width};")
+        with out.block(f"for (int k = 0; k < {stack.depth // 2}; k++)"):
+            packed("k", both=True)
+        if stack.depth % 2:
+            packed(str(stack.depth // 2), both=False)
 
 
 def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -> None:
@@ -161,37 +205,61 @@ def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -
     for channels in across:
         if channels.lanes not in names:
             names[channels.lanes] = f"{unit.name}_{len(names)}"
-            _tile(out, unit, stack, names[channels.lanes], part, channels, stack.b[0])
+            _tile(out, unit, stack, names[channels.lanes], part, channels, stack.b[0], (unit.stored(sources[0]), unit.stored(sources[1])))
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(sources[0], 'r')}, *b = {unit.address(sources[1], '0')};")
-        out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        _matrices(out, unit, sources, "r")
         with unit.each(out, "s", stack.count, split=True):
-            _locate(out, stack)
+            _locate(out, unit, stack, sources)
             for channels in unit.tiles(out, across, "t", split=False):
                 out(f"const int c = {channels.first} + t * {channels.width};")
                 extras = unit.arguments("from", "c", stack.columns)
                 out(f"{names[channels.lanes]}(x, v + c, y + from * {unit.images(unit.result).pitch} + c{extras});")
 
 
-def _tile(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels, step: int) -> None:
-    """The function of a tile; `step`: from one row of the second matrix to the next."""
+def _tile(
+    out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element]
+) -> None:  # fmt: skip
+    """The function of a tile; `step`: from one row of the second matrix to the next, `held`: how the elements of both matrices lie."""
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
-    present = _present(stack, channels)
-    with out.block(f"APART void {name}(const float *a, const float *restrict w, float *restrict y{unit.parameters})"):
+    a, w, y = held[0].ctype, held[1].ctype, unit.pointer(unit.result)
+    with out.block(f"APART void {name}(const {a} *a, const {w} *restrict w, {y}restrict y{unit.parameters})"):
         for p in range(part.size):
             out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
         with out.block(f"for (int i = 0; i < {stack.depth}; i++)"):
-            out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {offsets[k]});" for k, lanes in enumerate(channels.lanes))
+            out.all(f"v{lanes} w{k} = {held[1].load(lanes, f'w + {offsets[k]}')};" for k, lanes in enumerate(channels.lanes))
             for p in range(part.size):
-                out(f"float a{p} = a[{p * stack.a[0]}];")
+                out(f"float a{p} = {held[0].read(f'a[{p * stack.a[0]}]')};")
                 out.all(f"s{p}_{k} += a{p} * w{k};" for k in range(len(channels.lanes)))
             out(f"a += {stack.a[1]};", f"w += {step};")
-        if present == channels.width:
-            unit.store(out, part.size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
-        else:
-            _store_present(out, unit, stack, part.size, channels, present)
+        _store(out, unit, stack, part.size, channels)
     out("")
+
+
+def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels) -> None:
+    """The function of a tile of matrices in bfloat16, the second of which is packed in pairs."""
+    along, depth = stack.a
+    with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {unit.pointer(unit.result)}restrict y{unit.parameters})"):
+        for p in range(part.size):
+            out.all(f"v{lanes} s{p}_{k} = SPLAT_{lanes}(0.0f);" for k, lanes in enumerate(channels.lanes))
+        with out.block(f"for (int i = 0; i < {stack.depth // 2}; i++)"):
+            firsts = {p: p * along for p in range(part.size)}
+            two = {p: f"pair_at(a + {at})" if depth == 1 else f"(pair)a[{at}] | (pair)a[{at + depth}] << 16" for p, at in firsts.items()}
+            weighed(out, channels, "w", two)
+            out(f"a += {2 * depth};", f"w += {channels.width};")
+        if stack.depth % 2:
+            with out.block(""):
+                weighed(out, channels, "w", {p: f"a[{at}]" for p, at in firsts.items()})
+        _store(out, unit, stack, part.size, channels)
+    out("")
+
+
+def _store(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels) -> None:
+    """The stores of a tile."""
+    present = _present(stack, channels)
+    if present == channels.width:
+        unit.store(out, size, channels.lanes, stack.columns, "s{p}_{k}", stack.y)
+    else:
+        _store_present(out, unit, stack, size, channels, present)
 
 
 def _store_present(out: Writer, unit: Unit, stack: _Stack, size: int, channels: Channels, present: int) -> None:
@@ -207,7 +275,7 @@ def _store_present(out: Writer, unit: Unit, stack: _Stack, size: int, channels: 
                 with out.block(""):
                     out(f"v{lanes} s = *(const u{lanes} *)(rest + {offset});")
                     out.all(unit.finish("s", lanes, p * stack.y, at + offset, stack.columns))
-                    out(f"*(u{lanes} *)(y + {p * stack.y * unit.images(unit.result).pitch + at + offset}) = s;")
+                    out(unit.put(lanes, f"y + {p * stack.y * unit.images(unit.result).pitch + at + offset}", "s"))
                 offset += lanes
 
 

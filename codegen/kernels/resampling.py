@@ -22,76 +22,81 @@ def interpolation(out: Writer, unit: Unit, source: int, rows: tuple[np.ndarray, 
         out.all(_table("float", "heights", map(number, rows[1].reshape(-1).tolist())))
         out.all(_table("int", "columns", (str(k * read.pitch) for k in columns[0].reshape(-1).tolist())))
         out.all(_table("float", "widths", map(number, columns[1].reshape(-1).tolist())))
-        out(f"const float *x[{down}];")
+        out(f"const {unit.pointer(source)}x[{down}];")
         out(f"for (int i = 0; i < {down}; i++) x[i] = {row};")
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             for lanes in unit.over(out, made.channels):
                 out(f"v{lanes} s = SPLAT_{lanes}(0.0f);")
                 out(f"for (int i = 0; i < {down}; i++)")
                 out(f"    for (int j = 0; j < {across}; j++)")
                 weight = f"SPLAT_{lanes}(heights[r * {down} + i] * widths[p * {across} + j])"
-                out(f"        s += {weight} * *(const u{lanes} *)(x[i] + columns[p * {across} + j] + c);")
+                out(f"        s += {weight} * {unit.load(source, lanes, f'x[i] + columns[p * {across} + j] + c')};")
                 out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
+                out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
 
 
 def depth_to_space(out: Writer, unit: Unit, source: int, block: int, *, channels_outermost: bool) -> None:
     """The kernel of a DepthToSpace; `channels_outermost`: mode CRD."""
     made, read = unit.images(unit.result), unit.images(source)
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, f'(r / {block})')};", *unit.declarations(), f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"const {unit.pointer(source)}a = {unit.address(source, f'(r / {block})')};", *unit.declarations())
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         with unit.each_pixel(out, made.pixels):
             part = f"(r % {block} * {block} + p % {block})"
             step, first = (block * block, part) if channels_outermost else (1, f"{part} * {made.channels}")
-            out(f"const float *from = a + p / {block} * {read.pitch} + {first};")
+            out(f"const {unit.pointer(source)}from = a + p / {block} * {read.pitch} + {first};")
             if step == 1:
                 for lanes in unit.over(out, made.channels):
-                    out(f"v{lanes} s = *(const u{lanes} *)(from + c);")
+                    out(f"v{lanes} s = {unit.load(source, lanes, 'from + c')};")
                     out.all(unit.finish("s", lanes, "p", "c", made.channels))
-                    out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
+                    out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
                 return
             with out.block(f"for (int c = 0; c < {made.channels}; c++)"):
-                out(f"float s = from[c * {step}];")
+                out(f"float s = {unit.stored(source).read(f'from[c * {step}]')};")
                 out.all(unit.finish("s", 1, "p", "c", made.channels))
-                out(f"y[p * {made.pitch} + c] = s;")
+                out(unit.stored(unit.result).write(f"y[p * {made.pitch} + c]", "s"))
 
 
 def transposed(out: Writer, unit: Unit, source: int, weights: np.ndarray, bias: np.ndarray | None, axes: tuple[tuple[int, int, int], ...]) -> None:
     """The kernel of a ConvTranspose without groups; `weights`: (input channels, output channels, kernel rows, kernel columns).
 
-    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result.
+    `axes`: stride, dilation and pad of rows and of pixels. Sums are kept in the row of the result, or where that holds no floats in a row beside it.
     """
     made, read = unit.images(unit.result), unit.images(source)
     inputs, outputs, tall, wide = weights.shape
     packed = unit.blob.add(weights.transpose(2, 3, 0, 1))
     start = unit.blob.add(np.zeros(outputs, np.float32) if bias is None else bias)
     (down, fall, above), (across, spread, left) = axes
+    sums, pitch = ("y", made.pitch) if unit.stored(unit.result).floats else ("sums", outputs)
     with out.kernel(unit.name):
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
+        if sums != "y":
+            out(f"float *sums = {unit.scratch(made.pixels * outputs)};")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
             for lanes in unit.over(out, outputs, split=True):
-                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = *(const u{lanes} *)({start} + c);")
+                out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = *(const u{lanes} *)({start} + c);")
         with out.block(f"for (int k = 0; k < {tall}; k++)"):
             out(f"const int h = r + {above} - k * {fall};")
             out(f"if (h < 0 || h % {down} || h / {down} >= {read.rows}) continue;")
-            out(f"const float *x = {unit.address(source, f'(h / {down})')};")
+            out(f"const {unit.pointer(source)}x = {unit.address(source, f'(h / {down})')};")
             with out.block(f"for (int l = 0; l < {wide}; l++)"):
                 out(f"const float *w = {packed} + (k * {wide} + l) * {inputs * outputs};")
                 with out.block(f"for (int q = 0; q < {read.pixels}; q++)"):
                     out(f"const int p = q * {across} - {left} + l * {spread};")
                     out(f"if (p < 0 || p >= {made.pixels}) continue;")
                     for lanes in unit.over(out, outputs, split=True):
-                        out(f"v{lanes} s = *(const u{lanes} *)(y + p * {made.pitch} + c);")
-                        out(f"for (int i = 0; i < {inputs}; i++) s += x[q * {read.pitch} + i] * *(const u{lanes} *)(w + i * {outputs} + c);")
-                        out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
+                        out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
+                        value = unit.stored(source).read(f"x[q * {read.pitch} + i]")
+                        out(f"for (int i = 0; i < {inputs}; i++) s += {value} * *(const u{lanes} *)(w + i * {outputs} + c);")
+                        out(f"*(u{lanes} *)({sums} + p * {pitch} + c) = s;")
         with out.block(f"for (int p = 0; p < {made.pixels}; p++)"):
             for lanes in unit.over(out, outputs, split=True):
-                out(f"v{lanes} s = *(const u{lanes} *)(y + p * {made.pitch} + c);")
+                out(f"v{lanes} s = *(const u{lanes} *)({sums} + p * {pitch} + c);")
                 out.all(unit.finish("s", lanes, "p", "c", outputs))
-                out(f"*(u{lanes} *)(y + p * {made.pitch} + c) = s;")
+                out(unit.put(lanes, f"y + p * {made.pitch} + c", "s"))
 
 
 def _table(kind: str, name: str, values: Iterable[str]) -> list[str]:

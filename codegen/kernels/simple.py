@@ -15,19 +15,19 @@ def elementwise(out: Writer, unit: Unit, source: int) -> None:
     made = written.packed.whole if unit.flat else unit.images(unit.result)
     plain = not (written.apart or read.apart) and all(extra.reach in ("element", "one") and not extra.pitch for extra in unit.tail.extras)
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, 'r')};")
+        out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         if plain:
-            _over(out, unit, made.row, "0", made.row, split=True)
+            _over(out, unit, source, made.row, "0", made.row, split=True)
         elif made.pixels == 1 and not (read.apart or written.apart):
-            _over(out, unit, made.channels, "0", made.channels, split=True)
+            _over(out, unit, source, made.channels, "0", made.channels, split=True)
         else:
             with unit.each_pixel(out, made.pixels):
                 places = [_place(unit, layout, made) if layout.apart else "" for layout in (read, written)]
                 out.all(f"const int {name} = {place};" for name, place in zip(("from", "to"), places, strict=True) if place)
                 ends = tuple(name if place else f"p * {made.channels}" for name, place in zip(("from", "to"), places, strict=True))
-                _over(out, unit, made.channels, "p", made.channels, split=False, ends=(ends[0], ends[1]))
+                _over(out, unit, source, made.channels, "p", made.channels, split=False, ends=(ends[0], ends[1]))
 
 
 def _place(unit: Unit, layout: Layout, made: Image) -> str:
@@ -40,14 +40,14 @@ def _place(unit: Unit, layout: Layout, made: Image) -> str:
 
 
 def _over(
-    out: Writer, unit: Unit, count: int, pixel: str, channels: int, *, split: bool, ends: tuple[str, str] = ("", "")
+    out: Writer, unit: Unit, source: int, count: int, pixel: str, channels: int, *, split: bool, ends: tuple[str, str] = ("", "")
 ) -> None:  # fmt: skip
     """Loops over so many elements from a pixel on. `ends`: where that begins in the map and in the result, if not with their first."""
     read, write = (f"{end} + c" if end else "c" for end in ends)
     for lanes in unit.over(out, count, split=split):
-        out(f"v{lanes} s = *(const u{lanes} *)(a + {read});")
+        out(f"v{lanes} s = {unit.load(source, lanes, f'a + {read}')};")
         out.all(unit.finish("s", lanes, pixel, "c", channels))
-        out(f"*(u{lanes} *)(y + {write}) = s;")
+        out(unit.put(lanes, f"y + {write}", "s"))
 
 
 def mean(out: Writer, unit: Unit, source: int) -> None:
@@ -64,35 +64,38 @@ def largest(out: Writer, unit: Unit, source: int) -> None:
 def _folded(out: Writer, unit: Unit, source: int, start: str, fold: str, factor: str) -> None:
     """All pixels of a channel as one; of a row first, since sums of sums lose less. `fold`: C expression of {s} and {v}, `factor`: of the result."""
     image = unit.images(source)
+    sums = "y" if unit.stored(unit.result).floats else "sums"
 
     def folded(lanes: int, s: str, v: str) -> str:
         return fold.format(s=s, v=v).replace("@", str(lanes))
 
     with out.kernel(unit.name):
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
+        if sums != "y":
+            out(f"float *sums = {unit.scratch(image.channels)};")
         for lanes in unit.over(out, image.channels, split=True):
-            out(f"*(u{lanes} *)(y + c) = SPLAT_{lanes}({start});")
+            out(f"*(u{lanes} *)({sums} + c) = SPLAT_{lanes}({start});")
         with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
-            out(f"const float *a = {unit.address(source, 'h')};")
+            out(f"const {unit.pointer(source)}a = {unit.address(source, 'h')};")
             for lanes in unit.over(out, image.channels, split=True):
                 out(f"v{lanes} s = SPLAT_{lanes}({start});")
                 with out.block(f"for (int p = 0; p < {image.pixels}; p++)"):
-                    out(f"const v{lanes} v = *(const u{lanes} *)(a + p * {image.pitch} + c);", f"s = {folded(lanes, 's', 'v')};")
-                out(f"const v{lanes} t = *(const u{lanes} *)(y + c);", f"*(u{lanes} *)(y + c) = {folded(lanes, 't', 's')};")
+                    out(f"const v{lanes} v = {unit.load(source, lanes, f'a + p * {image.pitch} + c')};", f"s = {folded(lanes, 's', 'v')};")
+                out(f"const v{lanes} t = *(const u{lanes} *)({sums} + c);", f"*(u{lanes} *)({sums} + c) = {folded(lanes, 't', 's')};")
         for lanes in unit.over(out, image.channels, split=True):
-            out(f"v{lanes} s = *(const u{lanes} *)(y + c){f' * SPLAT_{lanes}({factor})' if factor else ''};")
+            out(f"v{lanes} s = *(const u{lanes} *)({sums} + c){f' * SPLAT_{lanes}({factor})' if factor else ''};")
             out.all(unit.finish("s", lanes, 0, "c", image.channels))
-            out(f"*(u{lanes} *)(y + c) = s;")
+            out(unit.put(lanes, "y + c", "s"))
 
 
 def concatenation(out: Writer, unit: Unit, sources: Sequence[tuple[int, int]]) -> None:
     """The kernel of a concatenation of channels; `sources`: the maps that are copied, and the channel that each goes to."""
     made = unit.images(unit.result)
     with out.kernel(unit.name):
-        out(f"float *y = {unit.address(unit.result, 'r')};")
-        out.all(f"const float *a{k} = {unit.address(source, 'r')};" for k, (source, _) in enumerate(sources))
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
+        out.all(f"const {unit.pointer(source)}a{k} = {unit.address(source, 'r')};" for k, (source, _) in enumerate(sources))
         with unit.each_pixel(out, made.pixels):
             for k, (source, first) in enumerate(sources):
                 read = unit.images(source)
-                out(f"memcpy(y + p * {made.pitch} + {first}, a{k} + p * {read.pitch}, {read.channels} * sizeof *y);")
+                unit.copy(out, (unit.result, f"y + p * {made.pitch} + {first}"), (source, f"a{k} + p * {read.pitch}"), read.channels)

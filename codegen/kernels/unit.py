@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from codegen.blob import Blob
+from codegen.elements import FLOAT32, Element
 from codegen.kernels.tiles import Channels, Pixels, channels_in, vectors
 from codegen.layout import Image, Layout
 from codegen.source import Unsupported
@@ -33,6 +34,7 @@ class Unit:
     tail: Tail
     result: int  # index of the map that is stored
     layouts: Callable[[int], Layout]  # of maps, as the head sees them
+    stored: Callable[[int], Element]  # how elements of a map lie in memory
     address: Address
     dense: Callable[[int], bool]  # whether all rows of a map are there, one after the other
     flat: bool  # whether all rows are made in one go, as one long row
@@ -62,6 +64,27 @@ class Unit:
         self.note_scratch(floats)
         return "m->scratch"
 
+    def pointer(self, m: int) -> str:
+        """C type of the address of an element of a float32 map, up to the name."""
+        return f"{self.stored(m).ctype} *"
+
+    def load(self, m: int, lanes: int, address: str) -> str:
+        """C expression: the vector of floats at an address in a map."""
+        return self.stored(m).load(lanes, address)
+
+    def put(self, lanes: int, address: str, value: str) -> str:
+        """C statement: a vector goes to an address in the result."""
+        return self.stored(self.result).store(lanes, address, value)
+
+    def copy(self, out: Writer, to: tuple[int, str], source: tuple[int, str], count: int) -> None:
+        """So many elements, side by side, from an address in a map to one in another: (map, C expression)."""
+        (there, y), (here, x) = to, source
+        if self.stored(there) is self.stored(here):
+            out(f"memcpy({y}, {x}, {count} * sizeof({self.stored(here).ctype}));")
+            return
+        for lanes in self.over(out, count):
+            out(self.stored(there).store(lanes, f"{y} + c", self.stored(here).load(lanes, f"{x} + c")))
+
     def require_pixels(self) -> None:
         """Raises Unsupported where the first operand or the result is not an image in pixels."""
         if not all(self.layouts(m).in_pixels for m in (self.operand(0), self.result)):
@@ -84,7 +107,7 @@ class Unit:
     @property
     def parameters(self) -> str:
         """The operands of the tail, as parameters."""
-        return "".join(f", const float *restrict {extra.name}" for extra in self.tail.extras)
+        return "".join(f", const {self._element(extra).ctype} *restrict {extra.name}" for extra in self.tail.extras)
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
         """The operands of the tail for the pixel and channel where a tile begins."""
@@ -92,7 +115,10 @@ class Unit:
 
     def declarations(self) -> list[str]:
         """The operands of the tail for row r."""
-        return [f"const float *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
+        return [f"const {self._element(extra).ctype} *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
+
+    def _element(self, extra: Extra) -> Element:
+        return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
     def _extra(self, extra: Extra) -> str:
         by_row = extra.reach not in ("channel", "one") and not self.flat
@@ -110,11 +136,15 @@ class Unit:
             for k, width in enumerate(lanes):
                 value = name.format(p=p, k=k)
                 out.all(self.finish(value, width, p * step, offsets[k], channels))
-                out(f"*(u{width} *)(y + {p * step * pitch + offsets[k]}) = {value};")
+                out(self.put(width, f"y + {p * step * pitch + offsets[k]}", value))
 
     def finish(self, value: str, lanes: int, pixel: int | str, channel: int | str, channels: int) -> list[str]:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
-        return self.tail.apply(value, lanes, lambda extra: f"{extra.name} + {extra.offset(pixel, channel, channels)}")
+
+        def vector(extra: Extra) -> str:
+            return extra.vector(f"{extra.name} + {extra.offset(pixel, channel, channels)}", self._element(extra))
+
+        return self.tail.apply(value, lanes, vector)
 
     # -- loops -----------------------------------------------------------------------------------------------------------------------------
 

@@ -1,13 +1,15 @@
 """Products of a matrix with one pixel: every weight is used once, so that reading them takes the time.
 
 They lie as a few long streams, one for each vector of a tile, which are read at the same time: a processor fetches each ahead on its own. Several
-input channels are summed at once where vectors are too few to keep multiply-adds from waiting for one another.
+input channels, or pairs of them in bfloat16, are summed at once where vectors are too few to keep multiply-adds from waiting for one another.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from codegen.elements import paired
+from codegen.kernels.pairs import first as lanes_of
 from codegen.kernels.tiles import LATENCY, Channels, channels_in, vectors
 from codegen.kernels.unit import Unit
 from codegen.writer import Writer
@@ -23,40 +25,58 @@ def vector_product(out: Writer, unit: Unit, source: int, weights: np.ndarray, bi
     made, inputs = unit.images(unit.result), weights.shape[1]
     across = channels_in(vectors(made.channels, unit.target), STREAMS)
     for k, channels in enumerate(across):
-        _tile(out, unit, f"{unit.name}_{k}", channels, inputs)
+        _tile(out, unit, f"{unit.name}_{k}", source, channels, inputs)
+    in_pairs = not unit.stored(source).floats
+    steps = -(-inputs // 2) if in_pairs else inputs
     with out.kernel(unit.name):
-        out(f"const float *a = {unit.address(source, 'r')};")
+        out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
-        out(f"float *y = {unit.address(unit.result, 'r')};")
+        out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
         for k, channels in enumerate(unit.tiles(out, across, "t", split=True)):
             first, width = channels.first, channels.width
-            streams, start = unit.blob.add(_packed(weights, channels)), unit.blob.add(bias[first : first + width * channels.tiles])
+            packed = _packed(weights, channels, in_pairs=in_pairs)
+            streams, start = unit.blob.add(packed, packed.dtype.name), unit.blob.add(bias[first : first + width * channels.tiles])
             out(f"const int c = {first} + t * {width};")
-            out(f"const float *w = {streams} + (size_t)t * {inputs * channels.lanes[0]};")
+            out(f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + (size_t)t * {steps * channels.lanes[0]};")
             out(f"{unit.name}_{k}(a, w, {start} + t * {width}, y + c{unit.arguments('0', 'c', made.channels)});")
 
 
-def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
-    """The streams of a run of tiles, (vectors of a tile, tiles, input channels, lanes) as one row. Of several tiles, all vectors are equal."""
+def _address(place: str, *, in_pairs: bool) -> str:
+    return f"(const pair *)(const void *){place}" if in_pairs else place
+
+
+def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.ndarray:
+    """The streams of a run of tiles, (vectors of a tile, tiles, input channels or pairs of them, lanes) as one row. Of several tiles, all vectors are
+    equal.
+    """
     width, found = channels.width, list[np.ndarray]()
     part = weights[channels.first : channels.first + width * channels.tiles].reshape(channels.tiles, width, -1)
     for k, lanes in enumerate(channels.lanes):
         first = sum(channels.lanes[:k])
-        found.append(part[:, first : first + lanes].transpose(0, 2, 1).ravel())
+        stream = part[:, first : first + lanes].transpose(0, 2, 1)
+        found.append((paired(stream) if in_pairs else stream.astype(np.float32)).ravel())
     return np.concatenate(found)
 
 
-def _tile(out: Writer, unit: Unit, name: str, channels: Channels, inputs: int) -> None:
+def _tile(out: Writer, unit: Unit, name: str, source: int, channels: Channels, inputs: int) -> None:
     """The function of a tile. Sums of sums lose less: what some input channels add up to is added to the rest."""
-    lanes = channels.lanes
+    lanes, in_pairs = channels.lanes, not unit.stored(source).floats
+    steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)  # that weights are stored for, that are whole
     streams, offsets = range(len(lanes)), [sum(lanes[:k]) for k in range(len(lanes))]
-    together = min(-(-LATENCY // len(lanes)), inputs)  # input channels that are summed apart
+    together = max(1, min(-(-LATENCY // len(lanes)), inputs))  # input channels that are summed apart
     whole = inputs - inputs % together
     chunk = whole if whole <= CHUNK * together else CHUNK * together
-    head = f"APART void {name}(const float *restrict a, const float *restrict w, const float *restrict b, float *restrict y{unit.parameters})"
+    a, w, y = unit.pointer(source), "const pair *" if in_pairs else "const float *", unit.pointer(unit.result)
+    head = f"APART void {name}(const {a}restrict a, {w}restrict w, const float *restrict b, {y}restrict y{unit.parameters})"
 
-    def product(k: int, at: str) -> str:
-        return f"*(const u{lanes[k]} *)(w + {offsets[k] * channels.tiles * inputs} + ({at}) * {lanes[k]})"
+    def add(s: str, value: str, k: int, at: str) -> str:
+        place = f"(w + {offsets[k] * channels.tiles * steps} + ({at}) * {lanes[k]})"
+        if in_pairs:
+            return f"{s} = dot_{lanes[k]}({s}, {lanes_of(value, max(lanes), lanes[k])}, *(const p{lanes[k]} *){place});"
+        return f"{s} += {value} * *(const u{lanes[k]} *){place};"
+
+    def read(at: str) -> str:
+        return f"const i{max(lanes)} a{{}} = EVERY_{max(lanes)}(pair_at(a + 2 * ({at})));" if in_pairs else f"const float a{{}} = a[{at}];"
 
     with out.block(head):
         out.all(f"v{lanes[k]} t_{k} = *(const u{lanes[k]} *)(b + {offsets[k]});" for k in streams)
@@ -65,10 +85,16 @@ def _tile(out: Writer, unit: Unit, name: str, channels: Channels, inputs: int) -
             first, stop = ("from", f"smaller(from + {chunk}, {whole})") if chunk < whole else ("0", str(whole))
             with out.block(f"for (int i = {first}, stop = {stop}; i < stop; i += {together})"):
                 for j in range(together):
-                    out(f"const float a{j} = a[i + {j}];")
-                    out.all(f"s{j}_{k} += a{j} * {product(k, f'i + {j}')};" for k in streams)
+                    out(read(f"i + {j}").format(j))
+                    out.all(add(f"s{j}_{k}", f"a{j}", k, f"i + {j}") for k in streams)
             out.all(f"t_{k} += {' + '.join(f's{j}_{k}' for j in range(together))};" for k in streams)
         for i in range(whole, inputs):
-            out.all(f"t_{k} += a[{i}] * {product(k, str(i))};" for k in streams)
+            with out.block(""):
+                out(read(str(i)).format(0))
+                out.all(add(f"t_{k}", "a0", k, str(i)) for k in streams)
+        if steps > inputs:
+            with out.block(""):
+                out(f"const i{max(lanes)} a0 = EVERY_{max(lanes)}((pair)a[{2 * inputs}]);")
+                out.all(add(f"t_{k}", "a0", k, str(inputs)) for k in streams)
         unit.store(out, 1, lanes, unit.images(unit.result).channels, "t_{k}")
     out("")

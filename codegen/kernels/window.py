@@ -38,10 +38,10 @@ def declare_rows(unit: Unit, window: Window, rows: int) -> list[str]:
     """C statements: addresses of the rows that row r reads, and which of them, `from` up to `to`, are in the map."""
     height = unit.images(window.map).rows
     if rows == 1 and window.strides[0] == 1 and not window.pads[0]:
-        return [f"const float *x[1] = {{{unit.address(window.map, 'r')}}};", "const int from = 0, to = 1;"]
+        return [f"const {unit.pointer(window.map)}x[1] = {{{unit.address(window.map, 'r')}}};", "const int from = 0, to = 1;"]
     step, by = window.strides[0], window.dilations[0]
     return [
-        f"const float *x[{rows}] = {{0}};",  # none of a row outside the map is read, but a compiler cannot see that
+        f"const {unit.pointer(window.map)}x[{rows}] = {{0}};",  # none of a row outside the map is read, but a compiler cannot see that
         f"int top = r * {step} - {window.pads[0]};",
         f"int from = top < 0 ? ({by - 1} - top) / {by} : 0;",
         f"int to = top + {(rows - 1) * by} < {height} ? {rows} : ({height + by - 1} - top) / {by};",

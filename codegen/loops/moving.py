@@ -272,6 +272,9 @@ def scatter_nd(nest: Nest) -> None:
         _update(nest, [*names, *place[after:]], updates, place, [f"{name} >= 0" for name in names])
 
 
+COPYING = frozenset(
+    "Concat DepthToSpace Expand Gather GatherElements GatherND Slice SpaceToDepth Split Tile Transpose".split()
+)  # loops that copy elements as they are stored, whatever that is
 LOOPS: dict[str, Callable[[Nest], None]] = {
     "Concat": concat,
     "DepthToSpace": depth_to_space,

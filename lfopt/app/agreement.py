@@ -3,7 +3,8 @@
 Two runs of the reference decide. One computes in float64. The other computes in the network's own types, and disturbs every result as rounding
 does where sums are added up one product after another, the least favourable order that a schedule has: errors then grow or fade from operator to
 operator as those of a plan do. How far the two lie apart, times `MARGIN`, is what an output may be off. Maps that quantised ones are computed from
-are left alone in both runs, for integers must be equal bit by bit.
+are left alone in both runs, for integers must be equal bit by bit. Where maps and weights are stored in a shorter type than they are computed in,
+the second run disturbs inputs, results and products as rounding to that type does.
 """
 
 from __future__ import annotations
@@ -98,17 +99,21 @@ class Expected:
         return Agreement(name, found.size, int((far | odd).sum()), int((~np.isfinite(exact)).sum()), scale, error, accepted / scale)
 
 
-def expected(graph: Graph, inputs: Arrays) -> Expected:
-    """What a network gives, and how far off rounding may take it. Raises as `reference` does."""
+def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
+    """What a network gives, and how far off rounding may take it. Raises as `reference` does.
+
+    `stored`: the element type, of REALS, that float32 maps and weights are rounded to; "": they are stored as they are.
+    """
     real = _real(graph)
     tensors = {name: replace(tensor, dtype="float64") if name in real else tensor for name, tensor in graph.tensors.items()}
     exact = reference(replace(graph, tensors=tensors), {name: value.astype(tensors[name].dtype, copy=False) for name, value in inputs.items()})
     sizes = [value.size for value in exact.values() if value.dtype.name in REALS]
     if not sizes:
         return Expected(exact, (), 0.0)
-    rounding = _Rounding(real, np.random.default_rng(0))
+    rounding = _Rounding(real, np.random.default_rng(0), REALS[stored] if stored else 0.0)
     runs = RUNS_OF_FEW if min(sizes) < FEW else 1
-    return Expected(exact, tuple(reference(graph, inputs, adjust=rounding) for _ in range(runs)), rounding.one_sum)
+    found = tuple(reference(graph, {n: rounding.stored(v) if n in real else v for n, v in inputs.items()}, adjust=rounding) for _ in range(runs))
+    return Expected(exact, found, rounding.one_sum)
 
 
 def _real(graph: Graph) -> frozenset[str]:
@@ -126,23 +131,37 @@ class _Rounding:
 
     Partial sums of k terms of either sign grow with the square root of their number, and their errors, a quarter of an ulp each (root mean square),
     add up in quadrature: sqrt(k / 2) / 4 ulps of the whole sum. Operators on two numbers give the same wherever they are computed.
+
+    Where results are stored in a shorter type, each is disturbed by a quarter of its ulp, and so is each product, for that of its weight: in
+    quadrature, that is a quarter of an ulp of what the products come to.
     """
 
-    def __init__(self, real: frozenset[str], rng: np.random.Generator) -> None:
-        self.real, self.rng = real, rng
-        self.one_sum = 0.0  # largest relative error of a sum so far
+    def __init__(self, real: frozenset[str], rng: np.random.Generator, last_place: float) -> None:
+        """`last_place`: one ulp of 1 of the type that results are stored in, where that is shorter than theirs; else 0."""
+        self.real, self.rng, self.last_place = real, rng, last_place
+        self.one_sum = last_place  # largest relative error of a sum so far
+
+    def stored(self, value: np.ndarray) -> np.ndarray:
+        """A float32 array as it is found where it was stored."""
+        if not self.last_place or value.dtype != np.float32:
+            return value
+        with np.errstate(all="ignore"):
+            return value * (1 + np.float32(self.last_place / 4) * self.rng.standard_normal(value.shape, np.float32))
 
     def __call__(self, call: Call, operands: Sequence[Part | None], results: Results) -> Results:
         row, names = row_of(call), [name for name in call.operator.outputs if name]
-        if row.picks or row.family in MOVING or (row.elementwise and row.kind not in REAL):
+        if row.picks or row.family in MOVING or (row.elementwise and row.kind not in REAL and not self.last_place):
             return results
-        disturbed = (self._disturbed(call, operands, value) if value.dtype.name in REALS and value.size else value for value in results)
+        real = (value.dtype.name in REALS and value.size > 0 for value in results)
+        disturbed = (self.stored(self._disturbed(call, operands, v)) if one else v for v, one in zip(results, real, strict=True))
         return tuple(other if name in self.real else one for name, one, other in zip(names, results, disturbed, strict=True))
 
     def _disturbed(self, call: Call, operands: Sequence[Part | None], made: np.ndarray) -> np.ndarray:
         wide = np.float64 if made.dtype == np.float64 else np.float32  # in which narrower types are summed up
         terms, ulp = _terms(call), float(np.finfo(wide).eps)
         relative = ulp / 4 * (terms / 2) ** 0.5 if terms > 1 else ulp / 2
+        if row_of(call).macs is not none and made.dtype == np.float32:
+            relative = max(relative, self.last_place / 4)
         self.one_sum = max(self.one_sum, relative)
         noise = self.rng.standard_normal(made.shape, wide)  # pyright: ignore[reportCallIssue, reportArgumentType]  (overloads, not unions)
         noise *= wide(relative)

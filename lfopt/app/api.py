@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from codegen.accel import encode as encode_plan
+from codegen.elements import ElementName
 from codegen.emit import emit_c as print_c
 from codegen.runtime import Inputs, array, by_name
 from codegen.source import CSource
@@ -323,13 +324,14 @@ def emit_c(
     embed: bool = False,
     count: bool = False,
     winograd: Literal[0, 2, 4] = 4,
+    element: ElementName = "float32",
 ) -> CSource:
-    """A plan as C: `files` by name. For elements of 4 bytes, or 1 where the network is quantised; options: see `lfopt codegen`.
+    """A plan as C: `files` by name. For elements of 4 bytes, 2 for bf16, or 1 where the network is quantised; options: see `lfopt codegen`.
 
     Raises MissingValues for a network without weights, and names what it cannot print.
     """
-    check_options(target, threads)
-    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd)
+    check_options(target, threads, element)
+    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd, element=element)
 
 
 def encode(plan: PlanLike, *, model: Network | None = None) -> CommandStream:

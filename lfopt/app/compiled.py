@@ -12,9 +12,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from codegen.build import build, compiler_version, find_compiler, write_source
+from codegen.elements import ELEMENTS, ElementName
 from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
+from codegen.target import target as instructions
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
@@ -45,6 +47,7 @@ def compile_model(
     target: Target = "native",
     hardware: Hardware | str | os.PathLike[str] = CPU,
     input_shapes: InputShapes | None = None,
+    element: ElementName = "float32",
     tune: bool = False,
     verify: bool = False,
 ) -> Compiled:
@@ -52,7 +55,8 @@ def compile_model(
 
     Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
     `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw
-    detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `tune`: see `plan_for_cpu`.
+    detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a float32
+    network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
     `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
     if not isinstance(hardware, Hardware | str | os.PathLike):
@@ -61,12 +65,12 @@ def compile_model(
         chip = replace(CPU, buffer_bytes=size_option(hardware, "hardware"))
     else:
         chip = hardware if isinstance(hardware, Hardware) else load_hardware(find_hardware(os.fspath(hardware), "hardware"))
-    check_options(target, threads)
+    check_options(target, threads, element)
     if isinstance(model, Graph) and input_shapes:
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
     graph = model if isinstance(model, Graph) else load_network(model, input_shapes, "default")
     label = one_line(graph.name if isinstance(model, Graph) else label_of(model))
-    return compile_graph(graph, threads=threads, target=target, hardware=chip, label=label, tune=tune, verify=verify)[0]
+    return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
 
 
 def compile_graph(
@@ -75,6 +79,7 @@ def compile_graph(
     threads: int = 1,
     target: Target = "native",
     hardware: Hardware = CPU,
+    element: ElementName = "float32",
     label: str = "model",
     report: Report | None = None,
     tune: bool = False,
@@ -84,40 +89,48 @@ def compile_graph(
 
     Whole, and with `verify` read from end to end to say so.
     """
-    check_options(target, threads)
+    check_options(target, threads, element)
     _check_values(graph, label)
     compiler = find_compiler(os.environ.get("CC"))
     report = report or (lambda what, done: None)
 
     def make(folder: Path) -> dict[str, str]:
-        tuning = Tuning(target, threads, compiler, report) if tune else None
+        tuning = Tuning(target, threads, compiler, report, element) if tune else None
         each, images = image_by_image(graph)
-        plan = plan_for_cpu(each, hardware, target, report, tuning)
+        plan = plan_for_cpu(each, hardware, target, report, tuning, element)
         report("printing C", 0.0)
-        source = emit_c(plan, each, target, threads=threads, images=images)
+        source = emit_c(plan, each, target, threads=threads, element=element, images=images)
         write_source(source, folder)
         report("compiling", 0.0)
         library = build(source, folder, compiler, os.cpu_count() or 1).library
         for path in folder.iterdir():
             if path.name not in (library.name, WEIGHTS):  # `lfopt codegen` writes the C for whoever wants to see it
                 path.unlink()
-        how = f"{target}, {threads} threads" if threads > 1 else target
+        how = ", ".join([target, *([f"{threads} threads"] if threads > 1 else []), *([element] if element != "float32" else [])])
         return {"network": graph.name, "target": how, "name": source.name, "library": library.name}
 
     def opened(folder: Path, entry: Entry) -> Compiled:
         return Compiled(folder / entry.facts["library"], entry.facts["name"], folder / WEIGHTS, graph.labels)
 
     machine = this_machine() if target == "native" else platform.machine()
-    key = key_of(graph, hardware, target, threads, tune, compiler, compiler_version(compiler), machine)
+    key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)
     return kept(key, cache_folder(), "model", make, opened, sampled=(WEIGHTS,), verify=verify)
 
 
-def print_graph(graph: Graph, *, threads: int = 1, target: Target = "native", hardware: Hardware = CPU, label: str = "model") -> CSource:
+def print_graph(
+    graph: Graph,
+    *,
+    threads: int = 1,
+    target: Target = "native",
+    hardware: Hardware = CPU,
+    element: ElementName = "float32",
+    label: str = "model",
+) -> CSource:
     """What `compile_graph` would compile. Refuses what it refuses; needs no compiler, and keeps nothing."""
-    check_options(target, threads)
+    check_options(target, threads, element)
     _check_values(graph, label)
     each, images = image_by_image(graph)
-    return emit_c(plan_for_cpu(each, hardware, target), each, target, threads=threads, images=images)
+    return emit_c(plan_for_cpu(each, hardware, target, element=element), each, target, threads=threads, element=element, images=images)
 
 
 def image_by_image(graph: Graph) -> tuple[Graph, int]:
@@ -131,12 +144,15 @@ def image_by_image(graph: Graph) -> tuple[Graph, int]:
     return (graph, 1) if isinstance(found, str) else found
 
 
-def check_options(target: str, threads: int) -> None:
-    """Raises InvalidConfig for a target or a number of threads that nobody knows."""
+def check_options(target: str, threads: int, element: str = "float32") -> None:
+    """Raises InvalidConfig for a target, a number of threads or an element that nobody knows, Unsupported for an element that the target has not."""
     if not isinstance(target, str) or target not in get_args(Target):
         raise InvalidConfig(f"target: found {_shown(target)}; accepted: {', '.join(get_args(Target))}")
     if not isinstance(threads, int) or threads < 1:
         raise InvalidConfig(f"threads: found {_shown(threads)}; accepted: a whole number of at least 1")
+    if not isinstance(element, str) or element not in get_args(ElementName):
+        raise InvalidConfig(f"element: found {_shown(element)}; accepted: {', '.join(get_args(ElementName))}")
+    instructions(target, element)
 
 
 def _shown(value: object) -> str:
@@ -151,14 +167,17 @@ def _check_values(graph: Graph, label: str) -> None:
         raise MissingValues(f"{label}: constant {absent!r} has no values; give a model with weights")
 
 
-def cpu_costs(graph: Graph, hardware: Hardware) -> GroupCosts:
-    """What groups cost on a CPU. Elements of a quantised network are bytes, whatever the hardware description says.
+def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32") -> GroupCosts:
+    """What groups cost on a CPU. Elements of a quantised network are bytes, those of bf16 two, whatever the hardware description says.
 
     Scheme lbdf, whose rings the C follows; for networks without convolutions resident: rows of [B, S, D] are single tokens, and a product with a
     matrix wants many. In both, attention is one operator, of which C makes one kernel.
     """
-    chip = replace(hardware, element_bytes=1, weight_bytes=1, weight_bits=None, bias_bytes=4) if graph.quantized else hardware
-    flow = attending(Dataflow.of(graph))
+    size = 1 if graph.quantized else ELEMENTS[element].bytes
+    short = graph.quantized or element != "float32"
+    chip = replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4) if short else hardware
+    flow = Dataflow.of(graph)
+    flow = attending(flow) if element == "float32" else flow
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 
@@ -183,19 +202,26 @@ class _WholeMapsApart(Adapted[Floor]):
         return self.model.price(group)
 
 
-def cpu_model(costs: GroupCosts, target: str = "native") -> CostModel:
+def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
-    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target)
+    apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
     return _WholeMapsApart(costs, apart, costs.groups.is_epilogue_group) if apart else costs
 
 
-def plan_for_cpu(graph: Graph, hardware: Hardware, target: Target = "native", report: Report | None = None, tuning: Tuning | None = None) -> Plan:
+def plan_for_cpu(
+    graph: Graph,
+    hardware: Hardware,
+    target: Target = "native",
+    report: Report | None = None,
+    tuning: Tuning | None = None,
+    element: ElementName = "float32",
+) -> Plan:
     """The plan of least traffic (see `cpu_costs` and `cpu_model`).
 
     Groups run row by row, which loses next to nothing against higher bands on one thread; with `tuning`, in the bands that are fastest when measured.
     """
-    costs = cpu_costs(graph, hardware)
-    found = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target), report=report)
+    costs = cpu_costs(graph, hardware, element)
+    found = run_search(costs, SearchConfig(time_limit=SEARCH_SECONDS), model=cpu_model(costs, target, element), report=report)
     if found.interrupted:
         raise KeyboardInterrupt  # what is kept for the next time is not to be of half a search
     bands = _fastest_bands(graph, costs, found, tuning) if tuning else None
@@ -210,6 +236,7 @@ class Tuning:
     threads: int
     compiler: tuple[str, ...]
     report: Report
+    element: ElementName = "float32"
 
 
 def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) -> Propose:
@@ -218,6 +245,7 @@ def _fastest_bands(graph: Graph, costs: GroupCosts, found: Result, how: Tuning) 
     def timed(bands: Propose) -> list[float]:
         how.report("measuring bands", 0.0)
         plan = make_draft(graph, costs, found, found.lower_bound_bytes, bands=bands).finished()
-        return group_times(plan, graph, how.target, how.threads, how.compiler, values)
+        return group_times(plan, graph, how.target, how.threads, how.compiler, values, how.element)
 
-    return tuned(costs, found.groups, Profiles.here(how.target, how.threads, how.compiler), timed)
+    kept = Profiles.here(how.target if how.element == "float32" else f"{how.target} {how.element}", how.threads, how.compiler)
+    return tuned(costs, found.groups, kept, timed)

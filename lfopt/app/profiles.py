@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from codegen.build import build, compiler_version, find_compiler, write_source
+from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
@@ -216,9 +217,17 @@ def latency_here(costs: GroupCosts, progress: Callable[[int], None] | None = Non
     return measured(costs, Profiles.here("native", 1, compiler), timed)
 
 
-def group_times(plan: Plan, graph: Graph, target: str, threads: int, compiler: Sequence[str], inputs: Mapping[str, np.ndarray]) -> list[float]:
+def group_times(
+    plan: Plan,
+    graph: Graph,
+    target: str,
+    threads: int,
+    compiler: Sequence[str],
+    inputs: Mapping[str, np.ndarray],
+    element: ElementName = "float32",
+) -> list[float]:
     """Seconds of each group: the fastest of a few runs."""
-    source = emit_c(plan, graph, target, threads=threads, profile=True)
+    source = emit_c(plan, graph, target, threads=threads, profile=True, element=element)
     with TemporaryDirectory() as folder:
         write_source(source, Path(folder))
         model = Compiled(build(source, Path(folder), compiler or find_compiler()).library, source.name, Path(folder) / "weights.bin")

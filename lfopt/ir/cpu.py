@@ -14,6 +14,7 @@ from lfopt.ir.box import Span
 
 Makes = Literal["map", "row"]
 How = Literal["kernel", "loops"]
+CpuElement = Literal["float32", "bf16"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +100,7 @@ class CpuSchedule:
     maps: tuple[CpuMap, ...]  # that lie anywhere: not those that stay in registers
     images: int = 1  # for which all of it runs, one after the other
     crew: int = 1  # threads that each run a share of the images, with maps and rings of their own; then `threads` is 1
+    element: CpuElement = "float32"  # that float32 maps are stored in; of bf16, some are float32 all the same
 
     @property
     def functions(self) -> Iterator[CpuFunction]:

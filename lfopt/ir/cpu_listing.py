@@ -18,7 +18,8 @@
         barrier
       }
 
-`images` and `crew`, where there are several images: how many, and how many threads each run a share of them alone.
+`element`, where float32 maps are stored in another: which. `images` and `crew`, where there are several images: how many, and how many threads each
+run a share of them alone.
 A function says what one call makes, a map or a row, and whether all threads make it together (`split`); then its operators. A call says which rows;
 `shared`: each thread makes its share of them; `by`: how far they move in one turn of each loop around, outermost first. A section is `all`, which
 every thread runs, or one body for each `thread`, from 0 on, after which all wait. `idle` are operators without a function.
@@ -31,12 +32,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuElement, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.listing import DEEPEST, INDENT, NAME, NUMBER, quoted, unquoted
 
 MOST_THREADS = 64  # that code is generated for
-CPU = re.compile(rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: images (?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?")
+CPU = re.compile(
+    rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: element (?P<element>bf16))?(?: images (?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?"
+)
 TEXT = r'"(?:[^"\\]|\\.)*"'
 BLOCK = re.compile(rf"all \{{|thread (?P<thread>{NUMBER}) \{{")
 MAP = re.compile(rf"map (?P<name>{NAME}) in (?:ring (?P<ring>{NAME})|(?P<holder>{NAME}) at (?P<address>{NUMBER})\+(?P<bytes>{NUMBER}))")
@@ -54,7 +57,9 @@ LOOP = re.compile(rf"loop (?P<count>{NUMBER}) \{{")
 
 def cpu_listing(schedule: CpuSchedule) -> Iterator[str]:
     """Lines of a schedule."""
-    yield f"cpu {schedule.target} {schedule.threads}" + (f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else "")
+    element = f" element {schedule.element}" if schedule.element != "float32" else ""
+    images = f" images {schedule.images} crew {schedule.crew}" if schedule.images > 1 else ""
+    yield f"cpu {schedule.target} {schedule.threads}{element}{images}"
     for found in schedule.maps:
         where = f"ring {quoted(found.holder)}" if found.address < 0 else f"{quoted(found.holder)} at {found.address}+{found.bytes}"
         yield f"map {quoted(found.name)} in {where}"
@@ -116,9 +121,9 @@ def parse_cpu(lines: Sequence[str]) -> CpuSchedule:
         for line in lines[1:]:
             number += 1
             reader.line(line.strip())
-        return CpuSchedule(
-            head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps), int(head["images"] or 1), int(head["crew"] or 1)
-        )
+        found = CpuSchedule(head["target"], reader.threads, tuple(reader.finished()), tuple(reader.maps))
+        element: CpuElement = "bf16" if head["element"] else "float32"
+        return replace(found, images=int(head["images"] or 1), crew=int(head["crew"] or 1), element=element)
     except _NoLine as error:
         text = str(error) or "map, group, function, idle, own, all {, thread N {, loop N {, FUNCTION FIRST:STOP, barrier or }, where each belongs"
         raise InvalidPlan(f"schedule, line {number}: found {line.strip()[:80]!r}; accepted: {text}") from None

@@ -123,7 +123,8 @@ class _Walk:
         active: list[CpuMap] = []
         for entry in roots:
             tensor = self.net.tensor(entry.name)
-            if entry.bytes < tensor.elements * np.dtype(tensor.dtype).itemsize:
+            size = 2 if (self.schedule.element, tensor.dtype) == ("bf16", "float32") else np.dtype(tensor.dtype).itemsize
+            if entry.bytes < tensor.elements * size:
                 raise _Wrong(f"map {entry.name!r}: has {entry.bytes} bytes")
             active = [other for other in active if other.address + other.bytes > entry.address]
             for other in active:

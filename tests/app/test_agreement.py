@@ -161,6 +161,26 @@ def test_another_implementation_agrees(name: str) -> None:
     assert 0 < one.largest_error < one.accepted_error < 1e-3
 
 
+def in_bits(graph: Graph, inputs: dict[str, np.ndarray], bits: int) -> dict[str, np.ndarray]:
+    """Outputs where inputs, weights and every result have so many bits of mantissa."""
+
+    def short(value: np.ndarray) -> np.ndarray:
+        parts, powers = np.frexp(value)
+        return np.ldexp(np.rint(np.ldexp(parts, bits)), powers - bits).astype(value.dtype)
+
+    constants = {name: short(value) if value is not None and value.dtype.kind == "f" else value for name, value in graph.constants.items()}
+    given = {name: short(value) for name, value in inputs.items()}
+    return reference(replace(graph, constants=constants), given, adjust=lambda call, operands, results: tuple(map(short, results)))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_stored_in_eight_bits_agrees_as_bfloat16_and_what_is_in_five_does_not(name: str) -> None:
+    graph, inputs = filled(name)
+    wanted = expected(graph, inputs, "bfloat16")
+    assert not wanted.compared(in_bits(graph, inputs, 8))[0].wrong
+    assert wanted.compared(in_bits(graph, inputs, 5))[0].wrong
+
+
 def raised(output: np.ndarray) -> np.ndarray:
     output.flat[output.size // 2] += 1e-3 * np.ptp(output)
     return output

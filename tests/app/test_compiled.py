@@ -54,8 +54,8 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     """What the back end was asked to print; the cache is an empty one."""
     asked: list[tuple[object, ...]] = []
 
-    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, images=1):
-        asked.append((target, threads, embed))
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1):
+        asked.append((target, threads, embed, *([element] if element != "float32" else [])))
         return twice(embed=embed)
 
     for user in (compiled, command):
@@ -101,8 +101,9 @@ def test_what_is_compiled_is_known_by_its_content_not_by_its_name(printed: list,
     lfopt.compile(tmp_path / "m.onnx", threads=2)
     lfopt.compile(tmp_path / "m.onnx", target="c99")
     lfopt.compile(tmp_path / "m.onnx", hardware=Hardware(1 << 16, element_bytes=4))
-    assert printed == [("native", 1, False)] * 2 + [("native", 2, False), ("c99", 1, False), ("native", 1, False)]
-    assert len(entries(tmp_path)) == 5
+    lfopt.compile(tmp_path / "m.onnx", target="neon", element="bf16")
+    assert printed == [("native", 1, False)] * 2 + [("native", 2, False), ("c99", 1, False), ("native", 1, False), ("neon", 1, False, "bf16")]
+    assert len(entries(tmp_path)) == 6
 
 
 def test_another_compiler_compiles_anew(printed: list, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +128,10 @@ def test_options_that_nobody_knows_are_refused(printed: list, model: Path) -> No
     for threads in (0, "2", None, 1.5):
         with pytest.raises(InvalidConfig, match=f"threads: found {threads if threads is not None else 'NoneType'}".replace("found 2", "found '2'")):
             lfopt.compile(model, threads=threads)
+    with pytest.raises(InvalidConfig, match="element: found 'fp8'; accepted: float32, bf16"):
+        lfopt.compile(model, element="fp8")
+    with pytest.raises(Unsupported, match="element bf16: found target c99; accepted: avx512 with AVX-512 BF16, or neon"):
+        lfopt.compile(model, target="c99", element="bf16")
     with pytest.raises(InvalidConfig, match="target: found ndarray; accepted"):
         lfopt.compile(model, target=np.zeros(3))
     with pytest.raises(InvalidConfig, match=r"hardware: found int; accepted: a lfopt.Hardware, or the name of a file"):
@@ -270,6 +275,7 @@ def test_codegen_refuses_in_one_line(here, printed: list, plan: Path, tmp_path: 
     (tmp_path / "file").write_text("")
     assert "file: found a file; accepted: a folder" in refused(here("codegen", plan, "-o", tmp_path / "file"))
     assert "threads: found 0" in refused(here("codegen", plan, "--threads", 0, "-o", tmp_path / "c"))
+    assert "element bf16: found target avx2" in refused(here("codegen", plan, "--target", "avx2", "--element", "bf16", "-o", tmp_path / "c"))
     monkeypatch.setenv("CC", "nobody-cc")
     assert "CC=nobody-cc: no such command" in refused(here("codegen", plan, "--build", "-o", tmp_path / "c"))
     monkeypatch.setenv("CC", "false")

@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from codegen.build import find_compiler
+from codegen.elements import ELEMENTS, ElementName
 from codegen.emit import emit_c
 from codegen.source import CSource, Unsupported
+from lfopt.app.agreement import expected
 from lfopt.ir import Graph, Plan
 from lfopt.ir.cpu_listing import cpu_listing, parse_cpu
 from lfopt.ops.reference import reference
@@ -46,14 +48,15 @@ class Case:
     threads: int
     winograd: int
     inputs: Mapping[str, np.ndarray]
+    element: ElementName = "float32"
 
     def __str__(self) -> str:
-        return f"seed {self.seed} ({self.target}, threads {self.threads}, winograd {self.winograd}, scheme {self.plan.scheme})"
+        return f"seed {self.seed} ({self.target}, {self.element}, threads {self.threads}, winograd {self.winograd}, scheme {self.plan.scheme})"
 
     def printed(self, threads: int) -> CSource:
         """As C, under a name of its own, after its threads have been followed. Raises Unsupported."""
         plan = replace(self.plan, model=replace(self.plan.model, name=f"seed{self.seed}_threads{threads}"))
-        source = emit_c(plan, self.graph, self.target, threads=threads, winograd=self.winograd, embed=True)
+        source = emit_c(plan, self.graph, self.target, threads=threads, winograd=self.winograd, embed=True, element=self.element)
         assert recount_threads(source.schedule, plan, self.graph) == "", self
         assert parse_cpu([*cpu_listing(source.schedule)]) == source.schedule, self
         return source
@@ -68,17 +71,17 @@ class Tally:
     faults: list[str] = field(default_factory=list[str])
 
 
-def drawn(seed: int, targets: Sequence[str]) -> Case:
+def drawn(seed: int, targets: Sequence[str], element: ElementName = "float32") -> Case:
     """A network, a chip, a scheme of fusion, heights of bands, a target and options, all at random."""
     rng = np.random.default_rng((seed, 5000))
     graph = computable(random_graph(rng, int(rng.integers(1, 13)))) if rng.random() < 0.6 else _Net(seed).finish()
-    hardware = replace(random_hardware(rng, graph, element_bytes=4), channel_align=1)
+    hardware = replace(random_hardware(rng, graph, element_bytes=ELEMENTS[element].bytes), channel_align=1)
     costs = GroupCosts.of(graph, hardware, scheme=SCHEMES[rng.integers(len(SCHEMES))])
     groups = solve(costs, SearchOptions(time_limit=2)).groups if rng.random() < 0.3 else random_scheme(costs, seed)
     bands = (None, random_bands(rng), up_to(costs), up_to(costs, int(rng.integers(2, 8))))[rng.integers(4)]
     threads, winograd = int(rng.integers(1, 4)), int(rng.choice([0, 2, 4]))
     target = targets[int(rng.integers(12)) % len(targets)]
-    return Case(seed, graph, planned(costs, groups, bands), target, threads, winograd, random_inputs(graph, rng))
+    return Case(seed, graph, planned(costs, groups, bands), target, threads, winograd, random_inputs(graph, rng), element)
 
 
 # -- programs --------------------------------------------------------------------------------------------------------------------------------
@@ -170,14 +173,17 @@ def _call(command: Sequence[str], folder: Path) -> subprocess.CompletedProcess[s
 
 
 def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE) -> str:
-    """Where outputs are not those of the reference."""
+    """Where outputs are not those of the reference. `tolerance`: of float32; what bf16 may be off follows from what rounding does to the network."""
+    if case.element != "float32":
+        agreements = expected(case.graph, case.inputs, "bfloat16").compared(dict(zip(case.graph.outputs, found, strict=True)))
+        return "; ".join(str(one) for one in agreements if one.wrong and one.scale is not None)  # near a tie, which is the largest is open
     pooled = {op.outputs[1]: op.inputs[0] for op in case.graph.operators if op.kind == "MaxPool" and len(op.outputs) > 1}
     asked = replace(case.graph, outputs=tuple({*case.graph.outputs, *pooled.values()} - case.inputs.keys()))
-    expected = {**case.inputs, **reference(asked, case.inputs)}
+    known = {**case.inputs, **reference(asked, case.inputs)}
     for name, values in zip(case.graph.outputs, found, strict=True):
-        wanted = expected[name]
+        wanted = known[name]
         if name in pooled:  # of two elements that are equal but for rounding, either may be the largest
-            values, wanted = (expected[pooled[name]].reshape(-1)[places] for places in (values, wanted))
+            values, wanted = (known[pooled[name]].reshape(-1)[places] for places in (values, wanted))
         if not np.isfinite(wanted).all():  # float32 has ended on the way: which elements it took along is a matter of rounding
             continue
         scale = max(float(np.abs(wanted).max()), 1e-3)
@@ -187,11 +193,11 @@ def wrong(case: Case, found: Sequence[np.ndarray], tolerance: float = TOLERANCE)
     return ""
 
 
-def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, jobs: int = 1) -> Tally:
+def tried(seeds: Iterable[int], folder: Path, targets: Sequence[str], *, element: ElementName = "float32", jobs: int = 1) -> Tally:
     """Every network with sanitizers, and without, then with one thread too: threads must not change a bit. There must be no warnings."""
     tally = Tally()
     checked, plain = list[tuple[Case, CSource]](), list[tuple[Case, CSource]]()
-    for case in (drawn(seed, targets) for seed in seeds):
+    for case in (drawn(seed, targets, element) for seed in seeds):
         try:
             source = case.printed(case.threads)
             plain += [(case, case.printed(threads)) for threads in sorted({1, case.threads})]

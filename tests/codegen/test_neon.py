@@ -72,4 +72,5 @@ def test_integers_as_plain_loops(tmp_path: Path) -> None:
 
 
 def test_random_networks(tmp_path: Path) -> None:
-    emulated([drawn(seed, ["neon"]) for seed in (0, 1, 2, 3, 5, 6, 7, 8)], tmp_path, 1e-4)
+    cases = [drawn(seed, ["neon"], element) for element, seeds in (("float32", (0, 1, 2, 3)), ("bf16", (5, 6, 7, 8))) for seed in seeds]
+    emulated(cases, tmp_path, 1e-4)

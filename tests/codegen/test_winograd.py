@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from codegen.blob import Blob
 from codegen.build import find_compiler
+from codegen.elements import FLOAT32
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.kernels.winograd import POINTS, matrices, winograd, worthwhile
@@ -110,6 +111,7 @@ def unit_of(case: Case, given: Arrays, name: str, threads: int, slots: int) -> t
         made,
         result,
         lies,
+        lambda m: FLOAT32,
         address,
         dense=lambda m: True,
         flat=False,
@@ -127,7 +129,7 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     slots = min(rows + 2, case.read.rows) if rows else case.read.rows
     unit, window, floats = unit_of(case, given, name, threads, slots)
     out = Writer()
-    out(f"#define LANES {unit.target.lanes[0]}", f"#define THREADS {threads}")
+    out(f"#define LANES {unit.target.lanes[0]}", f"#define THREADS {threads}\n#define CREW 1")
     out.all(files("codegen").joinpath("prelude.h").read_text(encoding="utf-8").splitlines())
     winograd(out, unit, window, given.weights, given.bias, size, rows)
     head = "void run(const float *x, float *maps, float *ring, const float *weights, float *scratch)"

@@ -14,6 +14,7 @@ from rich.markup import escape
 from codegen.accel import encode
 from codegen.build import build as compile_c
 from codegen.build import find_compiler, write_source
+from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.source import CSource
 from lfopt.app.answers.files import FileAnswer
@@ -45,6 +46,7 @@ def codegen(
     embed: bool = False,
     count: bool = False,
     winograd: Literal[0, 2, 4] = 4,
+    element: ElementName = "float32",
     build: bool = False,
     list_schedule: Annotated[bool, Parameter(name="--list")] = False,
     fill: bool = False,
@@ -54,8 +56,9 @@ def codegen(
 
     Example: lfopt codegen runs/mobilenet_v2 --out build/mobilenet_v2 --build
 
-    As C, the plan must be for elements of 4 bytes, or 1 where the network is quantised. With --target accel, it must be for the accelerator (see
-    configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is refused by name before any file is made.
+    As C, the plan must be for elements of 4 bytes, 2 with --element bf16, or 1 where the network is quantised. With --target accel, it must be for
+    the accelerator (see configs/hardware/accelerator_256k.yaml); `lfopt rtl run` then runs the folder. What cannot be written is refused by name
+    before any file is made.
 
     Parameters
     ----------
@@ -73,6 +76,8 @@ def codegen(
         Code that follows every step of the plan through a buffer of its size, and counts the bytes that it moves: a proof, and slow.
     winograd
         Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every convolution is direct.
+    element
+        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     list_schedule
@@ -89,10 +94,10 @@ def codegen(
             "--list: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
         )
     if target == "accel":
-        if threads != 1 or embed or count or build or winograd != 4 or list_schedule or out_dir is None:
+        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or list_schedule or out_dir is None:
             raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
     else:
-        check_options(target, threads)
+        check_options(target, threads, element)
     if out_dir and out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     found, graph = load_planned(plan)
@@ -104,7 +109,7 @@ def codegen(
     compiler = find_compiler(os.environ.get("CC")) if build else ()
     with progress_line() as report:
         report("printing C", 0.0)
-        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd)
+        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element)
         if list_schedule:
             report("following its threads", 0.3)
             wrong = recount_threads(source.schedule, found, graph)

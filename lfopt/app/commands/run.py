@@ -12,6 +12,7 @@ import numpy as np
 from cyclopts import Parameter
 from threadpoolctl import threadpool_limits
 
+from codegen.elements import ElementName
 from codegen.runtime import Compiled
 from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
@@ -36,6 +37,7 @@ def run(
     threads: int = 1,
     hardware: str | None = None,
     buffer: str | None = None,
+    element: ElementName = "float32",
     input_shape: InputShapes = (),
     fill: bool = False,
     seed: int = 0,
@@ -67,6 +69,8 @@ def run(
         Hardware description (YAML) of a CPU, such as `lfopt hw detect` writes.
     buffer
         Cache that a fusion group may fill, e.g. 512KiB; wins over the hardware description. 1MiB if nothing else is said.
+    element
+        That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
     input_shape
         Shape of an input, as name=1,3,224,224; may be repeated.
     fill
@@ -83,6 +87,8 @@ def run(
     check
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
+    if roofline and element != "float32":
+        raise InvalidConfig(f"--roofline: found with --element {element}; accepted: float32")
     chosen = _hardware(hardware, buffer)
     graph = load_network(model, parse_shapes(input_shape), "default")
     note(graph)
@@ -90,7 +96,9 @@ def run(
     graph = with_values(graph, model, dice(seed) if fill else None)
     start = time.perf_counter()
     with progress_line() as report:
-        made, found = compile_graph(graph, threads=threads, target=target, hardware=chosen, label=model, report=report, tune=tune, verify=verify)
+        made, found = compile_graph(
+            graph, threads=threads, target=target, hardware=chosen, element=element, label=model, report=report, tune=tune, verify=verify
+        )
     ready = time.perf_counter()
     outputs = made.run({graph.label(name): value for name, value in values.items()})
     done = time.perf_counter()
@@ -105,7 +113,7 @@ def run(
         with progress_line() as report:
             measured = measure(graph, values, hardware=chosen, target=target, threads=threads, report=report)
         _print_roofline(measured)
-    agreements = _check(graph, values, outputs) if check else ()
+    agreements = _check(graph, values, outputs, element) if check else ()
     wrong = tuple(str(one) for one in agreements if one.wrong)
     answer(RunAnswer(given, found, str(made.folder), ready - start, done - ready, check, wrong, agreements, measured))
     return 1 if wrong else 0
@@ -168,9 +176,10 @@ def _label(kernel: KernelTime) -> str:
     return f"{kernel.group} {first}" + (f" .. {last}" if last != first else "")
 
 
-def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray]) -> tuple[Agreement, ...]:
+def _check(graph: Graph, values: dict[str, np.ndarray], outputs: dict[str, np.ndarray], element: ElementName) -> tuple[Agreement, ...]:
+    stored = "bfloat16" if element == "bf16" else ""
     with threadpool_limits(1):
-        agreements = expected(graph, values).compared({name: outputs[graph.label(name)] for name in graph.outputs})
+        agreements = expected(graph, values, stored).compared({name: outputs[graph.label(name)] for name in graph.outputs})
     for line in said_of(agreements):
         out.print(shown(line), style="dim")
     wrong = [one for one in agreements if one.wrong]

@@ -1,0 +1,106 @@
+"""Convolutions of maps in bfloat16: products are added two by two, of pairs of input channels, to sums in float."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.elements import paired
+from codegen.kernels.tiles import Channels, Pixels
+from codegen.kernels.unit import Unit
+from codegen.kernels.window import Window
+from codegen.writer import Writer
+
+FLAT = 32  # elements that a row of the kernel reads, at most, that are taken as one run: pairs may then have elements of two pixels
+
+
+def is_flat(unit: Unit, window: Window) -> bool:
+    """Whether what a row of the kernel reads for one pixel lies side by side, and is little."""
+    source = unit.images(window.map)
+    alone = len(window.reach) == 1 or (window.dilations[1] == 1 and source.pitch == source.channels)
+    return alone and len(window.reach) * source.channels <= FLAT
+
+
+def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray:
+    """Weights of tiles: (tiles, kernel rows, runs, pairs of a run, channels of a tile).
+
+    `weights`: (output channels, input channels, kernel rows, kernel columns). A run is a column of the kernel, or, if `flat`, a row.
+    """
+    part = weights[channels.first : channels.first + channels.width * channels.tiles]
+    runs = part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
+    if flat:
+        runs = runs.reshape(*runs.shape[:2], 1, -1, channels.width)
+    return paired(runs)
+
+
+def tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels) -> None:
+    """The function of a tile."""
+    made = unit.images(unit.result)
+    offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
+    x, y = unit.pointer(window.map), unit.pointer(unit.result)
+    head = f"APART void {name}(const {x}const *x, int from, int to, int at, const pair *restrict w, const float *restrict b, {y}restrict y"
+    with out.block(f"{head}{unit.parameters})"):
+        for p in range(part.size):
+            out.all(f"v{lanes} s{p}_{k} = *(const u{lanes} *)(b + {offsets[k]});" for k, lanes in enumerate(channels.lanes))
+        if part.size * len(window.reach) == len(part.missing):  # nothing but padding
+            out("(void)x, (void)at, (void)w;")
+        with out.block("for (int k = from; k < to; k++)"):
+            if is_flat(unit, window):
+                _row(out, unit, window, part, channels)
+            else:
+                _columns(out, unit, window, part, channels)
+        unit.store(out, part.size, channels.lanes, made.channels, "s{p}_{k}")
+    out("")
+
+
+def weighed(out: Writer, channels: Channels, where: str, values: dict[int, str]) -> None:
+    """C statements: pairs of weights, from an address on, times a pair of each pixel, are added to the sums `s{pixel}_{vector}`."""
+    at = 0
+    for k, lanes in enumerate(channels.lanes):
+        out(f"const i{lanes} w{k} = *(const p{lanes} *)({where} + {at});")
+        at += lanes
+    widest = max(channels.lanes)
+    for p, value in values.items():
+        out(f"const i{widest} a{p} = EVERY_{widest}({value});")
+        out.all(f"s{p}_{k} = dot_{lanes}(s{p}_{k}, {first(f'a{p}', widest, lanes)}, w{k});" for k, lanes in enumerate(channels.lanes))
+
+
+def first(pairs: str, widest: int, lanes: int) -> str:
+    """C expression: so many lanes of a vector of pairs."""
+    return pairs if lanes == widest else f"FIRST_{widest}_{lanes}({pairs})"
+
+
+def _row(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:
+    """Row k of the kernel, pair by pair; an element beside the row counts as 0."""
+    source, columns = unit.images(window.map), len(window.reach)
+    count = columns * source.channels
+    out(f"const {unit.pointer(window.map)}a = x[k] + at;", f"const pair *v = w + k * {-(-count // 2) * channels.width};")
+    for j in range(0, count, 2):
+        values: dict[int, str] = {}
+        for p in range(part.size):
+            first = (p * window.strides[1] + window.reach[0]) * source.pitch + j
+            there = [e < count and (p, e // source.channels) not in part.missing for e in (j, j + 1)]
+            if any(there):
+                values[p] = f"pair_at(a + {first})" if all(there) else f"a[{first}]" if there[0] else f"(pair)a[{first + 1}] << 16"
+        if values:
+            with out.block(""):
+                weighed(out, channels, f"v + {j // 2 * channels.width}", values)
+
+
+def _columns(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels) -> None:
+    """Row k of the kernel, column by column."""
+    source = unit.images(window.map)
+    pairs = -(-source.channels // 2)
+    for column, reach in enumerate(window.reach):
+        there = [p for p in range(part.size) if (p, column) not in part.missing]
+        if not there:
+            continue
+        with out.block(""):
+            moves = {p: p * window.strides[1] * source.pitch for p in there}
+            out(f"const {unit.pointer(window.map)}a = x[k] + at + {reach * source.pitch};")
+            out(f"const pair *v = w + (k * {len(window.reach)} + {column}) * {pairs * channels.width};")
+            with out.block(f"for (int i = 0; i < {source.channels // 2}; i++)"):
+                weighed(out, channels, "v", {p: f"pair_at(a + {move})" for p, move in moves.items()})
+                out("a += 2;", f"v += {channels.width};")
+            if source.channels % 2:
+                with out.block(""):
+                    weighed(out, channels, "v", {p: f"a[{move}]" for p, move in moves.items()})
