@@ -10,7 +10,7 @@ import numpy as np
 from codegen.build import find_compiler
 from codegen.peak import peak_flops
 from lfopt.app.answers.programs import KernelTime, Roofline
-from lfopt.app.compiled import Target, plan_for_cpu
+from lfopt.app.compiled import Target, image_by_image, plan_for_cpu
 from lfopt.app.profiles import group_times
 from lfopt.ir import Graph, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -25,17 +25,22 @@ def roofline(
     threads: int,
     report: Callable[[str, float], None],
 ) -> Roofline:
-    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times. Raises InvalidConfig for quantised networks."""
+    """Measure every group of the plan that `lfopt run` makes, in a build that takes their times; of several images, for the first.
+
+    Raises InvalidConfig for quantised networks.
+    """
     if graph.quantized:
         raise InvalidConfig("--roofline: found a quantised network; accepted: one of float32, whose peak is that of multiply-adds")
     compiler = find_compiler(os.environ.get("CC"))
-    plan = plan_for_cpu(graph, hardware, target, report)
+    each, images = image_by_image(graph)
+    plan = plan_for_cpu(each, hardware, target, report)
     report("measuring groups", 0.0)
-    flow = Dataflow.of(graph)
+    flow = Dataflow.of(each)
     macs = dict(zip((call.operator.name for call in flow.calls), flow.macs, strict=True))
-    times = group_times(plan, graph, target, threads, compiler, values)
+    first = {name: value[: each.shape(name)[0]] if images > 1 else value for name, value in values.items()}
+    times = group_times(plan, each, target, threads, compiler, first)
     kernels = tuple(
         KernelTime(group.id, group.nodes, seconds, 2 * sum(macs.get(name, 0) for name in group.nodes), group.dram.total)
         for group, seconds in zip(plan.groups, times, strict=True)
     )
-    return Roofline(threads * peak_flops(target, compiler), kernels)
+    return Roofline(threads * peak_flops(target, compiler), kernels, images)

@@ -168,6 +168,8 @@ def _print_roofline(found: Roofline) -> None:
     every = found.kernels
     rows.append(row("all", sum(one.seconds for one in every), sum(one.flops for one in every), sum(one.dram_bytes for one in every)))
     out.print(spread(["group", "us", "MFLOP", "KiB", "FLOP/B", "GFLOP/s", "of peak"], rows, bold=[len(every)]))
+    if found.images > 1:
+        out.print(f"[dim]figures are of one image of {found.images}[/]")
     out.print(f"[dim]peak {found.peak_flops / 1e9:.1f} GFLOP/s, measured; FLOP: of multiply-adds; KiB: what the plan moves[/]")
 
 
