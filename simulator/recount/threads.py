@@ -2,8 +2,8 @@
 
 Nothing here comes from what made the schedule. It is checked, exactly, at rows:
 
-* every operator of a group is in one function, or makes nothing that is not there already (a Concat of parts that lie within it; a Transpose, Slice,
-  Split or Gather of a map that they lie within);
+* every operator of a group is in one function, or nobody reads what it makes, or that is there already (a Concat of parts that lie within it; a
+  Transpose, Slice, Split or Gather of a map that they lie within);
 * whatever a thread reads is there: in a map in memory, written and not overwritten by another map since; in a ring, the row that is meant, and not a
   later one;
 * between two barriers, no thread touches a row that another one writes, nor a map that lies over one that another one writes;
@@ -135,7 +135,8 @@ class _Walk:
 
     def _check_operators(self, nodes: Iterable[str]) -> None:
         made = [name for function in self.group.functions for name in function.operators]
-        if sorted([*made, *self.group.idle]) != sorted(nodes):
+        unread = {name for name in nodes if not any(self._is_read(result) for result in self.net.makes[name])}  # windows that hold only padding
+        if sorted([*made, *self.group.idle]) != sorted(name for name in nodes if name not in unread or name in made or name in self.group.idle):
             raise self._wrong("its functions and idle operators are not its operators, each once")
         for function in self.group.functions:
             for name in function.operators[:-1]:
@@ -151,6 +152,11 @@ class _Walk:
                     f"operator {name!r}: no function makes it, and what it makes does not lie within what it reads, nor the other way round"
                 )
             self.idle.add(name)
+
+    def _is_read(self, name: str) -> bool:
+        """Whether any row of a map is needed."""
+        reads = (read for reader in self.net.readers[name] for read in self.net.reads[reader] if read.map == name)
+        return name in self.net.stored or any(low <= high for read in reads for low, high in zip(read.first, read.last, strict=True))
 
     # -- running -----------------------------------------------------------------------------------------------------------------------------
 
@@ -231,6 +237,8 @@ class _Walk:
 
     def _read(self, name: str, rows: range, own: int, threads: int) -> None:
         """Rows of a map, or, where an idle operator makes it, of what that reads."""
+        if not rows:
+            return
         maker = self.net.maker.get(name)
         if maker in self.idle:
             for read in self.net.reads[maker]:
