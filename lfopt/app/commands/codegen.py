@@ -87,8 +87,8 @@ def codegen(
     seed
         Seed of such weights.
     """
-    if out_dir is None and not list_schedule:
-        raise InvalidConfig("--out: found none; accepted: a folder, or --list")
+    if out_dir is None and (build or not list_schedule):
+        raise InvalidConfig(f"--out: found none; accepted: a folder{'' if build else ', or --list'}")
     if list_schedule and count:
         raise InvalidConfig(
             "--list: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
