@@ -26,7 +26,7 @@ from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
-from lfopt.ir.cpu import CpuSchedule
+from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import identifier
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
@@ -34,7 +34,6 @@ from lfopt.planning.cpu import lower_for_cpu
 
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
-MOST_THREADS = 64
 ENOUGH = 4  # images for each thread, so that those that have one more do not matter
 
 

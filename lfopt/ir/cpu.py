@@ -12,6 +12,7 @@ from typing import Literal
 
 from lfopt.ir.box import Span
 
+MOST_THREADS = 64  # that code is generated for
 Makes = Literal["map", "row"]
 How = Literal["kernel", "loops"]
 CpuElement = Literal["float32", "bf16"]

@@ -32,11 +32,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuElement, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.cpu import MOST_THREADS, CpuBarrier, CpuCall, CpuElement, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
 from lfopt.ir.errors import InvalidPlan
 from lfopt.ir.listing import DEEPEST, INDENT, NAME, NUMBER, quoted, unquoted
 
-MOST_THREADS = 64  # that code is generated for
 CPU = re.compile(
     rf"cpu (?P<target>\w{{1,32}}) (?P<threads>{NUMBER})(?: element (?P<element>bf16))?(?: images (?P<images>{NUMBER}) crew (?P<crew>{NUMBER}))?"
 )

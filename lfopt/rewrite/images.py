@@ -47,10 +47,8 @@ def _differs(graph: Graph, operator: Operator, several: set[str], images: int) -
         return "reads no image"
     if any(prod(shape) == 0 or (shape[_axis(shape)] if shape else 1) % images for shape in call.results):
         return "makes something that is not a part for each image"
-    if SHAPED.get(operator.kind, 0) < len(operator.inputs) and operator.kind in SHAPED:
-        shape = operator.inputs[SHAPED[operator.kind]]
-        if shape and graph.constants.get(shape) is None:
-            return "has a shape whose values are not known"
+    if (given := _shape_operand(operator)) and graph.constants.get(given) is None:
+        return "has a shape whose values are not known"
     if row.view:
         return ""
     if operator.kind in BY_POSITION and len(call.results[0]) < 3:
@@ -70,6 +68,12 @@ def _differs(graph: Graph, operator: Operator, several: set[str], images: int) -
             if not alone and len(set(needs)) > 1:
                 return f"reads another part of input {index} for each image"
     return ""
+
+
+def _shape_operand(operator: Operator) -> str:
+    """The operand that is the shape of the result, or "" where there is none."""
+    index = SHAPED.get(operator.kind, len(operator.inputs))
+    return operator.inputs[index] if index < len(operator.inputs) else ""
 
 
 def _part(shape: tuple[int, ...], image: int, images: int) -> Box:
@@ -95,9 +99,9 @@ def _narrowed(graph: Graph, several: set[str], images: int) -> Graph:
         tensor = board.tensors[name]
         board.tensors[name] = replace(tensor, shape=_each(tensor.shape, images))
     for operator in graph.operators:
-        index = SHAPED.get(operator.kind)
-        if index is None or len(operator.inputs) <= index or not (name := operator.inputs[index]):
+        if not (name := _shape_operand(operator)):
             continue
+        index = SHAPED[operator.kind]
         old, made = graph.constants[name], board.tensors[operator.outputs[0]].shape
         assert old is not None, "seen above"
         shape = np.array(made if operator.kind == "Reshape" else _shrunk(old, graph.shape(operator.outputs[0]), made), old.dtype)

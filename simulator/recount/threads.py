@@ -72,7 +72,7 @@ class _Walk:
         self.found: dict[tuple[Place, int, int], int] = {}  # rows that were all there -> version of the place then
         self.versions: dict[Place, int] = defaultdict(int)  # how often something was written there, or lost
         self.slots: dict[str, int] = {}  # of the group
-        self.group = CpuGroup(0, False, "", (), ())  # noqa: FBT003
+        self.group = CpuGroup(0, rings=False, why="", functions=(), sections=())
         self.idle: set[str] = set()  # operators, of all groups so far
         self.epoch, self.call, self.followed = _Epoch(), 0, 0
         self.over = self._overlaps()
@@ -97,7 +97,7 @@ class _Walk:
                 self._section([[*cpu_calls(nodes)] for nodes in section.threads], functions)
         if self.threads > 1 and self.epoch.writes:
             raise _Wrong("the last group does not end with a barrier")
-        self.group = CpuGroup(len(plan.groups), False, "", (), ())  # noqa: FBT003
+        self.group = CpuGroup(len(plan.groups), rings=False, why="", functions=(), sections=())
         for name in sorted(net.stored):
             self._read(name, range(net.tensor(name).rows), ALL, self._all)
 
