@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, get_args
+from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -34,6 +34,7 @@ from explainers.graph import Groups
 from explainers.predictor import Predictor
 from explainers.sampling import need
 from lfopt import zoo
+from lfopt.app.commands.dataset import IN_PAPER
 from lfopt.app.guidance import explainer, screener, splitter
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
@@ -68,7 +69,7 @@ def main() -> None:
     searches: list[Row] = []
     for name in options.networks:
         flow = Dataflow.of(simplify(from_model(zoo.build(name, weights=False))))
-        for scheme in get_args(LabelScheme):
+        for scheme in IN_PAPER:
             if scheme == "brr" and name in GATED:
                 continue
             verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})

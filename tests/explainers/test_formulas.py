@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
-from explainers.dataset import costs_of
+from explainers.dataset import LabelScheme, costs_of
 from explainers.formulas import Formulas
 from explainers.graph import member_table
 from explainers.sampling import BETAS, need
@@ -17,8 +19,13 @@ from lfopt.ops import Dataflow, bits
 from lfopt.rewrite import simplify
 from tests.explainers.networks import chain
 
-OF = {"lbdf": Formulas.by_lines, "brr": Formulas.by_bands, "resident": Formulas.by_lives}
-ROUGH = {"lbdf": 0.985, "brr": 0.96, "resident": 0.98}  # share of verdicts that are right on the networks below; all three come out above 0.99
+Formula = Callable[[Formulas, np.ndarray], np.ndarray]
+OF: dict[LabelScheme, Formula] = {"lbdf": Formulas.by_lines, "brr": Formulas.by_bands, "resident": Formulas.by_lives}
+ROUGH: dict[LabelScheme, float] = {
+    "lbdf": 0.985,
+    "brr": 0.96,
+    "resident": 0.98,
+}  # share of verdicts that are right on the networks below; all three come out above 0.99
 
 
 def test_rings_of_a_chain_are_exact() -> None:
@@ -43,7 +50,7 @@ def test_what_a_skip_keeps() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["lbdf", "brr", "resident"])
-def test_most_verdicts_are_right_on_networks_drawn_at_random(scheme: str) -> None:
+def test_most_verdicts_are_right_on_networks_drawn_at_random(scheme: LabelScheme) -> None:
     right: list[bool] = []
     for family in ("dense", "inverted", "residual", "pyramid"):
         flow, chip = _flow(f"cells_{family}@7"), Hardware(BETAS[-1])
