@@ -1,6 +1,12 @@
-"""What a verdict on a group costs: by the predictor, by the exact checker, by the planner; and what screening brings to a search. One core.
+"""How right predictors of validity are beside simple baselines, on families that they have not learnt from; and what a verdict costs. One core.
 
-    python benchmarks/bench_validity.py [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+    python benchmarks/bench_validity.py [--data FOLDER] [--models FILE-OR-FOLDER ...] [--groups 11000] [--drawn 6]
+                                        [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+
+First every family of a data set is left out in turn (`benchmarks.families`). The data set is made in the folder if it is not there (`lfopt dataset`):
+the zoo, networks drawn at random, and the models given.
+
+Then what a verdict on a group costs: by the predictor, by the exact checker, by the planner; and what screening brings to a search.
 
 Groups are those that random search meets at 256 KiB (traffic paper under lbdf, once under brr). Each of the three starts knowing nothing of them:
 
@@ -19,22 +25,28 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
 
+import numpy as np
 from rich import box
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.families import DISTANCES, JUDGES, KEPT, Figures, Samples, band, learnt_from, left_out
 from benchmarks.results import Sheet, add_option
-from explainers.dataset import LabelScheme, costs_of
+from explainers.dataset import Dataset, LabelScheme, costs_of
 from explainers.graph import Groups
 from explainers.predictor import Predictor
 from explainers.sampling import need
 from lfopt import zoo
+from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
 from lfopt.app.guidance import explainer, screener, splitter
+from lfopt.app.screen import progress_line
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
 from lfopt.ops import Dataflow
@@ -56,6 +68,10 @@ Row = dict[str, Any]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("build/validity"), help="folder of the data set (default %(default)s)")
+    parser.add_argument("--models", nargs="+", default=[], help="ONNX files, or folders of them, beside the zoo")
+    parser.add_argument("--groups", type=int, default=11_000, help="of each scheme, where the data set is made (default %(default)s)")
+    parser.add_argument("--drawn", type=int, default=6, help="networks drawn at random of each family of cells (default %(default)s)")
     parser.add_argument("--networks", nargs="+", choices=zoo.names(), default=NETWORKS, help="default: %(default)s")
     parser.add_argument("--plans", type=int, default=40, help="random plans whose groups are judged (default %(default)s)")
     parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
@@ -64,11 +80,14 @@ def main() -> None:
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("validity", options.results)
+    accuracy: list[Row] = []
+    for scheme in get_args(LabelScheme):
+        accuracy += _accuracy(sheet, scheme, options)
     verdicts: list[Row] = []
     searches: list[Row] = []
     for name in options.networks:
         flow = Dataflow.of(simplify(from_model(zoo.build(name, weights=False))))
-        for scheme in get_args(LabelScheme):
+        for scheme in IN_PAPER:
             if scheme == "brr" and name in GATED:
                 continue
             verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})
@@ -77,7 +96,39 @@ def main() -> None:
     sheet.show(_table(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
     sheet.write()
     if options.json:
-        options.json.write_text(json.dumps({"verdicts": verdicts, "searches": searches}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
+
+
+def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) -> list[Row]:
+    """Each family left out: figures by judge, and by family."""
+    dataset(*options.models, out_dir=options.data, scheme=scheme, groups=options.groups, drawn=options.drawn)
+    samples = Samples.of(Dataset.read(options.data, scheme, dataflow))
+    with progress_line() as report:
+        names = np.unique(samples.family).tolist()
+        found = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
+    figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
+    seen = learnt_from(scheme) & {*names} if "network" in figures else set[str]()
+    near, *further = (band(least, most) for least, most in pairwise((0.0, *DISTANCES)))
+    rows = [
+        {
+            "judge": judge + ("*" if judge == "network" else ""),
+            **{key: of.mean(key) for key in KEPT},
+            "± accuracy": of.interval("accuracy"), near: of.mean(near), "±": of.interval(near), **{key: of.mean(key) for key in further},
+            "worst family": "{:.3f} {}".format(*of.worst("accuracy")),
+        }
+        for judge, of in figures.items()
+    ]  # fmt: skip
+    title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
+    sheet.show(_table(title, rows, digits=4))
+    if seen:
+        sheet.show(f"* not trained anew: it learnt from {', '.join(sorted(seen))}")
+    families = [
+        {"family": family + ("*" if family in seen else ""), **{judge: of.by_family[family]["accuracy"] for judge, of in figures.items()},
+         **{f"{judge}, near": of.by_family[family][near] for judge, of in figures.items()}}
+        for family in names
+    ]  # fmt: skip
+    sheet.show(_table(f"{scheme}: accuracy by family, and where F_beta lies within a quarter of a doubling of the buffer", families, digits=3))
+    return [{"scheme": scheme, **row} for row in (*rows, *families)]
 
 
 def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
@@ -145,13 +196,19 @@ def _seconds(run: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def _table(title: str, rows: Sequence[Row]) -> Table:
+def _table(title: str, rows: Sequence[Row], digits: int = 2) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in rows[0]:
         table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
     for row in rows:
-        table.add_row(*(value if isinstance(value, str) else f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}" for value in row.values()))
+        table.add_row(*(value if isinstance(value, str) else _number(value, digits) for value in row.values()))
     return table
+
+
+def _number(value: float, digits: int) -> str:
+    if isnan(value):
+        return ""
+    return f"{value:,.{digits}f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ CHECKED = 16  # groups of a shard whose labels are computed afresh before it is 
 NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16, "weight_bits": None}
 CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
 
-LabelScheme = Literal["lbdf", "brr"]
+LabelScheme = Literal["lbdf", "brr", "resident"]
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
 
@@ -56,19 +56,28 @@ FAMILIES = (
     ("resnet", "ResNet"),
     ("vgg", "VGG"),
     ("s3d", "S3D"),
+    ("c3d", "C3D"),
+    ("densenet", "DenseNet"),
+    ("shufflenet", "ShuffleNet"),
+    ("regnet", "RegNet"),
+    ("yolo", "YOLO"),
+    ("unet", "U-Net"),
+    ("segformer", "SegFormer"),
     ("bert", "Transformer"),
     ("gpt", "Transformer"),
+    ("vit", "Transformer"),
+    ("whisper", "Transformer"),
 )  # what a name contains -> family; the first that fits
 HELD_OUT = ("EfficientNet", "DeepLab")  # families that a split by family keeps for the test
 
 
 def family(name: str) -> str:
-    """Family of a network by its name; a name that says nothing is a family of its own.
+    """Family of a network by its name, drawn networks by their cells; a name that says nothing is a family of its own.
 
-    >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost"), family("mine_7")
-    ('DeepLab', 'SSD', 'mine_7')
+    >>> family("hf_mobilenet_v2_deeplab"), family("tv_ssd300_vgg16_nopost"), family("cells_dense@3"), family("mine_7")
+    ('DeepLab', 'SSD', 'cells_dense', 'mine_7')
     """
-    return next((found for part, found in FAMILIES if part in name.lower()), name)
+    return next((found for part, found in FAMILIES if part in name.lower()), name.partition("@")[0])
 
 
 def fingerprint(flow: Dataflow) -> str:
@@ -235,7 +244,6 @@ class Dataset:
     scheme: LabelScheme
     networks: tuple[Source, ...]
     shards: tuple[Shard, ...]  # per network
-    hardware: Hardware
     sha256: str  # over the digests of all shards: names the data set
     load: Load
 
@@ -246,7 +254,6 @@ class Dataset:
         try:
             found = data["schemes"].get(scheme, {"finished": False})
             entries = [(Source(**entry["network"]), folder / entry["file"], str(entry["shard_sha256"])) for entry in found.get("networks", ())]
-            hardware = Hardware(BETAS[-1], **data["settings"]["hardware"])
             finished = found["finished"] and bool(entries)
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidConfig(f"{folder / MANIFEST}: not as `lfopt dataset` writes it: {error!r}") from None
@@ -258,7 +265,7 @@ class Dataset:
                 raise InvalidConfig(f"{path}: its SHA-256 is {there[:16]}..., {MANIFEST} says {listed[:16]}...")
             digest.update(listed.encode())
         shards = tuple(Shard.read(path) for _, path, _ in entries)
-        return cls(scheme, tuple(network for network, _, _ in entries), shards, hardware, digest.hexdigest(), load)
+        return cls(scheme, tuple(network for network, _, _ in entries), shards, digest.hexdigest(), load)
 
     def __len__(self) -> int:
         return len(self.needs)
@@ -273,7 +280,7 @@ class Dataset:
         """(groups,) int64: F_beta of the operator of each group that needs most by itself, in bytes."""
         found: list[np.ndarray] = []
         for n, shard in enumerate(self.shards):
-            costs = costs_of(self.flow(n), self.hardware, self.scheme)
+            costs = costs_of(self.flow(n), self.chip(n), self.scheme)
             alone = np.array([need(costs, 1 << i) for i in range(len(costs.dataflow))], np.int64)
             found.append(np.maximum.reduceat(alone[shard.members], shard.offsets[:-1]))
         return np.concatenate(found)
@@ -291,7 +298,7 @@ class Dataset:
     @cached_property
     def twins(self) -> np.ndarray:
         """(groups,) uint64: equal for groups with equal graphs."""
-        return np.concatenate([twins(Groups(self.flow(n), self.hardware), self.masks(n)) for n in range(len(self.shards))])
+        return np.concatenate([twins(Groups(self.flow(n), self.chip(n)), self.masks(n)) for n in range(len(self.shards))])
 
     @cached_property
     def _flows(self) -> dict[int, Dataflow]:
@@ -304,10 +311,17 @@ class Dataset:
             flow = self.load(entry.source)
             if fingerprint(flow) != entry.fingerprint:
                 raise InvalidConfig(f"{entry.source}: is not the network that the data set was made of; make the data set anew")
-            if outdated(self.shards[network], costs_of(flow, self.hardware, self.scheme)):
+            if outdated(self.shards[network], costs_of(flow, self.chip(network), self.scheme)):
                 raise InvalidConfig(f"{entry.source}: the checker labels its groups otherwise than the data set does; make the data set anew")
             self._flows[network] = flow
         return self._flows[network]
+
+    def chip(self, network: int) -> Hardware:
+        """What the groups of a network were labelled for; its buffer does not count. Raises InvalidConfig if its shard names none."""
+        try:
+            return Hardware(BETAS[-1], **json.loads(self.shards[network].settings)["hardware"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise InvalidConfig(f"shard of {self.networks[network].name}: settings: hardware: not as `lfopt dataset` writes it: {error!r}") from None
 
     def masks(self, network: int) -> list[int]:
         """The groups of one network, as masks of its operators."""
@@ -330,7 +344,7 @@ class Dataset:
             start, shard = int(np.searchsorted(self.network, n)), self.shards[n]
             numbers = np.unique(wanted[self.network[wanted] == n])
             masks = [shard.mask(k) for k in (numbers - start).tolist()]
-            chip = Groups(self.flow(n), self.hardware)
+            chip = Groups(self.flow(n), self.chip(n))
             for beta in betas:
                 for first, batch in batches(chip.at(beta), masks):
                     for group, (features, links) in zip(numbers[first:].tolist(), parts(batch), strict=False):

@@ -106,7 +106,7 @@ class Groups:
 
     def batch(self, masks: Sequence[int]) -> Batch:
         """The graphs of many groups at once: far quicker than one by one."""
-        members = _members(masks, len(self.flow))
+        members = member_table(masks, len(self.flow))
         groups, operators = np.nonzero(members)
         reader, read, inside = self._reads.of(members, groups, operators)
         features = self._own[operators]
@@ -211,7 +211,7 @@ class _Reads:
         return np.stack(np.divmod(np.unique(np.concatenate(keys)), max(groups.size, 1)))
 
 
-def _members(masks: Sequence[int], operators: int) -> np.ndarray:
+def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
     """(groups, operators) bool."""
     width = operators + 7 >> 3
     packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8).reshape(len(masks), width)

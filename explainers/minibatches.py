@@ -58,7 +58,7 @@ def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
 
 def in_pieces(dataset: Dataset, groups: np.ndarray, rng: np.random.Generator) -> list[Labelled]:
     """The same groups cut by chance, but for single operators."""
-    costs = {n: costs_of(dataset.flow(n), dataset.hardware, dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
+    costs = {n: costs_of(dataset.flow(n), dataset.chip(n), dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
     found: list[Labelled] = []
     for (graph, _), n in zip(whole(dataset, groups), dataset.network[groups].tolist(), strict=True):
         if len(graph) > 1:

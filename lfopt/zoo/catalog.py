@@ -10,7 +10,7 @@ from functools import partial
 
 import onnx
 
-from lfopt.zoo import bert, gpt2
+from lfopt.zoo import bert, cells, gpt2
 from lfopt.zoo.builder import Net, Outputs, Value
 from lfopt.zoo.c3d import c3d
 from lfopt.zoo.deeplab import deeplabv3_mobilenet_v3_large
@@ -135,12 +135,12 @@ _BY_NAME = {row.name: row for row in _ROWS}
 
 
 def names() -> tuple[str, ...]:
-    """All networks, families together."""
+    """All networks that were published, families together."""
     return tuple(_BY_NAME)
 
 
 def summary(name: str) -> Summary:
-    """The row of one network; of a text of another length, NAME@TOKENS. Raises UnknownNetwork.
+    """The row of one network; of a text of another length, NAME@TOKENS; of one drawn at random, `lfopt.zoo.cells`, NAME@SEED. Raises UnknownNetwork.
 
     >>> summary("bert_base@512").input_shape
     (1, 512)
@@ -148,10 +148,13 @@ def summary(name: str) -> Summary:
     base, at, tokens = name.partition("@")
     if at and base in _BY_NAME:
         return replace(_text(base, tokens), name=name)
+    if base in cells.NAMES:
+        return _drawn(base, tokens)
     if name not in _BY_NAME:
         close = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
         accepted = [*close, *(known for known in _BY_NAME if known not in close)]
-        raise UnknownNetwork(f"network {name!r} is not in the zoo; it has {', '.join(accepted)}")
+        drawn = ", ".join(f"{known}@SEED" for known in cells.NAMES)
+        raise UnknownNetwork(f"network {name!r} is not in the zoo; it has {', '.join(accepted)}; drawn at random: {drawn}")
     return _BY_NAME[name]
 
 
@@ -162,6 +165,14 @@ def _text(base: str, tokens: str) -> Summary:
     if not re.fullmatch(r"[1-9][0-9]{0,5}", tokens) or int(tokens) > text.longest:
         raise UnknownNetwork(f"network {base}@{tokens}: found {tokens!r}; accepted: a number of tokens from 1 to {text.longest}")
     return text.of(int(tokens))
+
+
+def _drawn(base: str, seed: str) -> Summary:
+    if not re.fullmatch(r"0|[1-9][0-9]{0,8}", seed):
+        raise UnknownNetwork(f"network {base}: found {seed!r} after the @; accepted: the seed of a network, a whole number from 0 to 999999999")
+    family, number = base.removeprefix(cells.PREFIX), int(seed)
+    layers = partial(cells.network, family=family, seed=number)
+    return _square(f"{base}@{seed}", cells.image_size(number), cells.SOURCE, f"drawn at random, {family} cells", layers)
 
 
 def build(name: str, seed: int = 0, weights: bool = True) -> onnx.ModelProto:

@@ -23,6 +23,7 @@ from lfopt.fusion import legal
 from lfopt.ir import FusionScheme, Hardware, InvalidConfig, InvalidModel
 from lfopt.ops import bits
 from lfopt.planning import GroupCosts
+from lfopt.zoo.cells import NAMES
 
 NETWORKS = ("zoo:squeezenet1_1", "zoo:mobilenet_v3_small", "zoo:fsrcnn")
 
@@ -116,6 +117,16 @@ def test_networks_with_squeeze_and_excite_are_left_out_of_brr(made):
     assert [entry["network"]["name"] for entry in brr["networks"]] == ["squeezenet1_1", "fsrcnn"]
 
 
+def test_networks_drawn_at_random_are_labelled_for_chips_of_their_own(tmp_path):
+    command(out_dir=tmp_path / "set", scheme="resident", groups=150, drawn=2, jobs=1, zoo=False)
+    read = Dataset.read(tmp_path / "set", "resident", dataflow)
+    assert {network.name.partition("@")[0] for network in read.networks} == set(NAMES) == {*read.families.tolist()}
+    assert {(read.chip(n).element_bytes, read.chip(n).channel_align) for n in range(len(read.shards))} == {(2, 1), (1, 16)}
+    for n, shard in enumerate(read.shards):
+        costs = GroupCosts(dataflow(read.networks[n].source), read.chip(n), scheme="resident", epilogue=False)
+        assert [costs.modes["resident"].need(mask) for mask in read.masks(n)] == shard.need.tolist()
+
+
 def test_quotas_and_families():
     assert sum(quotas([("A", 100), ("A", 900), ("B", 50)], 700)) == 700
     assert quotas([("A", 4)], 700) == [5]
@@ -142,7 +153,7 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
 def test_repeated_blocks_stay_together(made):
     """Two files of one network: every group has a twin."""
     once = Dataset.read(made, "lbdf", dataflow)
-    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.hardware, once.sha256, once.load)
+    twice = Dataset(once.scheme, once.networks * 2, once.shards * 2, once.sha256, once.load)
     split = splits(twice, "random", 0)
     for part in (split.train, split.validation, split.test):
         assert sorted(part[part < len(once)] + len(once)) == sorted(part[part >= len(once)])
@@ -246,7 +257,7 @@ def test_wrong_input_is_one_line(tmp_path, monkeypatch, given, said):
 
 
 def test_an_unknown_scheme_and_a_missing_file_end_with_code_2(lfopt, tmp_path):
-    for arguments, said in ((("--scheme", "resident"), "resident"), (("no.onnx",), "no.onnx: no such file")):
+    for arguments, said in ((("--scheme", "tiled"), "tiled"), (("no.onnx",), "no.onnx: no such file")):
         done = lfopt("dataset", "-o", "set", *arguments, check=False)
         assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "set").exists()

@@ -12,6 +12,7 @@ from onnx import TensorProto, numpy_helper
 
 import lfopt.zoo
 from lfopt import zoo
+from lfopt.zoo.cells import NAMES as DRAWN
 
 TEXTS = ("gpt2", "gpt2_step", "bert_base")
 BIG = ("efficientnet_b5", "efficientnet_b6", "efficientnet_b7", "resnet152", "vgg16", "yolov4", "c3d", *TEXTS, "vit_b16", "detr_resnet50")
@@ -28,7 +29,7 @@ def test_checker_accepts(name: str) -> None:
     onnx.checker.check_model(zoo.build(name))
 
 
-@pytest.mark.parametrize("name", zoo.names())
+@pytest.mark.parametrize("name", [*zoo.names(), *(f"{family}@{seed}" for family in DRAWN for seed in range(4))])
 def test_stated_shapes_are_those_that_onnx_infers(name: str) -> None:
     model = zoo.build(name, weights=False)
     stated = shapes([*model.graph.value_info, *model.graph.output])
@@ -49,6 +50,17 @@ def test_header_input_and_names(name: str) -> None:
     assert row.description
     assert all(re.fullmatch(r"[a-z]\w*(\.\w+)*", node.name) for node in model.graph.node)
     assert len({node.name for node in model.graph.node}) == len(model.graph.node)
+
+
+def test_a_network_drawn_at_random_is_its_seed() -> None:
+    models = {f"{family}@{seed}": zoo.build(f"{family}@{seed}").SerializeToString() for family in DRAWN for seed in (3, 4)}
+    assert len(set(models.values())) == len(models)
+    assert all(zoo.build(name).SerializeToString() == model for name, model in models.items())
+    for name in ("cells_dense", "cells_dense@", "cells_dense@-1", "cells_dense@01", "cells_dense@x"):
+        with pytest.raises(zoo.UnknownNetwork, match="accepted: the seed of a network, a whole number from 0 to 999999999"):
+            zoo.summary(name)
+    with pytest.raises(zoo.UnknownNetwork, match="cells_graph@SEED"):
+        zoo.summary("cells")
 
 
 def test_names_tell_where_an_operator_is() -> None:
@@ -135,6 +147,6 @@ def test_another_length_is_one_clear_line(name: str, message: str) -> None:
 
 def test_public_names_are_exactly_all() -> None:
     assert set(zoo.__all__) == {name for name in vars(lfopt.zoo) if name[0] != "_"} - {
-        "activations", "attention", "bert", "blocks", "builder", "c3d", "catalog", "deeplab", "detr", "efficientnet", "fsrcnn", "gpt2",
+        "activations", "attention", "bert", "blocks", "builder", "c3d", "catalog", "cells", "deeplab", "detr", "efficientnet", "fsrcnn", "gpt2",
         "mobilenet", "moments", "resnet", "segformer", "squeezenet", "ssd", "transformer", "unet", "vgg", "vit", "whisper", "writer", "yolo",
     }  # fmt: skip

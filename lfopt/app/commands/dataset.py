@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from cyclopts import Parameter
@@ -24,17 +24,26 @@ from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.planning import GroupCosts
-from lfopt.zoo import names
+from lfopt.zoo import cells, names
 from search.partition import Dice, Partitions
 
 LABELLED_FOR = Hardware(BETAS[-1])  # 2 bytes an element, as in the paper; the buffer does not count
+CHIPS = (  # for networks drawn at random, by their seeds
+    LABELLED_FOR,
+    replace(LABELLED_FOR, element_bytes=1, bias_bytes=4, channel_align=16, dram_row_align=16),
+    replace(LABELLED_FOR, element_bytes=4),
+    replace(LABELLED_FOR, element_bytes=1),
+    replace(LABELLED_FOR, channel_align=8),
+)
+IN_PAPER: tuple[LabelScheme, ...] = ("lbdf", "brr")
 
 
 def dataset(
     *models: str,
     out_dir: Annotated[Path, Parameter(name=["--out", "-o"])],
-    scheme: Literal["lbdf", "brr", "both"] = "both",
+    scheme: Literal["lbdf", "brr", "resident", "both"] = "both",
     groups: int = 11_000,
+    drawn: int = 0,
     seed: int = 0,
     jobs: int = 2,
     zoo: bool = True,
@@ -52,9 +61,11 @@ def dataset(
     out_dir
         Folder of the data set.
     scheme
-        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), or both, one after the other.
+        How groups run: lbdf, brr (networks with squeeze-and-excite are left out), resident, or both of the first two, one after the other.
     groups
         Groups of each scheme; each gives five samples, one per buffer size.
+    drawn
+        Networks drawn at random that are added of each family of cells (zoo:cells_dense@0 and on), on chips of several element widths and alignments.
     seed
         Seed of all draws.
     jobs
@@ -62,23 +73,24 @@ def dataset(
     zoo
         Whether the whole zoo is in.
     """
-    if groups < 1 or seed < 0 or jobs < 1:
-        raise InvalidConfig(f"--groups {groups}, --seed {seed}, --jobs {jobs}: accepted: at least 1 group, a seed of at least 0, at least 1 job")
+    if groups < 1 or min(seed, drawn) < 0 or jobs < 1:
+        raise InvalidConfig(
+            f"--groups {groups}, --seed {seed}, --drawn {drawn}, --jobs {jobs}: accepted: at least 1 group, 1 job, and 0 of the others"
+        )
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     workers = processes(jobs, "lfopt dataset", "learn")
+    schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
-        found = _networks(_sources(models, whole_zoo=zoo), report)
+        found = _networks(_sources(models, drawn, whole_zoo=zoo), report)
         job = _Job(out_dir, groups, seed, tuple(network for network, _ in found))
         job.start()
-        for name in get_args(LabelScheme):
-            if scheme in (name, "both"):
-                kept = [network for network, gates in found if name != "brr" or not gates]
-                job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
-    for name in get_args(LabelScheme):
-        if scheme in (name, "both"):
-            _print(name, job.entries(name))
-    answer(DatasetAnswer(str(out_dir), {name: job.entries(name) for name in get_args(LabelScheme) if scheme in (name, "both")}))
+        for name in schemes:
+            kept = [network for network, gates in found if name != "brr" or not gates]
+            job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
+    for name in schemes:
+        _print(name, job.entries(name))
+    answer(DatasetAnswer(str(out_dir), {name: job.entries(name) for name in schemes}))
 
 
 def dataflow(source: str) -> Dataflow:
@@ -103,9 +115,16 @@ def drawer(costs: GroupCosts) -> Draw:
     return draw
 
 
-def _sources(models: Iterable[str], *, whole_zoo: bool) -> list[str]:
+def chip(network: Source) -> Hardware:
+    """What groups of a network are labelled for."""
+    family, _, seed = network.name.partition("@")
+    return CHIPS[int(seed) % len(CHIPS)] if network.sha256 is None and family in cells.NAMES else LABELLED_FOR
+
+
+def _sources(models: Iterable[str], drawn: int, *, whole_zoo: bool) -> list[str]:
     """Networks by name or path, each once."""
     found = [ZOO + name for name in names()] if whole_zoo else []
+    found += [f"{ZOO}{name}@{seed}" for seed in range(drawn) for name in cells.NAMES]
     for model in models:
         folder = Path(model)
         if model.startswith(ZOO) or folder.is_file():
@@ -160,7 +179,7 @@ class _Job:
         return {"groups": self.groups, "seed": self.seed, "betas": list(BETAS), "hardware": hardware, "networks": networks}
 
     def _order(self, network: Source, scheme: LabelScheme, count: int) -> Order:
-        return Order(network, scheme, count, self.seed, LABELLED_FOR)
+        return Order(network, scheme, count, self.seed, chip(network))
 
     def start(self) -> None:
         """Make the folder and its manifest. Raises InvalidConfig if it has one of other settings."""

@@ -1,0 +1,187 @@
+"""How right judges of validity are on families of networks that they have not learnt from, each family left out in turn.
+
+Judges say how likely a group is not to run whole from a buffer:
+
+    sums, schedule   formulas without parameters (`explainers.formulas`), the second by the scheme; they are compared with the buffer; how sure
+                     that is comes from one number, fitted
+    logistic, trees  logistic regression, and boosted trees, on the sums and maxima of what the network reads of each operator
+    trees+           boosted trees on those and on how far both formulas are from the buffer
+    network          what ships (`explainers.predictor`); it is not trained anew, so where it learnt from a family it says so
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from explainers.dataset import Dataset, LabelScheme
+from explainers.formulas import Formulas
+from explainers.graph import FEATURES, Batch, Groups, member_table
+from explainers.metrics import log_loss, measured
+from explainers.predictor import WEIGHTS, Predictor, sigmoid
+from explainers.sampling import BETAS, batches
+
+NEVER = 2.0**62  # bytes: what a formula says of a group that cannot run
+FORMULAS: dict[LabelScheme, Callable[[Formulas, np.ndarray], np.ndarray]] = {
+    "lbdf": Formulas.by_lines,
+    "brr": Formulas.by_bands,
+    "resident": Formulas.by_lives,
+}
+DISTANCES = (0.25, 0.5, 1.0, np.inf)  # doublings between F_beta and the buffer, at the most
+Verdicts = Callable[[np.ndarray], np.ndarray]  # (samples,) bool, those asked about -> their probabilities of being invalid
+Fit = Callable[["Samples", np.ndarray], Verdicts]  # (samples; (samples,) bool, those to learn from)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Groups at buffer sizes."""
+
+    family: np.ndarray  # (samples,) str
+    invalid: np.ndarray  # (samples,) bool
+    distance: np.ndarray  # (samples,) float64: doublings between F_beta and the buffer
+    columns: np.ndarray  # (samples, 2 x FEATURES + 1) float32: sums and maxima over operators, and how many there are
+    over: Mapping[str, np.ndarray]  # formula -> (samples,) float64: doublings of what it says over the buffer
+    network: np.ndarray | None  # (samples,) float64: probability, by what ships; None where nothing does
+
+    @classmethod
+    def of(cls, data: Dataset) -> Samples:
+        """Every group of a data set at every one of BETAS."""
+        predictor = Predictor.load(data.scheme) if (WEIGHTS / f"{data.scheme}.safetensors").exists() else None
+        parts: list[tuple[np.ndarray, ...]] = []
+        for n, source in enumerate(data.networks):
+            flow, chip, masks, needs = data.flow(n), data.chip(n), data.masks(n), data.shards[n].need
+            formulas, members = Formulas(flow, chip), member_table(masks, len(flow))
+            says = [np.minimum(formula(formulas, members), NEVER) for formula in (Formulas.by_sums, FORMULAS[data.scheme])]
+            for beta in BETAS:
+                graphs = [batch for _, batch in batches(Groups(flow, chip).at(beta), masks)]
+                guessed = np.concatenate([predictor.invalid(batch) for batch in graphs]) if predictor else np.zeros(len(masks))
+                columns = np.concatenate([_columns(batch) for batch in graphs])
+                far = np.abs(np.log2(needs / beta))
+                parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(found / beta) for found in says), guessed))
+        family, invalid, distance, columns, sums, schedule, network = (np.concatenate(found) for found in zip(*parts, strict=True))
+        return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, network if predictor else None)
+
+    @cached_property
+    def wide(self) -> np.ndarray:
+        """(samples, columns): with the formulas."""
+        return np.concatenate([self.columns, *(found[:, None] for found in self.over.values())], 1).astype(np.float32)
+
+
+def _columns(batch: Batch) -> np.ndarray:
+    sizes = np.diff(np.append(batch.starts, len(batch.features)))
+    sums, maxima = (of.reduceat(batch.features, batch.starts, axis=0) for of in (np.add, np.maximum))
+    found = np.concatenate((sums, maxima, sizes[:, None]), 1).astype(np.float32)
+    assert found.shape[1] == 2 * FEATURES + 1
+    return found
+
+
+def _formula(name: str) -> Fit:
+    def fit(samples: Samples, known: np.ndarray) -> Verdicts:
+        over = np.clip(samples.over[name], -20, 20)
+        widths = np.geomspace(0.002, 2, 60)
+        width = widths[np.argmin([log_loss(sigmoid(over[known] / width), samples.invalid[known]) for width in widths])]
+        return lambda asked: np.where(
+            samples.over[name][asked] >= 0, np.maximum(sigmoid(over[asked] / width), 0.5 + 1e-9), sigmoid(over[asked] / width)
+        )
+
+    return fit
+
+
+def _learnt(make: Callable[[], Any], *, wide: bool = False) -> Fit:
+    def fit(samples: Samples, known: np.ndarray) -> Verdicts:
+        columns = samples.wide if wide else samples.columns
+        with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
+            model = make().fit(columns[known], samples.invalid[known])
+        return lambda asked: model.predict_proba(columns[asked])[:, 1]
+
+    return fit
+
+
+JUDGES: dict[str, Fit] = {
+    "sums": _formula("sums"),
+    "schedule": _formula("schedule"),
+    "logistic": _learnt(lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))),
+    "trees": _learnt(lambda: HistGradientBoostingClassifier(random_state=0)),
+    "trees+": _learnt(lambda: HistGradientBoostingClassifier(random_state=0), wide=True),
+}
+
+
+def left_out(samples: Samples, judges: Sequence[str], report: Callable[[str], None]) -> dict[str, np.ndarray]:
+    """Probabilities by judge, (samples,) each: of every family by one that learnt from all others."""
+    found = {judge: np.zeros(len(samples.family)) for judge in judges}
+    for family in np.unique(samples.family).tolist():
+        asked = samples.family == family
+        report(family)
+        for judge in judges:
+            found[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
+    if samples.network is not None:
+        found["network"] = samples.network
+    return found
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What is said of one judge: by family, and means over families."""
+
+    by_family: Mapping[str, Mapping[str, float]]  # family -> accuracy, f1, auroc, ece, valid_called_invalid, and accuracy within each of DISTANCES
+
+    @classmethod
+    def of(cls, samples: Samples, probability: np.ndarray) -> Figures:
+        """Of probabilities that groups are invalid."""
+        found: dict[str, dict[str, float]] = {}
+        for family in np.unique(samples.family).tolist():
+            here = samples.family == family
+            right = (probability > 0.5) == samples.invalid
+            figures = {key: value for key, value in measured(probability[here], samples.invalid[here]).items() if key in KEPT}
+            least = 0.0
+            for most in DISTANCES:
+                near = here & (samples.distance >= least) & (samples.distance < most)
+                figures[band(least, most)] = float(right[near].mean()) if near.any() else np.nan
+                least = most
+            found[family] = figures
+        return cls(found)
+
+    def mean(self, key: str) -> float:
+        """Over families that have it."""
+        return fmean(self._values(key))
+
+    def interval(self, key: str) -> float:
+        """Half of a 95 % interval of the mean over families."""
+        values = self._values(key)
+        return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else np.nan
+
+    def worst(self, key: str) -> tuple[float, str]:
+        """The least, and the family."""
+        return min((figures[key], family) for family, figures in self.by_family.items() if not np.isnan(figures[key]))
+
+    def _values(self, key: str) -> list[float]:
+        return [figures[key] for figures in self.by_family.values() if not np.isnan(figures[key])]
+
+
+KEPT = ("accuracy", "f1", "auroc", "ece", "valid_called_invalid")
+
+
+def band(least: float, most: float) -> str:
+    """Name of a range of distances.
+
+    >>> band(0.0, 0.25), band(1.0, np.inf)
+    ('within 0.25', 'over 1')
+    """
+    return f"over {least:g}" if most == np.inf else f"within {most:g}"
+
+
+def learnt_from(scheme: LabelScheme) -> set[str]:
+    """Families that the predictor which ships learnt from."""
+    card = json.loads((WEIGHTS / f"{scheme}.json").read_text(encoding="utf-8"))
+    return {network["family"] for network in card["data"]["networks"].values() if network["train"]}

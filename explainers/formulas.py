@@ -1,0 +1,305 @@
+"""What a group needs by formulas without parameters: how much buffer, told from windows, strides and sizes alone, without running the schedule.
+
+Four of them, for many groups of one network at once:
+
+* `by_sums`: all weights, the rows that every operator reads for one row of its result, and one row of each map that leaves. It does not see what is
+  kept across skips.
+* `by_lines`, of mode lbdf: rings as they stand when the sinks have made their first row. How many rows each operator has made by then follows from
+  its readers, backwards; a ring holds what has been made and may still be read. Later rows are taken to need no more.
+* `by_bands`, of mode brr: bands of one row; maps in full or in slices by turns from one contraction to the next, from either start; rings as above,
+  the fullest segment of slices and partial sums, two of the largest weight block. Infinite where neither start leads anywhere.
+* `by_lives`, of mode resident: the most bytes of whole maps alive at once, operators in order, and two of the largest weight block.
+
+The exact requirement comes from the planner (`lfopt.planning`). These are what a network that learns has to be better than, and what it begins with.
+Sources: arXiv 2501.00636, section II (LBDF, BRR); Cai, Wang and Zhang, LCTES'21 (bands). The formulas are ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from lfopt.ir import Hardware
+from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
+from lfopt.ops import Dataflow, Family, RowReads, Tiling
+
+BLOCKS = 2  # weight blocks on chip at once: one is read while the next comes in
+FULL = -1  # of no segment
+STARTS = (True, False)  # whether contractions without another before them in the group make slices
+
+
+class Ring(NamedTuple):
+    """Rows on chip, per group."""
+
+    window: np.ndarray  # (groups, operators) bytes: of results and of maps that come in, as wide as the widest window that reads them
+    kept: np.ndarray  # (groups, operators) bytes: beyond that, for readers that are behind others
+
+
+class Kinds(NamedTuple):
+    """Full maps and slices, per group."""
+
+    head: np.ndarray  # (groups, operators) int64: the contraction that the segment of each operator's results begins with; FULL where they are full
+    segment: np.ndarray  # (groups, operators) int64: the same of the operator itself, contractions that sum over slices among them
+    possible: np.ndarray  # (groups,) bool: whether the group can run so
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """All reads of one map by one operator."""
+
+    reader: int
+    map: int
+    producer: int  # -1: comes from outside the network
+    need: np.ndarray  # (rows out + 1,): rows that must exist before so many rows of the result are made
+    keep: np.ndarray  # (rows out + 1,): lowest row that may still be read once so many are made
+    widest: int  # rows read for one row of the result, at the most
+    stride: float  # rows per row of the result
+
+    @classmethod
+    def of(cls, reader: int, m: int, producer: int, reads: list[RowReads]) -> Read:
+        """The union of several operands."""
+        need = np.max([(0, *r.need) for r in reads], 0).astype(np.int64)
+        keep = np.min([r.keep for r in reads], 0).astype(np.int64)
+        return cls(reader, m, producer, need, keep, max(r.widest[-1] for r in reads), reads[0].rows_in / max(reads[0].rows_out, 1))
+
+
+class Formulas:
+    """Formulas bound to one dataflow and chip. Whether an operator is in a group: `members`, (groups, operators) bool."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware) -> None:
+        self.flow, self.hardware = flow, hardware
+        self.reads: list[tuple[Read, ...]] = []  # per operator
+        for i, operands in enumerate(flow.operands):
+            found: dict[int, list[RowReads]] = {}
+            for o in operands:
+                found.setdefault(o.map, []).append(o.reads)
+            self.reads.append(tuple(Read.of(i, m, flow.producer[m], reads) for m, reads in found.items()))
+        self.readers: list[list[Read]] = [[] for _ in flow.maps]
+        for read in (read for reads in self.reads for read in reads):
+            self.readers[read.map].append(read)
+        self.heights = np.array(flow.heights, np.int64)
+
+    # -- sizes -------------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def row_bytes(self) -> np.ndarray:
+        """(maps,): of one row on chip."""
+        return np.array([self.hardware.row_bytes(m) for m in self.flow.maps], np.float64)
+
+    @cached_property
+    def weight_bytes(self) -> np.ndarray:
+        """(operators,): on chip. A constant that several operators read counts for each of them."""
+        of = self.hardware.constant_bytes
+        return np.array([sum(of(w.elements, bias=w.bias) for w in weights if not w.gathered) for weights in self.flow.weights], np.float64)
+
+    @cached_property
+    def channels(self) -> np.ndarray:
+        """(maps,): along the channel axis; 1 where there is none."""
+        shapes = (m.shape for m in self.flow.maps)
+        return np.array([shape[axis] if (axis := CHANNEL_AXIS_OF_RANK.get(len(shape))) is not None else 1 for shape in shapes], np.float64)
+
+    @cached_property
+    def slice_bytes(self) -> np.ndarray:
+        """(maps,): of one row of a slice as narrow as the chip can."""
+        return self.row_bytes / self.channels * np.minimum(self.channels, self.hardware.channel_align)
+
+    @cached_property
+    def block_bytes(self) -> np.ndarray:
+        """(operators,): of the weights of as many output channels."""
+        made = np.array([self.channels[results[0]] if results else 1.0 for results in self.flow.results])
+        return self.weight_bytes / made * np.minimum(made, self.hardware.channel_align)
+
+    # -- formulas ----------------------------------------------------------------------------------------------------------------------------
+
+    def by_sums(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes."""
+        read = np.array([sum(read.widest * self.row_bytes[read.map] for read in reads) for reads in self.reads])
+        total = members @ (read + self.weight_bytes)
+        for i, results in enumerate(self.flow.results):
+            for m in results:
+                total += (members[:, i] & self._leaves(members, m)) * self.row_bytes[m]
+        return total
+
+    def by_lines(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode lbdf."""
+        ring = self.rings(members)
+        return (ring.window + ring.kept).sum(1) + members @ self.weight_bytes
+
+    def by_bands(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode brr; infinite where the group cannot run so."""
+        return np.min([self._banded(members, sliced=sliced) for sliced in STARTS], 0)
+
+    def by_lives(self, members: np.ndarray) -> np.ndarray:
+        """(groups,) float64, bytes, in mode resident."""
+        sizes = self.row_bytes * np.array([m.rows for m in self.flow.maps])
+        change = np.zeros((len(members), len(self.flow) + 1))
+        place = np.arange(len(self.flow))
+        for m, size in enumerate(sizes.tolist()):
+            inside = np.zeros(members.shape, bool)
+            for read in self.readers[m]:
+                inside[:, read.reader] = members[:, read.reader]
+            if (p := self.flow.producer[m]) >= 0:
+                inside[:, p] = members[:, p]
+            rows = np.flatnonzero(inside.any(1))
+            first, last = np.where(inside, place, len(place)).min(1)[rows], np.where(inside, place, -1).max(1)[rows]
+            np.add.at(change, (rows, first), size)
+            np.add.at(change, (rows, last + 1), -size)
+        blocks = (members * self.block_bytes).max(1, initial=0)
+        return change.cumsum(1).max(1, initial=0) + np.minimum(BLOCKS * blocks, members @ self.weight_bytes)
+
+    # -- rows --------------------------------------------------------------------------------------------------------------------------------
+
+    def reach(self, members: np.ndarray) -> np.ndarray:
+        """(groups, operators) int64: rows that each has made when the sinks of its group have made their first."""
+        found = np.zeros(members.shape, np.int64)
+        for i in reversed(range(len(self.flow))):
+            rows = np.zeros(len(members), np.int64)
+            for m in self.flow.results[i]:
+                rows = np.maximum(rows, self._leaves(members, m))
+                for read in self.readers[m]:
+                    rows = np.maximum(rows, members[:, read.reader] * read.need[found[:, read.reader]])
+            found[:, i] = rows * members[:, i]
+        return found
+
+    def rings(self, members: np.ndarray) -> Ring:
+        """Rings of mode lbdf. A map that comes in is its first reader's."""
+        reach = self.reach(members)
+        ring = Ring(np.zeros(members.shape), np.zeros(members.shape))
+        for m, size in enumerate(self.row_bytes.tolist()):
+            p = self.flow.producer[m]
+            inside = [read for read in self.readers[m] if members[:, read.reader].any()]
+            made = members[:, p] if p >= 0 else np.zeros(len(members), bool)
+            window, head = np.zeros(len(members), np.int64), reach[:, p] if p >= 0 else np.zeros(len(members), np.int64)
+            for read in inside:
+                there = members[:, read.reader]
+                window = np.maximum(window, there * read.widest)
+                head = np.maximum(head, there * ~made * read.need[reach[:, read.reader]])
+            window = np.maximum(window, made)
+            rows = window
+            for read in inside:
+                rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
+            owner = self._owner(members, m, made)
+            at = np.flatnonzero(owner >= 0)
+            np.add.at(ring.window, (at, owner[at]), window[at] * size)
+            np.add.at(ring.kept, (at, owner[at]), (rows - window)[at] * size)
+        return ring
+
+    def _owner(self, members: np.ndarray, m: int, made: np.ndarray) -> np.ndarray:
+        """(groups,): the operator that makes the map, or the first of the group that reads it; -1 where the group does not touch it."""
+        owner = np.full(len(members), -1)
+        for read in sorted(self.readers[m], key=lambda read: -read.reader):
+            owner[members[:, read.reader]] = read.reader
+        owner[made] = self.flow.producer[m]
+        return owner
+
+    def _leaves(self, members: np.ndarray, m: int) -> np.ndarray:
+        """(groups,) bool: whether a map, if the group makes it, is needed outside."""
+        if self.flow.is_output[m]:
+            return np.ones(len(members), bool)
+        found = np.zeros(len(members), bool)
+        for read in self.readers[m]:
+            found |= ~members[:, read.reader]
+        return found
+
+    # -- bands -------------------------------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def contracts(self) -> np.ndarray:
+        """(operators,) bool: sums over the channels of one map, with constant weights."""
+        flow = self.flow
+        return np.array([
+            row.tiling is Tiling.CONTRACT and len(call.constant) > 1 and call.constant[1] and call.attribute("group", 1) == 1
+            for row, call in zip(flow.specs, flow.calls, strict=True)
+        ], bool)  # fmt: skip
+
+    @cached_property
+    def takes_slices(self) -> np.ndarray:
+        """(operators,) bool: makes channels of its results from the same channels of what it reads; or sums over them, where no view is between."""
+        flow, found = self.flow, np.zeros(len(self.flow), bool)
+        for i, (row, call) in enumerate(zip(flow.specs, flow.calls, strict=True)):
+            seen = [flow.maps[o.map].shape == call.shape(o.input) for o in flow.operands[i]]
+            if self.contracts[i]:
+                found[i] = all(seen)
+            else:
+                local = (
+                    row.elementwise
+                    or row.family in (Family.POOL, Family.INTERPOLATION)
+                    or row.tiling is Tiling.FOLD
+                    or call.attribute("group", 1) > 1
+                )
+                same = {self.channels[m] for m in (*flow.results[i], *(o.map for o in flow.operands[i]))}
+                found[i] = local and all(seen) and len(same) == 1
+        return found
+
+    def kinds(self, members: np.ndarray, *, sliced: bool) -> Kinds:
+        """Which maps are full and which are sliced. `sliced`: what contractions make that have none before them in the group."""
+        flow, contracts, takes = self.flow, self.contracts, self.takes_slices
+        head, segment, deep = np.full(members.shape, FULL), np.full(members.shape, FULL), np.zeros(members.shape, bool)
+        possible = np.ones(len(members), bool)
+        for i, reads in enumerate(self.reads):
+            there = members[:, i]
+            low, high = np.full(len(members), len(flow)), np.full(len(members), FULL)
+            before = np.zeros(len(members), bool)
+            for read in reads:
+                if read.producer < 0:
+                    continue
+                inside, source = there & members[:, read.producer], head[:, read.producer]
+                low, high = np.where(inside, np.minimum(low, source), low), np.where(inside, np.maximum(high, source), high)
+                before |= inside & deep[:, read.producer]
+                possible &= ~(inside & (flow.maps[read.map].rows == 1 < flow.heights[i]))
+            segment[:, i] = high
+            possible &= ~(there & (high >= 0) & ((low != high) | ~takes[i]))
+            if contracts[i]:
+                several = bool(flow.results[i]) and self.channels[flow.results[i][0]] > self.hardware.channel_align
+                head[:, i] = np.where(there & (high < 0) & (before | sliced) & several, i, FULL)
+                segment[:, i] = np.maximum(high, head[:, i])
+                deep[:, i] = there
+            else:
+                head[:, i] = high
+                deep[:, i] = there & before
+        return Kinds(head, segment, possible)
+
+    def _banded(self, members: np.ndarray, *, sliced: bool) -> np.ndarray:
+        """(groups,): `by_bands` from one start."""
+        flow, kinds, reach = self.flow, self.kinds(members, sliced=sliced), self.reach(members)
+        new, extent = np.zeros(members.shape), np.zeros(members.shape)  # rows of each operator in a band: not made before; made
+        full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
+        groups = np.arange(len(members))
+        for i in reversed(range(len(flow))):
+            there, rows, span = members[:, i], np.zeros(len(members)), np.zeros(len(members))
+            for m in flow.results[i]:
+                rows = np.maximum(rows, self._leaves(members, m))
+                for read in self.readers[m]:
+                    inside = members[:, read.reader]
+                    rows = np.maximum(rows, inside * read.stride * new[:, read.reader])
+                    span = np.maximum(span, inside * (read.stride * (extent[:, read.reader] - 1) + read.widest))
+            new[:, i] = there * np.minimum(rows, self.heights[i])
+            made = np.clip(np.where(kinds.head[:, i] >= 0, span, new[:, i]), 1, self.heights[i])
+            extent[:, i] = there * made
+            first = np.maximum(made, reach[:, i])
+            for m in flow.results[i]:
+                held = np.maximum(first, span)
+                for read in self.readers[m]:
+                    start = np.maximum(reach[:, read.reader] - extent[:, read.reader].astype(np.int64), 0)
+                    held = np.maximum(held, members[:, read.reader] * (reach[:, i] - read.keep[start]))
+                held = there * np.minimum(held, flow.maps[m].rows)
+                full += np.where(kinds.head[:, i] >= 0, 0, held * self.row_bytes[m])
+                scratch[groups, kinds.head[:, i]] += there * np.minimum(first, flow.maps[m].rows) * self.slice_bytes[m]
+                if self.contracts[i]:
+                    sums = self.hardware.sums_bytes(int(self.row_bytes[m]))
+                    scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += there * np.minimum(first, flow.maps[m].rows) * sums
+        for m, size in enumerate(self.row_bytes.tolist()):
+            made = members[:, flow.producer[m]] if flow.producer[m] >= 0 else np.zeros(len(members), bool)
+            held = np.zeros(len(members))
+            head = np.zeros(len(members), np.int64)
+            for read in self.readers[m]:
+                head = np.maximum(head, members[:, read.reader] * read.need[reach[:, read.reader]])
+            for read in self.readers[m]:
+                span = read.stride * (extent[:, read.reader] - 1) + read.widest
+                held = np.maximum(held, members[:, read.reader] * np.maximum(np.maximum(span, head), 1))
+            full += ~made * np.minimum(held, flow.maps[m].rows) * size
+        constants = np.minimum(BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes)
+        return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
