@@ -8,17 +8,17 @@ the plan says is moved. Such code is there to prove a plan, and slow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from codegen.attention import Attending, kept_step, kept_tensor
 from codegen.blob import Blob
+from codegen.boxes import InFlight, OnBoxes, OnChip
 from codegen.layout import CTYPES, Layout
-from codegen.loops.nest import Array, Nest
+from codegen.loops.nest import Array
 from codegen.loops.table import loops
 from codegen.model import LINE
 from codegen.source import Unsupported
@@ -31,7 +31,6 @@ from lfopt.ir import (
     Node,
     Plan,
     PlannedGroup,
-    Span,
     Step,
     Tensor,
     Transfer,
@@ -52,100 +51,6 @@ from lfopt.ops.stages import calls_of, parameters
 RANK = 8  # of a tensor, at most
 IN_MAPS, IN_WEIGHTS, IN_L2 = range(3)  # memories, as in chip.h
 MOST_L2 = 1 << 28  # bytes of a second level that are used
-
-
-@dataclass(frozen=True, slots=True)
-class OnChip(Array):
-    """An array in the buffer, every element of which is looked for."""
-
-    def at(self, index: Sequence[str]) -> str:
-        """The element at an index, as a C expression; `pointer` is the function that finds it."""
-        found = self.behind(index) if self.shape != self.layout.shape else index
-        return f"(*{self.pointer}({', '.join(('m', *found))}))"
-
-    def step(self, axis: int) -> int | None:
-        """None: elements are apart."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: elements are apart."""
-        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: its elements are not side by side in the buffer")
-
-
-@dataclass(frozen=True, slots=True)
-class InFlight(Array):
-    """A result that another operator takes element by element as it is made: one box of it, in registers as far as the chip is concerned."""
-
-    def at(self, index: Sequence[str]) -> str:
-        """The element at an index of the box `b0`; `pointer` is its first byte."""
-        where = "0"
-        for axis, i in enumerate(index):
-            where = f"({where}) * (b0->stop[{axis}] - b0->first[{axis}]) + ({i}) - b0->first[{axis}]"
-        return f"(({self.ctype} *)(void *){self.pointer})[{where}]"
-
-    def step(self, axis: int) -> int | None:
-        """None: it depends on the box."""
-
-    def offset(self, index: Sequence[str]) -> str:
-        """Raises Unsupported: it depends on the box."""
-        raise Unsupported(f"tensor {self.layout.tensor.name!r} {list(index)}: it is made in flight, and lies nowhere")
-
-
-class OnBoxes(Nest):
-    """The loops of an operator on a box of each of its results: `b0`, `b1`, ... in C.
-
-    `sums`: what is held of the first result while what is folded comes in parts: `from` up to `to` in C; `first` and `last` say whether it is the
-    first part, or the last. None: it comes as a whole.
-    """
-
-    def __init__(self, out: Writer, call: Call, operands: Mapping[int, Array], results: Sequence[Array], blob: Blob, sums: Array | None) -> None:
-        super().__init__(out, call, operands, results, blob, whole=True, threads=1)
-        self.sums = sums
-
-    @contextmanager
-    def folded(self, extents: Sequence[int | str], name: str, along: int | None) -> Iterator[list[str]]:
-        """Loops over a part of what is folded."""
-        if self.sums is None or along is None:
-            with super().folded(extents, name, along) as found:
-                yield found
-            return
-        found = ["0" if extent == 1 and k != along else f"{name}{k}" for k, extent in enumerate(extents)]
-        spans = [("from", f"smaller(to, {extent})") if k == along else ("0", str(extent)) for k, extent in enumerate(extents)]
-        with self.out.nested([f"for (int {i} = {first}; {i} < {stop}; {i}++)" for i, (first, stop) in zip(found, spans, strict=True) if i != "0"]):
-            yield found
-
-    def begin(self, at: Sequence[str], start: str) -> str:
-        """What the sum of an element begins with."""
-        return f"(first ? {start} : {self.sums.at(at)})" if self.sums else start
-
-    @contextmanager
-    def end(self, at: Sequence[str], value: str) -> Iterator[None]:
-        """What is done with a sum that is complete."""
-        if self.sums is None:
-            yield
-            return
-        with self.out.block("if (!last)"):
-            self.out(f"{self.sums.at(at)} = ({self.sums.ctype}){value};")
-        with self.out.block("else"):
-            yield
-
-    def wanted(self, at: Mapping[int, str], result: int = 0) -> list[str]:
-        """C conditions, all of which hold inside the box of a result."""
-        return [f"{i} {test} b{result}->{end}[{axis}]" for axis, i in at.items() for test, end in ((">=", "first"), ("<", "stop"))]
-
-    @contextmanager
-    def each(
-        self, result: int = 0, axes: Sequence[int] | None = None, name: str = "i", spans: Mapping[int, Span] | None = None
-    ) -> Iterator[dict[int, str]]:
-        """Loops over the elements of the box of a result."""
-        found: dict[int, str] = {}
-        heads: list[str] = []
-        for k in range(len(self.results[result].shape)) if axes is None else sorted(axes):
-            found[k], first, stop = f"{name}{k}", f"b{result}->first[{k}]", f"b{result}->stop[{k}]"
-            if spans and k in spans:
-                first, stop = f"larger({first}, {spans[k][0]})", f"smaller({stop}, {spans[k][1]})"
-            heads.append(f"for (int {name}{k} = {first}; {name}{k} < {stop}; {name}{k}++)")
-        with self.out.nested(heads):
-            yield found
 
 
 class Counted:
