@@ -14,8 +14,9 @@ from lfopt.ir import Box, DramBytes, Node, Place, Step, box_elements, fold
 from lfopt.ops.footprint import footprint
 from lfopt.planning.contractions import Contraction, distinct, extents_of
 from lfopt.planning.finish import row_count
+from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Entry, Frames, Operand, row_span, with_rows
+from lfopt.planning.streaming import Entry, Operand, row_span, with_rows
 from lfopt.planning.work import Work, channel_blocks, meet, spans
 
 

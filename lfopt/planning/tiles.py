@@ -27,8 +27,9 @@ from lfopt.ops.compute import folding
 from lfopt.planning.contraction_bands import Bands
 from lfopt.planning.contractions import UNREACHED, Grid, Slices, powers
 from lfopt.planning.folds import Folds
+from lfopt.planning.frames import Frames
 from lfopt.planning.limit import Limit
-from lfopt.planning.streaming import Frames, Layout
+from lfopt.planning.streaming import Layout
 from lfopt.planning.work import CHANNELS, Work
 
 MOST_STRIPS = 1 << 20

@@ -12,7 +12,8 @@ from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Call, Family, RowReads, Tiling, row_of
 from lfopt.ops.compute import folding
 from lfopt.ops.dependence import spatial_window
-from lfopt.planning.streaming import Frames, Group, Layout
+from lfopt.planning.frames import Frames
+from lfopt.planning.streaming import Group, Layout
 
 CHANNELS = -100  # stands for the output channels of a contraction, group by group: see `channel_blocks`
 
