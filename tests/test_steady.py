@@ -52,6 +52,20 @@ def test_rows_that_only_repeat_others_are_not_walked(band_rows: int, monkeypatch
     assert made(400) == (step_count(short.steps) - constants(short), short)
 
 
+def test_what_lies_in_blocks_of_columns_is_not_walked_row_by_row() -> None:
+    """A transposition reads all rows of its operand, of which a block holds a few."""
+    net = Net("wide", seed=0, weights=False)
+    image = net.image((1, 3, 64, 64))
+    x = net.reshape("flat", net.conv("a", image, 64, 3), (1, 64, 4096))
+    graph = from_model(net.model(image, net.transpose("turned", x, (0, 2, 1)), doc=""), None, label="wide")
+    costs, limit = GroupCosts.of(graph, Hardware(1 << 15)), Limit()
+    mask = 1 << costs.dataflow.position["turned"]
+    planned = plan_groups(costs, (mask,), limit=limit)
+    assert isinstance(planned, tuple)
+    assert step_count(planned[0].steps) > 4096
+    assert limit.spent < 300
+
+
 def constants(group: PlannedGroup) -> int:
     """Loads of constants, which come before the walk."""
     return sum(isinstance(step, Transfer) and step.kind == "weight" for step in unfold(group.steps))

@@ -331,7 +331,8 @@ class Walk:
     def _steady(self, sinks: Sequence[int]) -> Steady:
         flow, lines = self.flow, self.lines
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
-        readings = [StateRead(at[i], at[name or maker], reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
+        reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
+        readings = [StateRead(i, source, need if not name else _within(need, self.ends[name])) for i, source, name, need in reads]
         reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
         reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
         bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]
@@ -401,6 +402,11 @@ class Walk:
         self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
         if last and m in self.group.outside:
             self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
+
+
+def _within(need: Sequence[int], end: int) -> Sequence[int]:
+    """Rows that must exist of a source that ends there, per row of its reader."""
+    return need if need[-1] <= end else [min(rows, end) for rows in need]
 
 
 def line_buffer_schedule(
