@@ -40,7 +40,7 @@ from lfopt.ops.part import hull
 from lfopt.ops.rows import all_rows
 from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
-from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady
+from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
@@ -332,7 +332,7 @@ class Walk:
         flow, lines = self.flow, self.lines
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
         reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
-        readings = [StateRead(i, source, need if not name else _within(need, self.ends[name])) for i, source, name, need in reads]
+        readings = [StateRead(i, source, need if not name else within(need, self.ends[name])) for i, source, name, need in reads]
         reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
         reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
         bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]
@@ -402,11 +402,6 @@ class Walk:
         self.steps.append(layout.compute(op, (box,), (self.places[tensor.name],), rows, sums, first=rows[0] == 0, last=last))
         if last and m in self.group.outside:
             self.steps.append(layout.store(tensor.name, box, self.places[tensor.name]))
-
-
-def _within(need: Sequence[int], end: int) -> Sequence[int]:
-    """Rows that must exist of a source that ends there, per row of its reader."""
-    return need if need[-1] <= end else [min(rows, end) for rows in need]
 
 
 def line_buffer_schedule(
