@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 
 from lfopt.app.pipeline import load_network
-from lfopt.ir import Graph, Hardware
+from lfopt.ir import Graph, Hardware, Place
 from lfopt.ops import Dataflow
 from lfopt.ops.alike import structure
 from lfopt.ops.excerpt import excerpt
-from lfopt.planning import GroupCosts
-from lfopt.planning.alike import Prices
+from lfopt.planning import GroupCosts, Limit
+from lfopt.planning.alike import Prices, Structures
+from lfopt.planning.outlines import plan_groups
+from lfopt.planning.renamed import renamed
 from lfopt.rewrite.copies import barriers, with_copies
 from search.exact import next_groups, solve
 from search.options import SearchOptions
@@ -78,3 +81,44 @@ def test_a_search_with_shared_prices_finds_what_it_finds_without(gated: Graph) -
         graph = with_copies(gated, {b.reduction: b.cones[0] for b in barriers(gated)})[0] if chosen else gated
         costs = GroupCosts.of(graph, Hardware(64 << 10), scheme="all")
         assert solve(prices.of(costs), SearchOptions(passes=1)).groups == solve(costs, SearchOptions(passes=1)).groups
+
+
+@pytest.mark.parametrize("scheme", ["all", "auto"])
+@pytest.mark.parametrize("kib", [4, 8])
+def test_groups_of_one_structure_have_the_steps_that_each_would_have_alone(gated: Graph, scheme: str, kib: int, monkeypatch) -> None:
+    costs = GroupCosts.of(gated, Hardware(kib << 10), scheme=scheme)
+    groups = solve(costs, SearchOptions(passes=1)).groups
+    shared, apart = Limit(), Limit()
+    planned = plan_groups(costs, groups, limit=shared)
+    monkeypatch.setattr(Structures, "key", lambda self, group: group)
+    assert plan_groups(costs, groups, limit=apart) == planned
+    assert shared.spent < apart.spent
+
+
+def test_a_structure_that_was_written_takes_no_more_time(gated: Graph) -> None:
+    """Of groups of one structure, the clock stops the first one or none."""
+    costs = GroupCosts.of(gated, Hardware(8 << 10), scheme="auto")
+    groups, structures = solve(costs, SearchOptions(passes=1)).groups, Structures(costs.dataflow)
+    looks = count()
+    planned = plan_groups(costs, groups, limit=Limit(lambda: next(looks) > len(groups) + 60))
+    assert isinstance(planned, tuple)
+    written = {structures.key(mask) for mask, group in zip(groups, planned, strict=True) if group.steps}
+    unwritten = {structures.key(mask) for mask, group in zip(groups, planned, strict=True) if group.unwritten}
+    assert written and unwritten and not written & unwritten
+
+
+@pytest.mark.parametrize(
+    ("place", "called"),
+    [
+        ("x", "y"),
+        ("x beside", "y beside"),
+        ("sums of a", "sums of b"),
+        ("x as keys", "y as keys"),
+        ("weights", "weights"),
+        ("weights~", None),
+        ("x~", None),
+    ],
+)
+def test_places_are_renamed_after_what_they_are_called_after(place: str, called: str | None) -> None:
+    found = renamed((Place(place, "map", 0, 1, 8),), (), {"x": "y", "a": "b"}, {"x", "y"})
+    assert (found[0][0].name if found else None) == called

@@ -7,7 +7,7 @@ import pytest
 
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware, PlannedGroup, Transfer, step_count, unfold
-from lfopt.planning import GroupCosts, Limit
+from lfopt.planning import GroupCosts, Limit, contractions
 from lfopt.planning.outlines import plan_groups
 from lfopt.planning.steady import Steady
 from lfopt.zoo.builder import Net
@@ -33,6 +33,7 @@ def test_steps_are_those_of_a_walk_over_every_row(seed: int, monkeypatch: pytest
     proposed = {group: [*bands(group)] for group in groups}
     skipped = plan_groups(costs, groups, proposed.__getitem__)
     monkeypatch.setattr(Steady, "again", lambda self, state: None)
+    monkeypatch.setattr(contractions, "WALKED", 1 << 30)
     assert plan_groups(costs, groups, proposed.__getitem__) == skipped
 
 
@@ -50,6 +51,20 @@ def test_rows_that_only_repeat_others_are_not_walked(band_rows: int, monkeypatch
     assert step_count(long.steps) > 9 * step_count(short.steps)
     monkeypatch.setattr(Steady, "again", lambda self, state: None)
     assert made(400) == (step_count(short.steps) - constants(short), short)
+
+
+def test_what_lies_in_blocks_of_columns_is_not_walked_row_by_row() -> None:
+    """A transposition reads all rows of its operand, of which a block holds a few."""
+    net = Net("wide", seed=0, weights=False)
+    image = net.image((1, 3, 64, 64))
+    x = net.reshape("flat", net.conv("a", image, 64, 3), (1, 64, 4096))
+    graph = from_model(net.model(image, net.transpose("turned", x, (0, 2, 1)), doc=""), None, label="wide")
+    costs, limit = GroupCosts.of(graph, Hardware(1 << 15)), Limit()
+    mask = 1 << costs.dataflow.position["turned"]
+    planned = plan_groups(costs, (mask,), limit=limit)
+    assert isinstance(planned, tuple)
+    assert step_count(planned[0].steps) > 4096
+    assert limit.spent < 300
 
 
 def constants(group: PlannedGroup) -> int:

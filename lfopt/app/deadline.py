@@ -16,7 +16,7 @@ ENDS: dict[Stage, float] = {
     "second level": 0.72,
     "cycles": 0.75,
     "layout": 0.8,
-    "steps": 0.9,
+    "steps": 1.0,
     "report": 1.0,
 }  # share of the limit by which a stage is to end; files are written behind the steps, and cycles told if there is time left
 

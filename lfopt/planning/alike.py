@@ -1,17 +1,70 @@
-"""Prices that several dataflows share: a group costs what one of the same structure costs, in the same or in another network.
+"""Groups that are planned alike: one costs what another of the same structure costs, in the same or in another network, and has its steps.
 
-Networks with other copies differ in a few blocks, and many of their blocks are alike.
+Networks with other copies differ in a few blocks, and many blocks of a network are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Iterator
 
 from lfopt.fusion.cost_model import Adapted
 from lfopt.ir import Cost, Tensor
 from lfopt.ops import Dataflow, bits
 from lfopt.ops.alike import Numbers, operator_key
 from lfopt.planning.costs import GroupCosts
+
+
+class Structures:
+    """Structures of the groups of one dataflow."""
+
+    def __init__(self, flow: Dataflow, numbers: dict[Hashable, int] | None = None) -> None:
+        """`numbers`: of operators that are alike, where several dataflows share them."""
+        self.flow = flow
+        self._numbers: dict[Hashable, int] = {} if numbers is None else numbers
+        self._operators: dict[int, int] = {}
+        uses = Counter(name for weights in flow.weights for name in {w.name for w in weights if not w.gathered})
+        self._shared = [tuple(dict.fromkeys(w.name for w in weights if uses[w.name] > 1)) for weights in flow.weights]
+        self._read = [tuple(self._maps_read(i)) for i in range(len(flow))]
+
+    def _maps_read(self, op: int) -> Iterator[Hashable]:
+        """Maps that an operator reads, and views of them that it sees."""
+        flow = self.flow
+        inputs = flow.calls[op].inputs
+        for operand in flow.operands[op]:
+            yield operand.map
+            if inputs[operand.input] != flow.maps[operand.map].name:
+                yield inputs[operand.input]
+
+    def key(self, group: int) -> Hashable:
+        """Equal for groups of the same structure: they differ in names alone, and in values of constants that are data."""
+        flow, maps, constants = self.flow, Numbers(), Numbers()
+        key: list[Hashable] = []
+        for i in bits(group):
+            key.append(self._operator(i))
+            key += [maps[m] for m in self._read[i]]
+            for m in flow.results[i]:
+                key.append(maps[m])
+                key.append(flow.is_output[m] or bool(flow.readers[m] & ~group))
+            key += [constants[name] for name in self._shared[i]]
+        return tuple(key)
+
+    def _operator(self, op: int) -> int:
+        if op not in self._operators:
+            self._operators[op] = self._numbers.setdefault(_operator(self.flow, op), len(self._numbers))
+        return self._operators[op]
+
+    def renaming(self, group: int, other: int) -> dict[str, str]:
+        """Names of operators and tensors in another group of the same structure, by those in a group."""
+        return dict(zip(self._names(group), self._names(other), strict=True))
+
+    def _names(self, group: int) -> Iterator[str]:
+        flow = self.flow
+        for i in bits(group):
+            call = flow.calls[i]
+            for part in (call, *call.parts):
+                yield from (part.operator.name, *part.operator.inputs, *part.operator.outputs)
+            yield from (flow.maps[m].name for m in (*(o.map for o in flow.operands[i]), *flow.results[i]))
 
 
 class Prices:
@@ -32,12 +85,8 @@ class Alike(Adapted[object]):
     def __init__(self, costs: GroupCosts, prices: Prices) -> None:
         super().__init__(costs)
         self.costs, self.prices = costs, prices
-        flow = costs.dataflow
         self._space = costs.scheme, costs.max_recompute
-        self._operators = [prices.operators.setdefault(_operator(flow, i), len(prices.operators)) for i in range(len(flow))]
-        self._maps = [tuple(o.map for o in operands) for operands in flow.operands]
-        shared = costs.groups.shared
-        self._shared = [tuple(name for name, _ in names) for names in shared]
+        self._structures = Structures(costs.dataflow, prices.operators)
         self._known: dict[int, Cost | None] = {}
 
     @property
@@ -59,16 +108,7 @@ class Alike(Adapted[object]):
 
     def key(self, group: int) -> Hashable:
         """Equal for groups of the same structure."""
-        flow, maps, constants = self.dataflow, Numbers(), Numbers()
-        key: list[Hashable] = [self._space]
-        for i in bits(group):
-            key.append(self._operators[i])
-            key += [maps[m] for m in self._maps[i]]
-            for m in flow.results[i]:
-                key.append(maps[m])
-                key.append(flow.is_output[m] or bool(flow.readers[m] & ~group))
-            key += [constants[name] for name in self._shared[i]]
-        return tuple(key)
+        return self._space, self._structures.key(group)
 
 
 def _operator(flow: Dataflow, op: int) -> Hashable:
@@ -78,7 +118,8 @@ def _operator(flow: Dataflow, op: int) -> Hashable:
     operands = tuple((o.input, _tensor(flow.maps[o.map]), o.reads) for o in flow.operands[op])
     results = tuple(_tensor(flow.maps[m]) for m in flow.results[op])
     weights = tuple((w.elements, w.bias, w.gathered, w.pieces) for w in flow.weights[op])
-    return parts, operands, results, weights, flow.running >> op & 1
+    seen = None if call.attention is None or call.attention.window is None else tuple(ends.tobytes() for ends in call.attention.window)
+    return parts, operands, results, weights, flow.running >> op & 1, seen
 
 
 def _tensor(tensor: Tensor) -> Hashable:

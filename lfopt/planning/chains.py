@@ -207,7 +207,7 @@ class _Linking:
         """Bytes that a stage moves, as far as known."""
         if edge in self.known:
             return self.known[edge][0]
-        if not self.reckoning and (edge.enter or edge.leave):
+        if (edge.enter or edge.leave) and (not self.reckoning or (edge not in self.reckoned and self.late())):
             return NEVER
         if edge not in self.reckoned:
             self.reckoned[edge] = self._reckon(edge, mask)

@@ -13,7 +13,7 @@ from itertools import groupby, pairwise, product
 from math import ceil
 from typing import Any, TypeVar
 
-from lfopt.ir import Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
+from lfopt.ir import Again, Box, DramBytes, Node, Place, Span, Step, box_elements, cut, fold, row_axis, whole
 from lfopt.ops import Call, Family, RowReads, row_of
 from lfopt.ops.footprint import footprint
 from lfopt.ops.rows import same_row
@@ -23,6 +23,7 @@ from lfopt.planning.streaming import Entry, with_rows
 from lfopt.planning.work import Work, channel_blocks, channel_groups, even_sizes, spans
 
 UNREACHED = 1 << 62  # bytes: more than any tiling moves
+WALKED = 3  # slices of a tile whose steps are made: of those between them and the last, all but where they are is known
 
 T = TypeVar("T")
 
@@ -149,6 +150,10 @@ class Slices(Contraction):
         """The part of operand 0 that a block reads; of an axis that is not cut, all."""
         box = footprint(self.call, 0, block, inputs=inputs)
         return (*box[:3], *whole(self.call.shape(0))[3:-1], *box[-1:]) if self.work.columns else box
+
+    def _patch_of(self, block: Box, rows: Span, columns: Span, inputs: Span) -> Box:
+        """What a tile reads of operand 0 for a slice of input channels: `rows` and `columns` of it."""
+        return self._patch(self._part(block, inputs=inputs), rows, columns)
 
     def _patch(self, box: Box, rows: Span, columns: Span) -> Box:
         """A part of operand 0, cut to rows and columns."""
@@ -308,41 +313,48 @@ class Slices(Contraction):
 
     def schedule(self, grid: Grid, limit: Limit) -> tuple[tuple[Place, ...], tuple[Node, ...]]:
         """Places and steps."""
-        limit.expect(self.turns(grid))
+        slices = ceil(self.depth / grid.inputs)
+        limit.expect(self.turns(grid) // slices * min(slices, WALKED))
         places = self.layout.stack(self.entries(grid))
         at = {place.name: k for k, place in enumerate(places)}
         self._on_chip = {}
-        slices = spans(self.depth, grid.inputs)
         bands: list[tuple[Node, ...]] = []
         for rows, read_rows in self._rows(grid.rows).items():
             strips: list[tuple[Node, ...]] = []
             for columns, read_columns in self._columns(grid.columns).items():
                 tiles: list[tuple[Node, ...]] = []
                 for block in self._blocks(grid.channels):
-                    out = self._tile(block, rows, columns)
-                    parts = [(span, self._patch(self._part(block, inputs=span), read_rows, read_columns)) for span in slices]
-                    tiles.append(fold([*limit.made(self._sums(grid, out, parts, at))]))
+                    sums = self._sums(grid, self._tile(block, rows, columns), partial(self._patch_of, block, read_rows, read_columns), at)
+                    tiles.append(fold([*limit.made(sums)]))
                 strips.append(fold(tiles))
             bands.append(fold(strips))
         return places, fold(bands)
 
-    def _sums(self, grid: Grid, out: Box, parts: Sequence[tuple[Span, Box]], at: dict[str, int]) -> Iterator[list[Step]]:
-        """The partial sums of a tile, slice by slice, and its end."""
+    def _sums(self, grid: Grid, out: Box, patch_of: Callable[[Span], Box], at: dict[str, int]) -> Iterator[list[Step] | Again]:
+        """The partial sums of a tile, slice by slice, and its end. `patch_of`: what a slice reads of operand 0.
+
+        From the second to the last but one, slices differ only in where they are.
+        """
         behind = self._weight_bytes(self._blocks(grid.channels)[0], (0, grid.inputs))  # where the bias lies in the slot
-        for k, (span, patch) in enumerate(parts):
+        slices, name = spans(self.depth, grid.inputs), self.data.source.name
+        for k, span in enumerate(slices):
+            if WALKED <= k < len(slices) - 1:
+                if k == WALKED:
+                    yield Again(1, len(slices) - 1 - k)
+                continue
             steps: list[Step] = []
-            name = self.data.source.name
+            patch = patch_of(span)
             if self._changed(0, patch) and box_elements(patch):
                 steps.append(self.layout.load(name, patch, at[name]))
             if self.second is not None and self._changed(1, box := footprint(self.call, 1, out, inputs=span)):
                 steps.append(self.layout.load(self.second.source.name, box, at[self.second_place]))
-            last = k == len(parts) - 1
+            last = k == len(slices) - 1
             blocks = [(i, name, footprint(self.call, i, out, inputs=span), 0) for i, name in self.weights]
             blocks += [(i, name, footprint(self.call, i, out), behind) for i, name in self.bias if last]
             steps += [
                 self.layout.load_constant(name, box, at[self.passing], offset=offset) for i, name, box, offset in blocks if self._changed(i, box)
             ]
-            compute = partial(self._compute, at, None if len(parts) == 1 else span, first=k == 0, last=last)
+            compute = partial(self._compute, at, None if len(slices) == 1 else span, first=k == 0, last=last)
             if last:
                 first, *others = self.finish.in_parts(out, grid.finish, at, compute)
                 yield steps + first

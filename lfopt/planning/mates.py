@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import heapq
 
+import numpy as np
+
 from lfopt.fusion import connected_parts
 from lfopt.ir.tensor import CHANNEL_AXIS_OF_RANK
 from lfopt.ops import Dataflow, bits
@@ -82,11 +84,15 @@ def convex(flow: Dataflow, found: list[int]) -> list[int]:
                 k = apart.bit_length() - 1 if beyond is flow.ancestors else (apart & -apart).bit_length() - 1
                 kept[i] &= ~beyond[k]
                 apart &= ~(beyond[k] | 1 << k)
-    for i, mask in enumerate(kept):
-        for j in bits(mask):
-            if not kept[j] >> i & 1:
-                kept[i] &= ~(1 << j)
-    return kept
+    return _both_ways(kept)
+
+
+def _both_ways(found: list[int]) -> list[int]:
+    """Of masks of operators, per operator: those in whose masks it is too."""
+    count, size = len(found), -(-len(found) // 8)
+    rows = np.frombuffer(b"".join(mask.to_bytes(size, "little") for mask in found), np.uint8).reshape(count, size)
+    pairs = np.unpackbits(rows, axis=1, count=count, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(pairs & pairs.T, axis=1, bitorder="little")]
 
 
 def _within(steps: list[dict[int, int]], weights: list[int], start: int, limit: int) -> int:

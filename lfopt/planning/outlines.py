@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from lfopt.ir import Cost, DoesNotFit, DramBytes, DramTensor, Node, PlannedGroup, Totals, dram_bytes, parameters_of, round_up
-from lfopt.ops import bits
+from lfopt.ops import Dataflow, bits
 from lfopt.planning import band_rows
+from lfopt.planning.alike import Structures
 from lfopt.planning.baselines import epilogue_fused_bytes, layer_by_layer_bytes
 from lfopt.planning.costs import GroupCosts
 from lfopt.planning.limit import Limit, Unwritten
 from lfopt.planning.modes import MODES, Made
+from lfopt.planning.renamed import renamed
 from lfopt.planning.streaming import Layout
 
 DRAM_ALIGN = 64  # bytes: where a tensor in DRAM, or in a second level, may begin
@@ -25,6 +27,8 @@ class Outline:
     group: PlannedGroup  # without places and steps
     mask: int
     schedule: Callable[[Limit], Made] | None  # raises Unwritten beyond the limit; None where the group cannot be executed
+    like: int = 0  # an earlier group of the same structure, whose places and steps are the same but for names; 0: none
+    names: Mapping[str, str] = field(default_factory=dict[str, str])  # by names in that group
 
 
 def plan_groups(
@@ -45,20 +49,30 @@ def outline(
     `late`: whether there is no time left to choose between schedules of the same bytes.
     """
     found: list[Outline] = []
-    for group in groups:
+    structures, first = Structures(costs.dataflow), dict[Hashable, int]()
+    for k, group in enumerate(groups):
         cost = costs.evaluate(group)
         if isinstance(cost, DoesNotFit):
             return cost
-        found.append(_outlined(costs, group, cost, len(found), bands, late=late()))
+        rows, like = _band_rows(costs, group, cost, bands), k
+        if MODES[cost.mode].structural and costs.taken(group) is None and not group & costs.rules.touched:
+            like = first.setdefault((structures.key(group), cost, rows), k)
+        if like < k and found[like].schedule is not None:
+            found.append(_outlined_like(costs, structures, found[like], group, k))
+        else:
+            found.append(_outlined(costs, group, cost, k, rows, late=late()))
     return tuple(found)
 
 
 def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> tuple[PlannedGroup, ...]:
-    """The groups with their places and steps; those beyond the limit say so, and have none. Those that move little come first: most are done then."""
-    layout, planned = Layout(costs.dataflow, costs.hardware), [found.group for found in outlines]
+    """The groups with their places and steps; those beyond the limit say so, and have none. Those that move little come first: most are done then.
+
+    Of groups of one structure, the first one's steps are made: the others take no time.
+    """
+    layout, planned, known = Layout(costs.dataflow, costs.hardware), [found.group for found in outlines], dict[int, Made]()
     for k in sorted(range(len(planned)), key=lambda k: planned[k].dram.total):
         try:
-            planned[k] = _with_steps(costs, layout, outlines[k], limit)
+            planned[k] = _with_steps(costs, layout, outlines[k], limit, known)
         except Unwritten as why:
             planned[k] = replace(planned[k], unexecutable=str(why))
         except KeyboardInterrupt:
@@ -69,11 +83,16 @@ def with_steps(costs: GroupCosts, outlines: Sequence[Outline], limit: Limit) -> 
     return tuple(planned)
 
 
-def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit) -> PlannedGroup:
+def _with_steps(costs: GroupCosts, layout: Layout, found: Outline, limit: Limit, known: dict[int, Made]) -> PlannedGroup:
+    """`known`: places and steps by group, of those that others may be like."""
     if found.schedule is None:
         return found.group
-    limit.expect(1)
-    places, steps = found.schedule(limit)
+    made = renamed(*known[found.like], found.names, costs.dataflow.graph.tensors) if found.like in known else None
+    if made is None:
+        limit.expect(1)
+        made = found.schedule(limit)
+        known[found.mask] = made
+    places, steps = made
     if steps:
         steps = with_parameters(costs, layout, found.mask, found.group.mode, steps)
         moved, wanted = dram_bytes(steps), found.group.dram
@@ -89,31 +108,56 @@ def with_parameters(costs: GroupCosts, layout: Layout, mask: int, mode: str, ste
     return (*(layout.load_parameters(*pair) for i in bits(mask) for pair in costs.groups.parameters_of(i)), *steps)
 
 
-def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, propose: band_rows.Propose | None, *, late: bool) -> Outline:
-    flow, mode, terms = costs.dataflow, costs.modes[cost.mode], costs.terms(group)
-    made = {m for i in bits(group) for m in flow.results[i]}
-    read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if o.map not in made)
-    stored = sorted(flow.leaving(group))
-    rows, way = terms.band_rows, costs.taken(group)
-    if way is None and mode.heights(group):
-        rows = band_rows.chosen(costs, group, propose)
+def _band_rows(costs: GroupCosts, group: int, cost: Cost, propose: band_rows.Propose | None) -> int | None:
+    """Rows that a group makes at a time, where its mode has a choice."""
+    return band_rows.chosen(costs, group, propose) if costs.taken(group) is None and costs.modes[cost.mode].heights(group) else None
+
+
+def _outlined(costs: GroupCosts, group: int, cost: Cost, number: int, rows: int | None, *, late: bool) -> Outline:
+    mode, terms, way = costs.modes[cost.mode], costs.terms(group), costs.taken(group)
+    rows = terms.band_rows if rows is None else rows
     scheduled = mode.schedule_now if late else mode.schedule
     needed, schedule = scheduled(group, costs.hardware.buffer_bytes, rows) if way is None else way.scheduled
     planned = PlannedGroup(
         id=number,
-        nodes=flow.names(group),
+        nodes=costs.dataflow.names(group),
         mode=cost.mode,
         band_rows=rows,
         weight_passes=terms.weight_passes,
         required_bytes=cost.required_bytes,
         allocated_bytes=needed,
         dram=terms.dram,
-        inputs=tuple(flow.maps[m].name for m in read),
-        outputs=tuple(flow.maps[m].name for m in stored),
+        inputs=_inputs(costs.dataflow, group),
+        outputs=_outputs(costs.dataflow, group),
         unexecutable=schedule if isinstance(schedule, str) else "",
         spilled=terms.spilled,
     )
     return Outline(planned, group, None if isinstance(schedule, str) else schedule)
+
+
+def _outlined_like(costs: GroupCosts, structures: Structures, first: Outline, group: int, number: int) -> Outline:
+    """A group of the same structure as one before it."""
+    flow, names, planned = costs.dataflow, structures.renaming(first.mask, group), first.group
+
+    def schedule(limit: Limit) -> Made:
+        scheduled = costs.modes[planned.mode].schedule(group, costs.hardware.buffer_bytes, planned.band_rows)
+        assert not isinstance(scheduled.make, str), "groups of one structure run alike"
+        return scheduled.make(limit)
+
+    spilled = tuple(names[name] for name in planned.spilled)
+    own = replace(planned, id=number, nodes=flow.names(group), inputs=_inputs(flow, group), outputs=_outputs(flow, group), spilled=spilled)
+    return Outline(own, group, schedule, first.mask, names)
+
+
+def _inputs(flow: Dataflow, group: int) -> tuple[str, ...]:
+    """Maps that a group reads from outside, by name."""
+    read = dict.fromkeys(o.map for i in bits(group) for o in flow.operands[i] if not flow.makes(group, o.map))
+    return tuple(flow.maps[m].name for m in read)
+
+
+def _outputs(flow: Dataflow, group: int) -> tuple[str, ...]:
+    """Maps that a group stores, by name."""
+    return tuple(flow.maps[m].name for m in sorted(flow.leaving(group)))
 
 
 def memory_map(costs: GroupCosts, groups: Sequence[PlannedGroup], level_2: Mapping[str, int] = NOWHERE) -> tuple[DramTensor, ...]:

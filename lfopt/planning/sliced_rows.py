@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from lfopt.ir import Span
+from lfopt.ir import Again, Span
 from lfopt.ops import MapRead
+from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
 # How a map is on chip: all channels of the rows of a band; a slice of them; those channels that the tail makes at a time; whole, a map of one row;
 # all channels of one row, for the prologue.
@@ -59,6 +60,34 @@ class RowOrder:
         self.needs: dict[int, list[Reading]] = {op: [] for op in rows}
         for reading in readings:
             self.needs[reading.op].append(reading)
+
+    def folded_turns(self, spans: Mapping[int, Span], longest: int) -> Iterator[list[Event] | Again]:
+        """As `turns`; those that only repeat others are not made. `spans`: rows between which an operator goes on as it does.
+
+        `longest`: turns of a period that is looked for.
+        """
+        keys: list[int | Source] = [*self.done, *self.loaded]
+        at = {key: k for k, key in enumerate(keys)}
+        readings = list[StateRead]()
+        for op, needs in self.needs.items():
+            for reading in needs:
+                m, need = reading.operand.map, reading.operand.reads.need
+                source: Source = m, reading.access
+                if source in self.loaded:
+                    readings.append(StateRead(at[op], at[source], within(need, self.loads[source][1])))
+                elif m in self.maker:
+                    readings.append(StateRead(at[op], at[self.maker[m]], need))
+        leading = [StateSink(at[op], self.rows[op][1], of) for op, of in self.sinks.items() if op in self.first]
+        reaches = [StateSpan(at[op], *span) for op, span in spans.items()]
+        steady = Steady((*self.done.values(), *self.loaded.values()), readings, reaches, leading, 1, longest)
+        for turn in self.turns():
+            yield turn
+            if len(leading) == 1 and (found := steady.again((*self.done.values(), *self.loaded.values()))):
+                again, state = found
+                rows = iter(state)
+                self.done.update(zip(self.done, rows, strict=False))
+                self.loaded.update(zip(self.loaded, rows, strict=True))
+                yield again
 
     def turns(self) -> Iterator[list[Event]]:
         """What happens for each row of each sink, and at last the rows that pass though nobody reads them."""

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import NamedTuple, get_args
 
-from lfopt.ir import Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
+from lfopt.ir import Again, Box, Node, Place, Purpose, Span, Step, box_elements, box_shape, fold, store_ends, whole
 from lfopt.planning.banding import Grid
 from lfopt.planning.limit import Limit
 from lfopt.planning.segments import SLOTS, Segments, spans
@@ -247,10 +247,14 @@ class Schedule:
                 loads[m, "part"] = (new, stop)
         rows = {i: (bands[band][0], bands[band][1]) for i, bands in self.rows.items()}
         if self.in_step and not found.last:  # the last slice ends sums, of which one row has room when it is finished
-            turns = in_step(self.reads, [*loads], rows[self.reads[0].op], max(self.rings.values()))
+            turns: Iterator[list[Event] | Again] = in_step(self.reads, [*loads], rows[self.reads[0].op], max(self.rings.values()))
         else:
-            turns = self.groups.order(self.mask, segment, self.reads, rows, loads).turns()
-        yield from fold([[step for event in turn for step in self._event(event, band, part, found)] for turn in turns], LONGEST_PERIOD)
+            spans = {i: (bands[band][2], bands[band][1]) for i, bands in self.rows.items()}  # rows before these are not stored
+            if segment.mean >= 0:
+                spans[segment.mean] = 1, self.groups.lines.turns[segment.mean] - 1
+            turns = self.groups.order(self.mask, segment, self.reads, rows, loads).folded_turns(spans, LONGEST_PERIOD)
+        blocks = (turn if isinstance(turn, Again) else [step for event in turn for step in self._event(event, band, part, found)] for turn in turns)
+        yield from fold(blocks, LONGEST_PERIOD)
 
     def _block(self, found: Slice, part: Span, number: int) -> Iterator[Step]:
         """Load the weights of a slice."""

@@ -103,3 +103,8 @@ class Steady:
             else:
                 most = min(most, int(np.searchsorted(rows, state[source], side="right")) // step)
         return most
+
+
+def within(need: Sequence[int], stop: int) -> Sequence[int]:
+    """Rows that must exist of a source that ends there, per row of its reader."""
+    return need if need[-1] <= stop else [min(rows, stop) for rows in need]

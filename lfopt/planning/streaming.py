@@ -33,7 +33,7 @@ from lfopt.ops.flight import flight_names
 from lfopt.ops.rows import all_rows
 from lfopt.planning.limit import Limit
 from lfopt.planning.lines import Lines
-from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady
+from lfopt.planning.steady import StateRead, StateSink, StateSpan, Steady, within
 
 LONGEST_PERIOD = 64  # turns of the sinks that are looked at to find what repeats
 
@@ -324,7 +324,8 @@ class Walk:
     def _steady(self, sinks: Sequence[int]) -> Steady:
         flow, lines = self.flow, self.lines
         at: dict[int | str, int] = {key: k for k, key in enumerate((*self.done, *self.loaded))}
-        readings = [StateRead(at[i], at[name or maker], reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
+        reads = [(at[i], at[name or maker], name, reads.need) for i, needs in self.needs.items() for maker, name, reads in needs]
+        readings = [StateRead(i, source, need if not name else within(need, self.ends[name])) for i, source, name, need in reads]
         reaches = [StateSpan(at[i], 1, lines.turns[i] - 1) for i in self.group.members if lines.running >> i & 1]
         reaches += [StateSpan(at[i], 0, flow.maps[m].rows) for i in self.group.members if not lines.running >> i & 1 for m in flow.results[i]]
         bands = [StateSink(at[i], self.heights[i], lines.turns[i]) for i in sinks]

@@ -26,6 +26,7 @@ class Chained(ExecutionMode):
     """Groups that were found to be chains, and no others: which stages a group has, a search over all of a network says."""
 
     parameters = True
+    structural = False
     summary = "stages in other modes, one after the other, with maps that stay on chip between them"
     in_paper = False
 

@@ -71,6 +71,7 @@ class ExecutionMode(Protocol):
     steady: ClassVar[bool] = False  # whether a group moves equally many bytes on every buffer that it fits
     parameters: ClassVar[bool] = False  # whether the schedule loads parameters itself; else they come before it
     counted: ClassVar[bool] = True  # whether the bytes count in the plan's totals
+    structural: ClassVar[bool] = True  # whether groups of the same structure run alike, whatever else is in the network
     in_paper: ClassVar[bool] = True  # whether arXiv 2501.00636 has it, so that traffic `paper` may
 
     groups: Groups

@@ -1,0 +1,57 @@
+"""Places and steps of a group, for another one of the same structure: the same but for names."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+
+from lfopt.ir import Loop, Node, Place, Transfer
+
+BEHIND = (
+    " in blocks",
+    " beside",
+    " ahead",
+    " as queries",
+    " as keys",
+    " as values",
+    " as scores",
+)  # what places are called beside the name of a tensor
+
+
+def renamed(
+    places: Sequence[Place], nodes: Sequence[Node], names: Mapping[str, str], tensors: Container[str]
+) -> tuple[tuple[Place, ...], tuple[Node, ...]] | None:
+    """The same with other names of operators and tensors. None where a place's name does not tell what it is called after.
+
+    `names`: new ones by old ones; `tensors`: names that only places of those tensors may have.
+    """
+    called = [_called(place.name, names, tensors) for place in places]
+    if not all(called):
+        return None
+    return tuple(replace(place, name=name) for place, name in zip(places, called, strict=True) if name), _nodes(nodes, names)
+
+
+def _called(name: str, names: Mapping[str, str], tensors: Container[str]) -> str | None:
+    """The new name of a place: of a tensor, of sums of an operator, of something beside a tensor, or its own."""
+    if name in names:
+        return names[name]
+    found = name
+    if name.startswith("sums of "):
+        operator = names.get(name.removeprefix("sums of "))
+        found = operator and f"sums of {operator}"
+    for behind in BEHIND:
+        if name.endswith(behind) and (tensor := name.removesuffix(behind)) in names:
+            found = names[tensor] + behind
+    return None if not found or found.endswith("~") or found in tensors else found
+
+
+def _nodes(nodes: Sequence[Node], names: Mapping[str, str]) -> tuple[Node, ...]:
+    return tuple(_node(node, names) for node in nodes)
+
+
+def _node(node: Node, names: Mapping[str, str]) -> Node:
+    if isinstance(node, Loop):
+        return Loop(node.count, _nodes(node.body, names))
+    if isinstance(node, Transfer):
+        return replace(node, tensor=names[node.tensor], gather=names[node.gather] if node.gather else "")
+    return replace(node, operator=names[node.operator], then=tuple(names[name] for name in node.then))
