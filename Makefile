@@ -67,10 +67,12 @@ bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts b
 bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and planner; what screening brings to a search
 	$(BIN)/python benchmarks/bench_validity.py --results docs/results
 
-bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime (OpenVINO, TVM), and with less fusion
+bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn (environments in build/peers), and with less fusion
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
 
-bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime (OpenVINO)
+bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime and OpenVINO
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_attention.py --threads 1 2
 
 bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
