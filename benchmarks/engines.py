@@ -71,7 +71,7 @@ class Engine:
                 if not wait.select(PATIENCE):
                     raise Refused(f"no answer within {PATIENCE:g} s")
             line = process.stdout.readline()
-        except BrokenPipeError:
+        except BrokenPipeError:  # it has ended
             line = ""
         if not line:
             raise Refused(self._last_words())

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,11 @@ def mnn(request: dict[str, Any], values: Arrays) -> Run:
 
 
 def ncnn(request: dict[str, Any], values: Arrays) -> Run:
-    """Converted by pnnx, which stands beside the interpreter; float32 in memory and in arithmetic."""
-    library, model = import_module("ncnn"), Path(request["model"])
-    command = [str(Path(sys.executable).with_name("pnnx")), model.name, "fp16=0"]
+    """Converted by pnnx, whose Python package wants torch, but has the program in it; float32 in memory and in arithmetic."""
+    library, model, package = import_module("ncnn"), Path(request["model"]), find_spec("pnnx")
+    if package is None or not package.submodule_search_locations:
+        raise RuntimeError("pnnx is not installed")
+    command = [str(Path(package.submodule_search_locations[0]) / "pnnx"), model.name, "fp16=0"]
     done = subprocess.run(command, cwd=model.parent, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     files = [str(model.with_name(f"{model.stem.replace('-', '_')}.ncnn.{kind}")) for kind in ("param", "bin")]
     if done.returncode or not all(map(os.path.exists, files)):
@@ -96,12 +99,12 @@ def ncnn(request: dict[str, Any], values: Arrays) -> Run:
     if network.load_param(files[0]) or network.load_model(files[1]):
         raise RuntimeError("it does not read what pnnx wrote")
     squeezed = [value[0] if value.ndim > 1 and len(value) == 1 else value for value in values.values()]  # it knows no batches
-    mats = [library.Mat(np.ascontiguousarray(v.astype(np.int32) if v.dtype == np.int64 else v)) for v in squeezed]
+    given = [np.ascontiguousarray(v.astype(np.int32) if v.dtype == np.int64 else v) for v in squeezed]
 
     def run() -> list[np.ndarray]:
         extractor = network.create_extractor()
-        for k, mat in enumerate(mats):
-            extractor.input(f"in{k}", mat)
+        for k, value in enumerate(given):
+            extractor.input(f"in{k}", library.Mat(value))
         found = [extractor.extract(f"out{k}") for k in range(len(request["outputs"]))]
         if any(failed for failed, _ in found):
             raise RuntimeError("it stops in the middle")
@@ -128,6 +131,7 @@ def timed(run: Run, times: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Answer until the input ends."""
+    load = LIBRARIES[sys.argv[1]]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print what they like
     run: Run = list  # of nothing
@@ -136,7 +140,7 @@ def main() -> None:
         try:
             if request["do"] == "load":
                 with np.load(request["inputs"]) as given:
-                    run = LIBRARIES[sys.argv[1]](request, dict(given))
+                    run = load(request, dict(given))
             elif request["do"] == "outputs":
                 named = {str(k): value for k, value in enumerate(run())}
                 np.savez(request["file"], **named)  # pyright: ignore[reportArgumentType]  (the stub has an option among the names)
