@@ -55,8 +55,12 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
     for k, lanes in enumerate(channels.lanes):
         first = sum(channels.lanes[:k])
         stream = part[:, first : first + lanes].transpose(0, 2, 1)
-        found.append((paired(stream) if in_pairs else stream.astype(np.float32)).ravel())
-    return np.concatenate(found)
+        found.append(paired(stream) if in_pairs else stream)
+    packed, at = np.empty(sum(stream.size for stream in found), found[0].dtype if in_pairs else np.float32), 0
+    for stream in found:  # each is copied once: they may be hundreds of megabytes
+        packed[at : at + stream.size].reshape(stream.shape)[...] = stream
+        at += stream.size
+    return packed
 
 
 def _tile(out: Writer, unit: Unit, source: int, channels: Channels, inputs: int, name: str) -> None:
