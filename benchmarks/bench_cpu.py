@@ -5,7 +5,7 @@
 
 `python benchmarks/peers.py` installs the other libraries, in environments of their own, and packages with trained networks; what is absent is skipped
 by name. Every engine gets the same simplified model and the same inputs, takes arrays and gives arrays. In a round each has a turn, a run that is not
-timed and three that are (one, of a run that takes half a second); meanwhile the processes of the others are stopped. `x` is how many times longer
+timed and three that are (fewer, where half a second is over); meanwhile the processes of the others are stopped. `x` is how many times longer
 than ours, `best` that of the fastest peer; means are geometric. `error`: largest difference from the network computed in float64, over its largest
 output, the worst output of several. CPU time is that of all threads together, spinning too.
 
@@ -40,6 +40,7 @@ from codegen.elements import ElementName
 from lfopt.app.sizes import size_option
 from lfopt.ir import LfoptError
 
+WIDTH = 200  # columns of a screen that is none
 Time = Callable[[Figures], float]
 
 
@@ -71,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="turns of each engine (default %(default)s)")
     parser.add_argument("--element", choices=get_args(ElementName), default="float32", help="of our plans and of OpenVINO (default %(default)s)")
     options = parser.parse_args()
-    sheet, missing = Sheet("cpu", options.results), absent(options.peers)
+    sheet, missing = Sheet("cpu", options.results, WIDTH), absent(options.peers)
     peers = [name for name in options.peers if name not in missing]
     about = conditions()
     rows = [*_rows(options, peers)]

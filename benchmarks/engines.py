@@ -26,8 +26,7 @@ from lfopt.app.agreement import exactly
 from lfopt.ir import Graph, LfoptError
 
 PATIENCE = 300.0  # seconds until a library that does not answer is given up
-TIMES = 3  # runs in a turn,
-SLOW = 0.5  # or one, where a run takes more seconds than that
+TIMES = 3  # runs in a turn, at most
 Arrays = dict[str, np.ndarray]
 
 
@@ -138,7 +137,7 @@ def measured(
                 engines[name], walls[name], busy[name] = engine, [], []
         for _ in range(rounds):
             for name, engine in engines.items():
-                answer = engine.ask(do="run", times=1 if walls[name] and min(walls[name]) > SLOW else TIMES)
+                answer = engine.ask(do="run", times=TIMES)
                 walls[name] += answer["wall"]
                 busy[name] += answer["cpu"]
         return {

@@ -45,7 +45,7 @@ class Blob:
 
     def bytes(self) -> bytes:
         """All of it."""
-        return b"".join(self._parts)
+        return b"".join(part.data for part in self._parts)
 
 
 def digest(data: bytes) -> int:
