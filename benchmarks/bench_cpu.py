@@ -95,7 +95,9 @@ def _rows(options: argparse.Namespace, peers: list[str]) -> Iterator[Row]:
         say(f"{name}: skipped: not installed; accepted: python benchmarks/peers.py")
     for subject, kind in [*((subject, "") for subject in subjects(options)), *packed]:
         try:
-            yield from _network(subject, kind, options, peers)
+            for row in _network(subject, kind, options, peers):
+                say(f"{row.network}, {row.threads} threads: {', '.join(f'{name} {one.median:.2f} ms' for name, one in row.engines.items())}")
+                yield row
         except (LfoptError, OSError) as error:
             say(f"{subject.name}: skipped: {error}")
 
