@@ -2,8 +2,8 @@
 
     python benchmarks/bench_compile.py [--networks ...] [--model FILE ...] [--threads 1 2] [--buffer 1MiB]
 
-`plan` has a time limit. `compile` is the C compiler on the model's C, with the flags of the target. Processor time, not the clock: what else runs on
-the machine lengthens it less.
+`plan` has a time limit. NumPy computes in one thread, as others would only wait. `compile` is the C compiler on the model's C, with the flags of the
+target. Processor time, not the clock: what else runs on the machine lengthens it less.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rich import box
 from rich.table import Table
+from threadpoolctl import threadpool_limits
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -43,6 +44,7 @@ def main() -> None:
     for head in ("threads", "plan", "print", "compile", "KiB of C"):
         table.add_column(head, justify="right", no_wrap=True)
     most = [0.0, 0.0]
+    threadpool_limits(1)
     for subject in subjects(options):
         try:
             for row in _rows(subject.graph(), Hardware(size_option(options.buffer, "--buffer"), CPU.element_bytes), options.threads):

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
-Run = Callable[[], "list[np.ndarray]"]
+Run = Callable[[], list[np.ndarray]]
 LONG = 0.5  # seconds of runs in a turn, after which none begins
 
 
@@ -76,7 +76,7 @@ def mnn(request: dict[str, Any], values: Arrays) -> Run:
         for tensor, value in given:
             tensor.copyFrom(value)
         network.runSession(session)
-        for tensor, value in zip(made, there):  # noqa: B905  (any Python that a library has wheels for)
+        for tensor, value in zip(made, there, strict=True):
             tensor.copyToHostTensor(value)
         return [np.array(tensor.getNumpyData(), copy=False) for tensor in there]
 
