@@ -10,8 +10,10 @@ An answer {"refused": reason} says what the library made of it. Needs NumPy and 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +27,7 @@ import numpy as np
 
 Arrays = dict[str, np.ndarray]
 Run = Callable[[], list[np.ndarray]]
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 LONG = 0.5  # seconds of runs in a turn, after which none begins
 
 
@@ -132,6 +135,8 @@ def timed(run: Run, times: int) -> dict[str, list[float]]:
 
 def main() -> None:
     """Answer until the input ends."""
+    if sys.platform == "linux":  # end with the parent, which cannot let a stopped process know
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     load = LIBRARIES[sys.argv[1]]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries print what they like
