@@ -1,13 +1,12 @@
-"""Attention alone, softmax(Q K' / sqrt(width)) V, as C against ONNX Runtime and OpenVINO on this machine: float32, interleaved run by run.
+"""Attention alone, softmax(Q K' / sqrt(width)) V, as C against ONNX Runtime and OpenVINO: float32, every library in a process of its own.
 
-    python benchmarks/bench_attention.py [--tokens 128 512 1500 4096] [--heads 12] [--width 64] [--threads 1 2] [--runs 9] [--peak GFLOP/S]
+    python benchmarks/bench_attention.py [--tokens 128 512 1500 4096] [--heads 12] [--width 64] [--threads 1 2] [--rounds 5] [--peak GFLOP/S]
 
 Queries, keys and values come as [1, tokens, heads x width] and are laid out by Reshape and Transpose, as exporters have it; `causal` hides later keys
 by a constant mask. Times are the least of wall times in ms, `x` is how many times longer than ours. `peak`: our multiply-adds, without those that the
 mask hides, over the time, as a share of what multiply-adds of a core can do, if --peak says how many 1e9 floating point operations a second that is.
-`memory` is what one caller of our code needs, beside what the scores would take. Engines are those of bench_cpu.py.
-
-    pip install openvino
+`memory` is what one caller of our code needs, beside what the scores would take. Engines are those of bench_cpu.py, which `python
+benchmarks/peers.py` installs.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.bench_cpu import engines
-from benchmarks.cpu import compiled, feeds, planned, timed
+from benchmarks.cpu import compiled, feeds, planned
+from benchmarks.engines import absent, measured
 from benchmarks.results import Sheet, add_option
 from lfopt.app.sizes import bytes_text
 from lfopt.frontend import from_model
@@ -45,7 +44,7 @@ def main() -> None:
     parser.add_argument("--heads", type=int, default=12)
     parser.add_argument("--width", type=int, default=64, help="of a head")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="rows for each (default %(default)s)")
-    parser.add_argument("--runs", type=int, default=9, help="of each engine (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each engine (default %(default)s)")
     parser.add_argument("--peak", type=float, help="of a core")
     add_option(parser)
     options = parser.parse_args()
@@ -54,11 +53,13 @@ def main() -> None:
     table.add_column("attention", no_wrap=True)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
+    missing = absent(list(PEERS))
+    peers = [name for name in PEERS if name not in missing]
     for tokens in options.tokens:
         for causal in (False, True):
             graph = attention(tokens, options.heads, options.width, causal=causal)
             macs = 2 * options.heads * options.width * (tokens * (tokens + 1) // 2 if causal else tokens**2)
-            for cells in _rows(graph, options, macs):
+            for cells in _rows(graph, options, peers, macs):
                 table.add_row(f"{tokens}{' causal' if causal else ''}", *cells, bytes_text(4 * options.heads * tokens**2))
     sheet = Sheet("attention", options.results)
     sheet.show(table)
@@ -92,18 +93,18 @@ def attention(tokens: int, heads: int, width: int, *, causal: bool) -> Graph:
     return simplify(from_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)))
 
 
-def _rows(graph: Graph, options: argparse.Namespace, macs: int) -> Iterator[list[str]]:
+def _rows(graph: Graph, options: argparse.Namespace, peers: list[str], macs: int) -> Iterator[list[str]]:
     """The cells of each number of threads, but for the first and the last."""
     values = feeds(graph, np.random.default_rng(0))
     with tempfile.TemporaryDirectory() as folder:
         plans = planned(graph, ["exact"], BUFFER, Path(folder))
         for threads in options.threads:
-            found = timed(dict(engines(graph, values, plans, ["exact", *PEERS], threads)), options.runs, "onnxruntime")
-            took = {name: row["least ms"] for name, row in found.items()}
+            found = measured(graph, values, plans, peers, threads, options.rounds)
+            took = {name: one.least for name, one in found.items()}
             times = [cell for name in PEERS for cell in ((f"{took[name]:.2f}", f"{took[name] / took['exact']:.2f}") if name in took else ("-", "-"))]
             peak = f"{2e-6 * macs / took['exact'] / options.peak / threads:.0%}" if options.peak else "-"
             memory = bytes_text(compiled(plans["exact"], graph, threads=threads).source.context_bytes)
-            yield [str(threads), f"{took['exact']:.2f}", *times, peak, f"{found['exact']['error']:.0e}", memory]
+            yield [str(threads), f"{took['exact']:.2f}", *times, peak, f"{found['exact'].error:.0e}", memory]
 
 
 if __name__ == "__main__":

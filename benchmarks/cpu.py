@@ -41,6 +41,7 @@ from search.tvm import fuse_by_patterns
 MOBILE = ("efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_large")
 CLASSIC = ("resnet18", "resnet50", "squeezenet1_1", "vgg16")
 NETWORKS = MOBILE + CLASSIC
+TRANSFORMERS = ("vit_tiny", "bert_base", "gpt2")
 FAMILIES = ("mobile", "classic", "transformers")  # as the tables have them
 PLANS = ("exact", "epilogue", "alone")  # what fusion itself brings
 SEARCH_SECONDS = 60.0

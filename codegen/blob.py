@@ -13,8 +13,8 @@ class Blob:
     """Packed constants; equal ones are held once."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
-        self._known: dict[bytes, int] = {}
+        self._parts: list[np.ndarray] = []  # of bytes, padding among them
+        self._known: dict[tuple[int, bytes], list[tuple[np.ndarray, int]]] = {}  # size and first bytes -> such runs of bytes, and where they begin
         self._size = 0
 
     def add(self, values: np.ndarray, dtype: str = "float32") -> str:
@@ -22,13 +22,16 @@ class Blob:
         return f"(m->weights + {self.place(values, dtype) // 4})"
 
     def place(self, values: np.ndarray, dtype: str) -> int:
-        """Bytes from the start to these values."""
-        data = np.ascontiguousarray(values, dtype).tobytes()
-        if data not in self._known:
-            self._known[data] = self._size
-            self._parts.append(data + bytes(-len(data) % ALIGN))
-            self._size += len(self._parts[-1])
-        return self._known[data]
+        """Bytes from the start to these values, which nobody may change from then on: only `bytes` copies them."""
+        data = np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8)
+        alike = self._known.setdefault((data.size, data[:ALIGN].tobytes()), [])
+        for other, at in alike:
+            if np.array_equal(data, other):
+                return at
+        alike.append((data, self._size))
+        self._parts += [data, np.zeros(-data.size % ALIGN, np.uint8)]
+        self._size += data.size + self._parts[-1].size
+        return alike[-1][1]
 
     def mark(self) -> tuple[int, int]:
         """How much there is now, for `forget`."""
@@ -38,11 +41,11 @@ class Blob:
         """Drop what came since."""
         parts, self._size = mark
         del self._parts[parts:]
-        self._known = {data: at for data, at in self._known.items() if at < self._size}
+        self._known = {key: [one for one in alike if one[1] < self._size] for key, alike in self._known.items()}
 
     def bytes(self) -> bytes:
         """All of it."""
-        return b"".join(self._parts)
+        return b"".join(part.data for part in self._parts)
 
 
 def digest(data: bytes) -> int:

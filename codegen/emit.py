@@ -240,7 +240,7 @@ class _Printer:
         head.all(_template("prelude.h").splitlines())
         if self.model.target.element is BF16:
             head.all(_template("bf16.h").splitlines())
-        if self.model.shared:
+        if self.model.attentions:
             head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:
             head.all(_template("integer.h").splitlines())

@@ -123,7 +123,7 @@ class Functions:
         model.functions.comment(", ".join(call.operator.name for call in form.core))
         unit = self._unit_of(head, Tail((), (), ()), result, lies, flat=True, shared=True)
         try:
-            Fused(model.functions, unit, form, model.layouts, model.shared).write()
+            Fused(model.functions, unit, form, model.layouts).write()
         except Unsupported as reason:
             raise NotFused(model.flow.operators[head].name, str(reason)) from None
         return self._function(unit, (*(i for i in core if i != head), head), once=True)

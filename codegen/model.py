@@ -58,7 +58,6 @@ class Model:
         self.blob = Blob()
         self.functions = Writer()
         self.scratch = 0  # floats of each thread
-        self.shared: dict[str, str] = {}  # functions that units have in common: text -> name
         self.attentions = {} if count else self._attentions(in_parts)
         self.maps: dict[int, int] = {}  # map between groups -> floats from the start of the context's maps
         self.size = 0  # floats of all of them

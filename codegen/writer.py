@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ class Writer:
         self._lines: list[str] = []
         self._depth = depth  # outside all blocks
         self._open: tuple[object, ...] = ()  # blocks that lines go to, outermost first
+        self._functions: dict[str, tuple[str, int]] = {}  # text without the name -> the name, and the line after it
 
     def __call__(self, *lines: str) -> None:
         """Add lines at the present depth."""
@@ -69,6 +70,17 @@ class Writer:
                 blocks.enter_context(self.block(head))
             yield
 
+    def function(self, name: str, write: Callable[[str], object]) -> str:
+        """The name of the function that `write(name)` adds: where an earlier one is the same but for the name, of that, and nothing is added."""
+        start = self.mark()
+        write(name)
+        text = "\n".join(self._lines[start.lines :]).replace(name, "", 1)
+        if text in self._functions:
+            self.forget(start)
+            return self._functions[text][0]
+        self._functions[text] = name, len(self._lines)
+        return name
+
     @contextmanager
     def kernel(self, name: str) -> Iterator[None]:
         """The function of a unit, which makes row r."""
@@ -86,6 +98,8 @@ class Writer:
 
     def forget(self, mark: Mark) -> None:
         """Drop what came since, and go on where the mark was set: blocks that were opened since are dropped, those that were open are open."""
+        if mark.lines < len(self._lines):
+            self._functions = {text: (name, end) for text, (name, end) in self._functions.items() if end <= mark.lines}
         del self._lines[mark.lines :]
         self._open = mark.open
 

@@ -159,12 +159,13 @@ class _Run:
 class Fused:
     """The functions of one attention."""
 
-    def __init__(self, out: Writer, unit: Unit, form: Attention, lie: Sequence[Layout], known: dict[str, str]) -> None:
-        """`unit`: of the product with the values; `lie`: the layouts of all maps; `known`: functions that other attentions have, text -> name.
+    def __init__(self, out: Writer, unit: Unit, form: Attention, lie: Sequence[Layout]) -> None:
+        """`unit`: of the product with the values; `lie`: the layouts of all maps.
 
         Raises Unsupported for operands that are there in no order of axes.
         """
-        self.out, self.unit, self.form, self.lie, self.known = out, unit, form, lie, known
+        self.out, self.unit, self.form, self.lie = out, unit, form, lie
+        self.functions = 0  # that were asked for
         self.flow: Dataflow = unit.flow
         self.heads, self.queries = prod(form.mixing.result[:-2]), form.mixing.result[-2]
         self.depth, self.width = form.product.shape(0)[-1], form.mixing.result[-1]
@@ -406,11 +407,9 @@ class Fused:
 
     def _shared(self, head: str, body: Writer) -> str:
         """The name of the function with this head, whose name stands as NAME there: of one that another attention has, where there is one."""
-        text = f"{head}\n{{\n{body.text()}}}\n"
-        if text not in self.known:
-            self.known[text] = f"attend_{len(self.known)}"
-            self.out.all(text.replace("NAME", self.known[text], 1).splitlines())
-        return self.known[text]
+        self.functions += 1
+        lines = [*body.text().splitlines(), "}", ""]
+        return self.out.function(f"{self.unit.name}_{self.functions}", lambda name: self.out(f"{head.replace('NAME', name)} {{", *lines))
 
     def _places(self, tile: _Tile) -> str:
         """C statement: what is kept of a tile at `w`, behind its queries."""

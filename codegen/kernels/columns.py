@@ -33,7 +33,7 @@ def ordered(bias: np.ndarray) -> np.ndarray:
     return bias.reshape(-1, WIDTH)[:, ORDER.reshape(2, -1)]
 
 
-def tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels) -> None:
+def tile(out: Writer, unit: Unit, window: Window, part: Pixels, name: str) -> None:
     """The function of a tile of pixels and 32 channels."""
     source, made = unit.images(window.map), unit.images(unit.result)
     rows, columns = window.kernel

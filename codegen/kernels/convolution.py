@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -11,7 +12,6 @@ from codegen.kernels.tiles import Channels, Pixels, pixels, tile
 from codegen.kernels.unit import Unit
 from codegen.kernels.vector import vector_product
 from codegen.kernels.window import Window, declare_rows
-from codegen.layout import Image
 from codegen.writer import Writer
 
 CHUNK = 128  # channels that are summed before they are added to the rest, at most
@@ -33,11 +33,8 @@ def convolution(out: Writer, unit: Unit, window: Window, weights: np.ndarray, bi
         for part in along:
             key = part.size, part.missing, channels.lanes
             if key not in variants:
-                variants[key] = f"{unit.name}_{len(variants)}"
-                if in_pairs:
-                    pairs.tile(out, unit, window, variants[key], part, channels)
-                else:
-                    _tile(out, unit, window, variants[key], part, channels, source)
+                write = pairs.tile if in_pairs else _tile
+                variants[key] = out.function(f"{unit.name}_{len(variants)}", partial(write, out, unit, window, part, channels))
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, rows))
         out.all(unit.declarations())
@@ -66,9 +63,10 @@ def _packed(weights: np.ndarray, channels: Channels) -> np.ndarray:
     return part.reshape(channels.tiles, channels.width, *weights.shape[1:]).transpose(0, 3, 4, 2, 1)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels, source: Image) -> None:
+def _tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
     """The function of a tile. Sums of sums lose less: what a tap (or a row of taps of few channels) adds up to is added to the rest at its end."""
-    made, inputs = unit.images(unit.result), source.channels
+    source, made = unit.images(window.map), unit.images(unit.result)
+    inputs = source.channels
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
     columns, per_tap = len(window.reach), inputs * channels.width
     split = window.kernel != (1, 1) or inputs > CHUNK

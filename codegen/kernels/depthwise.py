@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -53,11 +54,11 @@ def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     for channels in across:
         for part in along:
             if (key := (part.size, part.missing, channels.width)) not in variants:
-                variants[key] = f"{unit.name}_{len(variants)}"
                 if channels.width == columns.WIDTH:
-                    columns.tile(out, unit, window, variants[key], part)
+                    write = partial(columns.tile, out, unit, window, part)
                 else:
-                    _tile(out, unit, window, fold, variants[key], part, channels.width)
+                    write = partial(_tile, out, unit, window, fold, part, channels.width)
+                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
     with out.kernel(unit.name):
         out.all(declare_rows(unit, window, window.kernel[0]))
         out.all(unit.declarations())
@@ -102,7 +103,7 @@ def _constants(unit: Unit, window: Window, fold: Fold, channels: Channels) -> st
     return f", {unit.blob.add(taps)} + t * {taps.shape[1] * lanes}, {unit.blob.add(bias)} + t * {lanes}"
 
 
-def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, name: str, part: Pixels, lanes: int) -> None:
+def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lanes: int, name: str) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
     rows, width = window.kernel
     weighted, divided = fold.weights is not None, fold.divisors is not None

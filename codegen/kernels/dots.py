@@ -8,6 +8,7 @@ copied with their padding, which holds the zero point.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -131,8 +132,8 @@ def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> 
     for channels in across:
         for part in along:
             if (key := (part.size, len(channels.lanes))) not in variants:
-                variants[key] = f"{unit.name}_{len(variants)}"
-                _tile(out, unit, window, variants[key], part.size, len(channels.lanes), runs, products)
+                write = partial(_tile, out, unit, window, part.size, len(channels.lanes), runs, products)
+                variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
     signed = is_signed(unit, window.map)
     packed, begin = _packed(products.weights, runs), products.constants(signed)
     with out.kernel(unit.name):
@@ -170,7 +171,7 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
     return np.concatenate(parts, axis=1).reshape(-1, LANES, sum(p.shape[1] for p in parts) // 4, 4).transpose(0, 2, 1, 3)
 
 
-def _tile(out: Writer, unit: Unit, window: Window, name: str, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products) -> None:
+def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> None:
     source, made = extents(unit, window.map), extents(unit, unit.result)
     step, flip = window.strides[1] * source.channels, is_signed(unit, window.map)
     kind = ctype(unit, unit.result)
@@ -212,9 +213,9 @@ def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> No
     """The kernel of a convolution of every channel on its own: up to four rows of the window are one instruction, 16 channels side by side."""
     source, made = extents(unit, window.map), extents(unit, unit.result)
     along = pixels(made.pixels, min(MOST, made.pixels), window.strides[1], (), source.pixels)
-    variants = {part.size: f"{unit.name}_{k}" for k, part in enumerate({part.size: part for part in along}.values())}
-    for size, name in variants.items():
-        _depthwise_tile(out, unit, window, name, size, products)
+    variants: dict[int, str] = {}
+    for size in dict.fromkeys(part.size for part in along):
+        variants[size] = out.function(f"{unit.name}_{len(variants)}", partial(_depthwise_tile, out, unit, window, size, products))
     taps = np.pad(products.weights[:, 0], ((0, -made.channels % LANES), (0, -window.kernel[0] % 4), (0, 0)))
     taps = taps.reshape(-1, LANES, taps.shape[1] // 4, 4, window.kernel[1]).transpose(0, 2, 4, 1, 3)  # vectors, fours of rows, columns, 16, 4
     vectors = [Channels(0, (LANES,), len(taps))]
@@ -232,7 +233,7 @@ def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> No
                 out(f"{variants[part.size]}(x, {move}, w, by, y + p * {made.channels} + c, c);")
 
 
-def _depthwise_tile(out: Writer, unit: Unit, window: Window, name: str, size: int, products: Products) -> None:
+def _depthwise_tile(out: Writer, unit: Unit, window: Window, size: int, products: Products, name: str) -> None:
     source, made = extents(unit, window.map), extents(unit, unit.result)
     height, width = window.kernel
     kind, fours = ctype(unit, unit.result), -(-height // 4)

@@ -108,8 +108,8 @@ def _product(out: Writer, unit: Unit) -> None:
     if call.operator.kind == "Gemm":
         if call.attribute("transA", 0):
             raise unit.unsupported("transA", "transA 0")
-        weights = weights if call.attribute("transB", 0) else weights.T
-        weights = weights * np.float32(call.attribute("alpha", 1.0))
+        weights, alpha = weights if call.attribute("transB", 0) else weights.T, np.float32(call.attribute("alpha", 1.0))
+        weights = weights if alpha == 1 else weights * alpha
         if call.has(2):
             if any(extent != 1 for extent in call.shape(2)[:-1]):
                 raise unit.unsupported(f"a bias of {list(call.shape(2))}", "one for each column")

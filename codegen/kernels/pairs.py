@@ -32,7 +32,7 @@ def packed(weights: np.ndarray, channels: Channels, *, flat: bool) -> np.ndarray
     return paired(runs)
 
 
-def tile(out: Writer, unit: Unit, window: Window, name: str, part: Pixels, channels: Channels) -> None:
+def tile(out: Writer, unit: Unit, window: Window, part: Pixels, channels: Channels, name: str) -> None:
     """The function of a tile."""
     made = unit.images(unit.result)
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from codegen.elements import FLOAT32, Element
 from codegen.kernels.pairs import weighed
@@ -73,11 +74,11 @@ def _packed(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) ->
         for part in along:
             key = part.size, channels.lanes, _present(stack, channels)
             if key not in names:
-                names[key] = f"{unit.name}_{len(names)}"
                 if in_pairs:
-                    _tile_of_pairs(out, unit, stack, names[key], part, channels)
+                    write = partial(_tile_of_pairs, out, unit, stack, part, channels)
                 else:
-                    _tile(out, unit, stack, names[key], part, channels, channels.width, (unit.stored(sources[0]), FLOAT32))
+                    write = partial(_tile, out, unit, stack, part, channels, channels.width, (unit.stored(sources[0]), FLOAT32))
+                names[key] = out.function(f"{unit.name}_{len(names)}", write)
     scratch = unit.scratch(steps * sum(channels.width * channels.tiles for channels in across))
     with out.kernel(unit.name):
         _matrices(out, unit, sources, "0")
@@ -204,8 +205,8 @@ def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -
     names: dict[tuple[int, ...], str] = {}
     for channels in across:
         if channels.lanes not in names:
-            names[channels.lanes] = f"{unit.name}_{len(names)}"
-            _tile(out, unit, stack, names[channels.lanes], part, channels, stack.b[0], (unit.stored(sources[0]), unit.stored(sources[1])))
+            write = partial(_tile, out, unit, stack, part, channels, stack.b[0], (unit.stored(sources[0]), unit.stored(sources[1])))
+            names[channels.lanes] = out.function(f"{unit.name}_{len(names)}", write)
     with out.kernel(unit.name):
         _matrices(out, unit, sources, "r")
         with unit.each(out, "s", stack.count, split=True):
@@ -217,7 +218,7 @@ def _by_rows(out: Writer, unit: Unit, stack: _Stack, sources: tuple[int, int]) -
 
 
 def _tile(
-    out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element]
+    out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, step: int, held: tuple[Element, Element], name: str
 ) -> None:  # fmt: skip
     """The function of a tile; `step`: from one row of the second matrix to the next, `held`: how the elements of both matrices lie."""
     offsets = [sum(channels.lanes[:k]) for k in range(len(channels.lanes))]
@@ -235,7 +236,7 @@ def _tile(
     out("")
 
 
-def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, name: str, part: Pixels, channels: Channels) -> None:
+def _tile_of_pairs(out: Writer, unit: Unit, stack: _Stack, part: Pixels, channels: Channels, name: str) -> None:
     """The function of a tile of matrices in bfloat16, the second of which is packed in pairs."""
     along, depth = stack.a
     with out.block(f"APART void {name}(const bf16 *a, const pair *restrict w, {unit.pointer(unit.result)}restrict y{unit.parameters})"):

@@ -6,6 +6,8 @@ input channels, or pairs of them in bfloat16, are summed at once where vectors a
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from codegen.elements import paired
@@ -24,21 +26,20 @@ def vector_product(out: Writer, unit: Unit, source: int, weights: np.ndarray, bi
     """
     made, inputs = unit.images(unit.result), weights.shape[1]
     across = channels_in(vectors(made.channels, unit.target), STREAMS)
-    for k, channels in enumerate(across):
-        _tile(out, unit, f"{unit.name}_{k}", source, channels, inputs)
+    tiles = [out.function(f"{unit.name}_{k}", partial(_tile, out, unit, source, channels, inputs)) for k, channels in enumerate(across)]
     in_pairs = not unit.stored(source).floats
     steps = -(-inputs // 2) if in_pairs else inputs
     with out.kernel(unit.name):
         out(f"const {unit.pointer(source)}a = {unit.address(source, 'r')};")
         out.all(unit.declarations())
         out(f"{unit.pointer(unit.result)}y = {unit.address(unit.result, 'r')};")
-        for k, channels in enumerate(unit.tiles(out, across, "t", split=True)):
+        for channels, name in zip(unit.tiles(out, across, "t", split=True), tiles, strict=True):
             first, width = channels.first, channels.width
             packed = _packed(weights, channels, in_pairs=in_pairs)
             streams, start = unit.blob.add(packed, packed.dtype.name), unit.blob.add(bias[first : first + width * channels.tiles])
             out(f"const int c = {first} + t * {width};")
             out(f"const {'pair' if in_pairs else 'float'} *w = {_address(streams, in_pairs=in_pairs)} + (size_t)t * {steps * channels.lanes[0]};")
-            out(f"{unit.name}_{k}(a, w, {start} + t * {width}, y + c{unit.arguments('0', 'c', made.channels)});")
+            out(f"{name}(a, w, {start} + t * {width}, y + c{unit.arguments('0', 'c', made.channels)});")
 
 
 def _address(place: str, *, in_pairs: bool) -> str:
@@ -54,11 +55,15 @@ def _packed(weights: np.ndarray, channels: Channels, *, in_pairs: bool) -> np.nd
     for k, lanes in enumerate(channels.lanes):
         first = sum(channels.lanes[:k])
         stream = part[:, first : first + lanes].transpose(0, 2, 1)
-        found.append((paired(stream) if in_pairs else stream.astype(np.float32)).ravel())
-    return np.concatenate(found)
+        found.append(paired(stream) if in_pairs else stream)
+    packed, at = np.empty(sum(stream.size for stream in found), found[0].dtype if in_pairs else np.float32), 0
+    for stream in found:  # each is copied once: they may be hundreds of megabytes
+        packed[at : at + stream.size].reshape(stream.shape)[...] = stream
+        at += stream.size
+    return packed
 
 
-def _tile(out: Writer, unit: Unit, name: str, source: int, channels: Channels, inputs: int) -> None:
+def _tile(out: Writer, unit: Unit, source: int, channels: Channels, inputs: int, name: str) -> None:
     """The function of a tile. Sums of sums lose less: what some input channels add up to is added to the rest."""
     lanes, in_pairs = channels.lanes, not unit.stored(source).floats
     steps, inputs = (-(-inputs // 2), inputs // 2) if in_pairs else (inputs, inputs)  # that weights are stored for, that are whole

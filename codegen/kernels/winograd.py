@@ -6,7 +6,8 @@ Lavin and Gray, arXiv:1509.09308, section 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import groupby, pairwise
 from typing import NamedTuple
 
@@ -190,6 +191,7 @@ class _Kernel:
     def __init__(self, out: Writer, unit: Unit, window: Window, size: int, cut: Cut) -> None:
         self.out, self.unit, self.window, self.size, self.cut = out, unit, window, size, cut
         self.read, self.made = unit.images(window.map), unit.images(unit.result)
+        self.names: dict[str, str] = {}  # of functions: without that of the unit -> as they are called
         self.side = size + 2  # of a tile that is read
         self.points = self.side**2
         self.in_row = -(-self.made.pixels // size)  # tiles
@@ -198,14 +200,14 @@ class _Kernel:
     def write(self, weights: np.ndarray, bias: np.ndarray) -> None:
         """The function of the unit, after those that it calls."""
         out, cut = self.out, self.cut
-        for k, (_, left, right) in enumerate(self._edges()):
-            self._inward_function(f"{self.unit.name}_in{k}", left, right)
+        for _, left, right in self._edges():
+            self._function(f"in{left}_{right}", partial(self._inward_function, left, right))
         for channels in cut.across:
             for length in cut.lengths:
-                self._sum_function(length, channels.lanes)
+                self._function(_sum_name(length, channels.lanes), partial(self._sum_function, length, channels.lanes))
         for lanes in dict.fromkeys(lanes for channels in cut.across for lanes in channels.lanes):
             for columns in self._columns():
-                self._outward_function(lanes, columns)
+                self._function(f"out{columns}x{lanes}", partial(self._outward_function, lanes, columns))
         floats = self.points * cut.block * self.pitch
         scratch = self.unit.scratch(floats + self.points * cut.block * max(channels.width for channels in cut.across))
         pieces = cut.blocks * cut.slices
@@ -220,6 +222,10 @@ class _Kernel:
                 out("have = block;")
                 for channels, start in self._slices():
                     self._slice(channels, start, weights, bias)
+
+    def _function(self, name: str, write: Callable[[str], object]) -> None:
+        """Write a function, unless there is such a one, and note what it is called."""
+        self.names[name] = self.out.function(f"{self.unit.name}_{name}", write)
 
     def _slices(self) -> Iterator[tuple[Channels, int]]:
         """Tiles of channels and which slice is their first, in branches of which one is taken."""
@@ -268,9 +274,9 @@ class _Kernel:
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
         out(f"const int at = larger(p * {size} - {before}, 0);", f"const float *x[{self.side}];")
         out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
-        self._choose([(f"p < {stop}", f"{self.unit.name}_in{k}(x, v + k * {self.pitch})") for k, (stop, _, _) in enumerate(self._edges())])
+        self._choose([(f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})") for stop, left, right in self._edges()])
 
-    def _inward_function(self, name: str, left: int, right: int) -> None:
+    def _inward_function(self, left: int, right: int, name: str) -> None:
         """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
         out, axis, channels = self.out, range(self.side), self.read.channels
         with out.block(f"static void {name}(const float *const *x, float *restrict v)"):
@@ -294,19 +300,16 @@ class _Kernel:
         self.out(f"const int n = {cut.tiles} * k / {cut.runs} - first, length = {cut.tiles} * (k + 1) / {cut.runs} - first - n;")
         place = f"(z * {cut.block} + n)"
         arguments = f"(v + {place} * {self.pitch}, w + z * {step}, s + {place} * {channels.width})"
-        self._choose([(f"length == {length}", f"{self._sum_name(length, channels.lanes)}{arguments}") for length in cut.lengths])
+        self._choose([(f"length == {length}", f"{self.names[_sum_name(length, channels.lanes)]}{arguments}") for length in cut.lengths])
         if len(cut.lengths) == 1:
             self.out("(void)length;")
 
-    def _sum_name(self, length: int, lanes: tuple[int, ...]) -> str:
-        return f"{self.unit.name}_sum{length}x{'_'.join(map(str, lanes))}"
-
-    def _sum_function(self, length: int, lanes: tuple[int, ...]) -> None:
+    def _sum_function(self, length: int, lanes: tuple[int, ...], name: str) -> None:
         out, inputs, width = self.out, self.read.channels, sum(lanes)
         tile = [(p, k, each) for p in range(length) for k, each in enumerate(lanes)]
         offsets = [sum(lanes[:k]) for k in range(len(lanes))]
-        name = f"static void {self._sum_name(length, lanes)}(const float *restrict v, const float *restrict w, float *restrict y)"
-        with out.block(name), out.block(f"for (int from = 0; from < {inputs}; from += {CHUNK})"):
+        head = f"static void {name}(const float *restrict v, const float *restrict w, float *restrict y)"
+        with out.block(head), out.block(f"for (int from = 0; from < {inputs}; from += {CHUNK})"):
             out.all(f"v{each} s{p}_{k} = SPLAT_{each}(0.0f);" for p, k, each in tile)
             with out.block(f"for (int i = from, to = smaller(from + {CHUNK}, {inputs}); i < to; i++)"):
                 out.all(f"v{each} w{k} = *(const u{each} *)(w + {offsets[k]});" for k, each in enumerate(lanes))
@@ -329,45 +332,51 @@ class _Kernel:
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
-        size, done = self.size, 0
+        size, done, extras = self.size, 0, self.unit.tail.extras
         self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
+        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"float *to[{size}];")
+        self.out.all(f"const float *{extra.name}s[{size}];" for extra in extras)
+        with self.out.block("for (int i = 0; i < rows; i++)"):
+            self.out(f"to[i] = {self.unit.address(self.unit.result, '(h + i)')} + p * {self.made.pitch};")
+            self.out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
         for lanes, same in groupby(channels.lanes):
             count = len([*same])
             sums = f"s + k * {channels.width} + {done}, {self.cut.block * channels.width}"
-            arguments = f"(m, {sums}, b + {done}, h, p, {channels.first + done} + g * {channels.width}, {count})"
-            names = [f"{self._outward_name(lanes, columns)}{arguments}" for columns in self._columns()]
+            given = [
+                sums,
+                f"b + {done}",
+                "to",
+                "rows",
+                f"{channels.first + done} + g * {channels.width}",
+                str(count),
+                *(f"{x.name}s" for x in extras),
+            ]
+            names = [f"{self.names[f'out{columns}x{lanes}']}({', '.join(given)})" for columns in self._columns()]
             self._choose([(f"p + {size} <= {self.made.pixels}", name) for name in names])
             done += lanes * count
 
-    def _outward_name(self, lanes: int, columns: int) -> str:
-        return f"{self.unit.name}_out{columns}x{lanes}"
-
-    def _outward_function(self, lanes: int, columns: int) -> None:
-        """So many columns of a tile, whose first result is in row h and pixel p; `count` vectors from channel c on."""
+    def _outward_function(self, lanes: int, columns: int, name: str) -> None:
+        """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
         out, unit, size, channels = self.out, self.unit, self.size, self.made.channels
         axis, extras = range(self.side), unit.tail.extras
-        head = "const context *m, const float *restrict s, int step, const float *restrict b, int h, int p, int c, int count"
-        with out.block(f"static void {self._outward_name(lanes, columns)}({head})"):
-            out(f"const int rows = smaller({self.made.rows} - h, {size});", f"float *to[{size}];")
-            out.all(f"const float *{extra.name}s[{size}];" for extra in extras)
-            with out.block("for (int i = 0; i < rows; i++)"):
-                out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {self.made.pitch};")
-                out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
-            with out.block(f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"):
-                out(f"const v{lanes} shift = *(const u{lanes} *)b;")
-                for j in axis:
-                    out.all(f"v{lanes} m{i}{j} = *(const u{lanes} *)(s + {i * self.side + j} * step);" for i in axis)
-                    out.all(outward([f"m{i}{j}" for i in axis], [f"t{i}{j}" for i in range(size)], lanes))
-                for i in range(size):
-                    with out.block(f"if ({i} < rows)"):
-                        out(f"float *to_{i} = to[{i}] + c;")
-                        out.all(f"const float *{extra.name} = {extra.name}s[{i}];" for extra in extras)
-                        out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
-                        for j in range(columns):
-                            out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
-                            out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
-                            out(f"*(u{lanes} *)(to_{i} + {j * self.made.pitch}) = r{i}{j};")
-                        out.all(f"(void)r{i}{j};" for j in range(columns, size))
+        head = "const float *restrict s, int step, const float *restrict b, float *const *to, int rows, int c, int count"
+        beside = "".join(f", const float *const *{extra.name}s" for extra in extras)
+        loop = f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"
+        with out.block(f"static void {name}({head}{beside})"), out.block(loop):
+            out(f"const v{lanes} shift = *(const u{lanes} *)b;")
+            for j in axis:
+                out.all(f"v{lanes} m{i}{j} = *(const u{lanes} *)(s + {i * self.side + j} * step);" for i in axis)
+                out.all(outward([f"m{i}{j}" for i in axis], [f"t{i}{j}" for i in range(size)], lanes))
+            for i in range(size):
+                with out.block(f"if ({i} < rows)"):
+                    out(f"float *to_{i} = to[{i}] + c;")
+                    out.all(f"const float *{extra.name} = {extra.name}s[{i}];" for extra in extras)
+                    out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
+                    for j in range(columns):
+                        out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
+                        out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
+                        out(f"*(u{lanes} *)(to_{i} + {j * self.made.pitch}) = r{i}{j};")
+                    out.all(f"(void)r{i}{j};" for j in range(columns, size))
         out("")
 
     def _operand(self, extra: Extra) -> str:
@@ -377,3 +386,7 @@ class _Kernel:
         if extra.reach != "element":
             return self.unit.address(extra.map, "0")
         return f"{self.unit.address(extra.map, '(h + i)')} + p * {extra.pitch or self.made.channels}"
+
+
+def _sum_name(length: int, lanes: tuple[int, ...]) -> str:
+    return f"sum{length}x{'_'.join(map(str, lanes))}"

@@ -104,9 +104,7 @@ def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
 
     `stored`: the element type, of REALS, that float32 maps and weights are rounded to; "": they are stored as they are.
     """
-    real = _real(graph)
-    tensors = {name: replace(tensor, dtype="float64") if name in real else tensor for name, tensor in graph.tensors.items()}
-    exact = reference(replace(graph, tensors=tensors), {name: value.astype(tensors[name].dtype, copy=False) for name, value in inputs.items()})
+    real, exact = _real(graph), exactly(graph, inputs)
     sizes = [value.size for value in exact.values() if value.dtype.name in REALS]
     if not sizes:
         return Expected(exact, (), 0.0)
@@ -114,6 +112,13 @@ def expected(graph: Graph, inputs: Arrays, stored: str = "") -> Expected:
     runs = RUNS_OF_FEW if min(sizes) < FEW else 1
     found = tuple(reference(graph, {n: rounding.stored(v) if n in real else v for n, v in inputs.items()}, adjust=rounding) for _ in range(runs))
     return Expected(exact, found, rounding.one_sum)
+
+
+def exactly(graph: Graph, inputs: Arrays) -> Arrays:
+    """Outputs by name, computed in float64, but for what quantised maps are computed from. Raises as `reference` does."""
+    real = _real(graph)
+    tensors = {name: replace(tensor, dtype="float64") if name in real else tensor for name, tensor in graph.tensors.items()}
+    return reference(replace(graph, tensors=tensors), {name: value.astype(tensors[name].dtype, copy=False) for name, value in inputs.items()})
 
 
 def _real(graph: Graph) -> frozenset[str]:

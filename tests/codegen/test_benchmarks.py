@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.bench_cpu_memory import Failed, peak_bytes
 from benchmarks.bench_traffic import BLOCKS
-from benchmarks.cpu import CLASSIC, MOBILE, Subject, family, feeds
+from benchmarks.cpu import CLASSIC, MOBILE, Subject, family, feeds, planned
+from benchmarks.engines import TIMES, Engine, Refused, error_of, measured
 from lfopt.frontend import from_model
 from lfopt.ir import Graph
 
@@ -58,3 +61,35 @@ def test_peak_memory_is_that_of_the_process_alone_and_seen_after_it_was_freed() 
 def test_a_process_that_fails_is_not_measured() -> None:
     with pytest.raises(Failed, match=r"ended with 3: too bad"):
         peak_bytes([sys.executable, "-c", "import sys; sys.stderr.write('too bad\\n'); sys.exit(3)"])
+
+
+@pytest.fixture
+def values() -> dict[str, np.ndarray]:
+    return {"x": np.linspace(-1, 1, 48, dtype=np.float32).reshape(1, 3, 4, 4)}
+
+
+def test_an_engine_in_a_process_of_its_own_computes_the_plan(tmp_path: Path, values: dict[str, np.ndarray]) -> None:
+    weight = np.random.default_rng(0).standard_normal((8, 3, 3, 3), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), helper.make_node("Relu", ["c"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, 4, 4]) for name, channels in (("x", 3), ("y", 8))]
+    model = helper.make_graph(nodes, "small", ends[:1], ends[1:], [numpy_helper.from_array(weight, "w")])
+    graph = from_model(helper.make_model(model, opset_imports=[helper.make_opsetid("", 18)], ir_version=10))
+    plans = planned(graph, ["exact"], 1 << 20, tmp_path)
+    found = measured(graph, values, plans, [], threads=2, rounds=2)["exact"]
+    assert 0 < found.error < 1e-6 and found.runs == 2 * TIMES
+    assert 0 < found.least <= found.median and 0 < found.huge_bytes + 1 <= found.resident_bytes
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"), [("/bin/false", "it ended with 1"), (sys.executable, "it ended with 1: KeyError: 'TURBO'")], ids=["ends", "unknown"]
+)
+def test_an_engine_that_ends_says_how(tmp_path: Path, program: str, reason: str) -> None:
+    engine = Engine("TURBO", Path(program), tmp_path)
+    with pytest.raises(Refused, match=re.escape(reason)):
+        engine.ask(do="run", times=1)
+    engine.close()
+
+
+def test_outputs_of_another_size_are_no_answer() -> None:
+    with pytest.raises(Refused, match=r"shapes \[\[3\]\]; accepted: \[\[1, 4\]\]"):
+        error_of([np.zeros(3, np.float32)], [np.zeros((1, 4))])
