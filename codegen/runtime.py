@@ -186,7 +186,8 @@ class Compiled:
 def _end_all(idle: list[_Context], end: Callable[[Any], None], library: object) -> None:
     """End the threads of all contexts. `library`: is kept until then, as they run its code."""
     while idle:
-        end(idle.pop().pointer)
+        context = idle.pop()  # its memory is there until its threads have ended
+        end(context.pointer)
     del library
 
 
