@@ -96,9 +96,7 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
-    if element != "float32":
-        return 0
-    chosen, lie = target(name), layouts(flow)
+    chosen, lie = replace(target(name, element), winograd=4 if element == "float32" else 0), layouts(flow)
 
     def wants_many(i: int) -> bool:
         call, made = flow.calls[i], lie[flow.results[i][0]]
