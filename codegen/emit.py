@@ -96,9 +96,7 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
-    if element != "float32":
-        return 0
-    chosen, lie = target(name), layouts(flow)
+    chosen, lie = replace(target(name, element), winograd=4 if element == "float32" else 0), layouts(flow)
 
     def wants_many(i: int) -> bool:
         call, made = flow.calls[i], lie[flow.results[i][0]]
@@ -238,6 +236,8 @@ class _Printer:
         head(f"#define CREW {self.schedule.crew} /* threads that each run images of their own */", f"#define IMAGES {self.schedule.images}")
         before, after = self.counted.code() if self.counted else ("", "")
         head.all(_template("prelude.h").splitlines())
+        if self._workers > 1:
+            head.all(_template("crew.h").splitlines())
         if self.model.target.element is BF16:
             head.all(_template("bf16.h").splitlines())
         if self.model.attentions:
@@ -246,7 +246,8 @@ class _Printer:
             head.all(_template("integer.h").splitlines())
             head.all(_template("dots.h").splitlines() if self.model.target.dots else ())
         head("", f"#define SCRATCH {self._scratch_lines * LINE // 4} /* floats of each thread */")
-        head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */", "};", "")
+        head("", f"struct {name}_context {{", "    context shared;", "    uint64_t *before, *after; /* canaries beside the arena */")
+        head(*(["    struct pool *pool; /* threads that wait for the next run */"] if self._workers > 1 else []), "};", "")
         if self._arenas > 1:
             head(f"#define ARENA {(1 + self._arena_lines) * LINE // 4} /* floats from the arena of one thread to that of the next */", "")
         if self.schedule.crew > 1:
@@ -258,7 +259,7 @@ class _Printer:
                 network.all(self.run.text().splitlines())
                 if self.schedule.images > 1 and self.model.target.threads > 1:
                     network("SYNC();")
-        run = re.sub(r"NAME(?=_)", name, _template("run.c"))
+        run = "\n".join(re.sub(r"NAME(?=_)", name, _template(part)) for part in (*(["pool.c"] if self._workers > 1 else []), "run.c"))
         chip = (before, _template("chip.h"), after) if self.counted else ()
         return "\n".join((head.text(), *chip, self.model.functions.text(), self._tensors(), network.text(), run, self._start(weights)))
 

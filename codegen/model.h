@@ -23,8 +23,11 @@ uint64_t NAME_weights_hash(void);
 
 /* 0; 1 if the weights are not this model's. They must be aligned to 64 bytes and outlive the context; NULL where they are linked in. */
 int NAME_init(NAME_context *memory, const void *weights);
-/* Dense arrays in C order, by position. 0; 2 if something was written beside the arena. */
+/* Dense arrays in C order, by position. 0; 2 if something was written beside the arena; 3 if a thread could not be started. */
 int NAME_run(NAME_context *context, const void *const *inputs, void *const *outputs);
+/* Ends the threads that the first run of this context started and that wait for its next one: before its memory is used for anything else, and
+   before this code is unloaded. The next run would start others. */
+void NAME_end(NAME_context *context);
 
 #if COUNTED
 enum {

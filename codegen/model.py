@@ -163,8 +163,8 @@ class Model:
         return _item_bytes(self.flow.maps[m], self.stored(m))
 
     def looped(self, operators: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators, which know nothing else where they compute, work on what lies there."""
-        flow, found = self.flow, set[int]()
+        """Maps not stored as floats although the loops of these operators, or the kernels of attentions, work on what lies there."""
+        flow, found = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.index.__getitem__, operators):
             maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
             read = [(tensor, constant) for tensor, constant in zip(flow.calls[i].tensors, flow.calls[i].constant, strict=True) if tensor]
@@ -173,6 +173,14 @@ class Model:
                 found |= {m for m in maps if self.stored_otherwise(m)}
         roots = {self.within.holder(m).map for m in found}
         return {m for m in range(len(flow.maps)) if self.within.holder(m).map in roots}
+
+    def _attended(self) -> set[int]:
+        """Maps that attentions of one kernel read and make."""
+        flow, found = self.flow, set[int]()
+        for head, (_, core) in self.attentions.items():
+            inside = {m for i in core if i != head for m in flow.results[i]}
+            found |= {o.map for i in core for o in flow.operands[i] if o.map not in inside} | {*flow.results[head]}
+        return found
 
     def stored_otherwise(self, m: int) -> bool:
         """Whether elements lie in memory as another type than code computes in."""

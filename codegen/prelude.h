@@ -304,49 +304,7 @@ typedef struct {
 #endif
 } context;
 
-#define WORKERS (THREADS * CREW)
-#if WORKERS > 1
-#include <pthread.h>
-#include <sched.h>
-
-struct crew {
-    int arrived;   /* at the end of an operator */
-    unsigned turn; /* how often all have arrived */
-    int start;     /* 0: wait, 1: run, -1: do not */
-};
-
-static inline void pause_turn(int turns)
-{
-    if (turns >= 1 << 14) {
-        sched_yield(); /* there are fewer cores than threads */
-        return;
-    }
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-#endif
-
-#if THREADS > 1
-/* This thread's share of n equal pieces of work. */
-#define FIRST(n) ((int)((int64_t)(n) * m->me / THREADS))
-#define STOP(n) ((int)((int64_t)(n) * (m->me + 1) / THREADS))
-#define SYNC() wait_for_all(m->crew)
-
-static inline void wait_for_all(crew *all)
-{
-    const unsigned turn = __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&all->arrived, 1, __ATOMIC_ACQ_REL) == THREADS) {
-        __atomic_store_n(&all->arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&all->turn, turn + 1, __ATOMIC_RELEASE);
-        return;
-    }
-    for (int turns = 0; __atomic_load_n(&all->turn, __ATOMIC_ACQUIRE) == turn;) {
-        pause_turn(turns);
-        turns += turns < 1 << 14;
-    }
-}
-#else
+#if THREADS == 1
 #define FIRST(n) 0
 #define STOP(n) (n)
 #endif

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
-import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +27,7 @@ size_t NAME_arena_bytes(void);
 size_t NAME_weights_bytes(void);
 int NAME_init(NAME_context *memory, const void *weights);
 int NAME_run(NAME_context *, const void *const *inputs, void *const *outputs);
+void NAME_end(NAME_context *);
 uint64_t NAME_dram_bytes(const NAME_context *, int kind);
 double NAME_group_seconds(const NAME_context *, int group);
 """  # of model.h; cffi reads `const int` as a constant of the compiler, which it cannot load
@@ -46,8 +47,21 @@ class CannotRun(LfoptError):
     """A library or its weights cannot be loaded, or the code broke its own rules."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """Memory of one caller: what the code works in, and what it is called with."""
+
+    memory: np.ndarray  # (context_bytes,) uint8, aligned
+    pointer: Any
+    inputs: Any  # void *[]
+    outputs: Any  # void *[]
+
+
 class Compiled:
-    """A compiled model. May be run by several threads at once: each has a context of its own while it runs."""
+    """A compiled model. May be run by several threads at once: each has a context of its own while it runs.
+
+    Threads that the code starts wait for the next run in the same context, asleep if it does not come soon. They end with this object.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -62,7 +76,7 @@ class Compiled:
         self._ffi.cdef(INTERFACE.replace("NAME", name))
         try:
             self._library: Any = _loaded(self._ffi, library.resolve())
-            found = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run")}
+            found = {key: getattr(self._library, f"{name}_{key}") for key in ("inputs", "outputs", "init", "run", "end")}
             sizes = [getattr(self._library, f"{name}_{key}_bytes")() for key in ("context", "arena", "weights")]
             counts = [int(getattr(self._library, f"{name}_{key}_count")) for key in ("input", "output")]
         except (OSError, AttributeError, KeyError):  # cffi raises KeyError for a variable, AttributeError for a function
@@ -72,13 +86,15 @@ class Compiled:
         self.inputs, self.outputs = (
             tuple(self._tensor(found[key][k]) for k in range(count)) for key, count in zip(("inputs", "outputs"), counts, strict=True)
         )
-        self._init, self._run = found["init"], found["run"]
+        self._wanted = {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}
+        self._given, self._made = ([(tensor.shape, np.dtype(tensor.dtype)) for tensor in of] for of in (self.inputs, self.outputs))
+        self._init, self._run, self._end = found["init"], found["run"], found["end"]
         self._bytes = getattr(self._library, f"{name}_dram_bytes", None)
         self._seconds = getattr(self._library, f"{name}_group_seconds", None)
         self._weights_file = weights
         self._weights = _mapped(weights, self.weights_bytes) if self.weights_bytes else None
-        self._lock = threading.Lock()
         self._idle = [self._new_context()]  # contexts that nobody runs in; made now, so that wrong weights are found now
+        weakref.finalize(self, _end_all, self._idle, self._end, self._library)
 
     def __repr__(self) -> str:
         ends = [", ".join(f"{tensor.name} {list(tensor.shape)}" for tensor in of) for of in (self.inputs, self.outputs)]
@@ -89,17 +105,17 @@ class Compiled:
         shape = tuple(int(found.shape[axis]) for axis in range(found.rank))
         return Tensor(self._labels.get(name, name), shape, dtype)
 
-    def _new_context(self) -> np.ndarray:  # (context_bytes,) uint8, aligned
+    def _new_context(self) -> _Context:
         memory = np.empty(self.context_bytes + ALIGNMENT, np.uint8)
         start = -memory.ctypes.data % ALIGNMENT
-        context = memory[start : start + self.context_bytes]
-        weights = self._ffi.NULL if self._weights is None else self._ffi.from_buffer(self._weights)
-        if self._init(self._pointer(context), weights) != 0:
+        memory = memory[start : start + self.context_bytes]
+        pointer = self._ffi.cast("void *", memory.ctypes.data)
+        if self._init(pointer, self._ffi.NULL if self._weights is None else self._pointer(self._weights)) != 0:
             raise CannotRun(f"{self._weights_file}: not the weights of {self.name}")
-        return context
+        return _Context(memory, pointer, *(self._ffi.new("void *[]", len(of) or 1) for of in (self.inputs, self.outputs)))
 
-    def _pointer(self, array: np.ndarray) -> Any:
-        return self._ffi.cast("void *", array.ctypes.data)
+    def _pointer(self, array: Any) -> Any:
+        return self._ffi.from_buffer(array)
 
     def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
         """Outputs by name, for arrays by name, for a list or tuple of them in the model's order, or for one array if there is one input.
@@ -127,21 +143,52 @@ class Compiled:
 
     def _ran(self, inputs: Inputs, after: Callable[[Any], T]) -> tuple[dict[str, np.ndarray], T]:
         """Outputs, and what `after` says of the context that they were made in."""
-        named = by_name(inputs, {tensor.name: f"{tensor.dtype} {list(tensor.shape)}" for tensor in self.inputs}, self.name)
-        given = [_accepted(tensor, named[tensor.name]) for tensor in self.inputs]
-        made = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
-        with self._lock:
-            context = self._idle.pop() if self._idle else None
-        if context is None:
+        given = self._arrays(inputs)
+        made = [np.empty(shape, dtype) for shape, dtype in self._made]
+        try:
+            context = self._idle.pop()
+        except IndexError:
             context = self._new_context()
-        arguments = [self._ffi.new("void *[]", [self._pointer(array) for array in arrays] or 1) for arrays in (given, made)]
-        found = self._run(self._pointer(context), *arguments)  # the interpreter's lock is free meanwhile
+        found = -1
+        try:
+            for pointers, arrays in ((context.inputs, given), (context.outputs, made)):
+                for k, array in enumerate(arrays):
+                    pointers[k] = self._pointer(array)
+            found = self._run(context.pointer, context.inputs, context.outputs)  # the interpreter's lock is free meanwhile
+            said = after(context.pointer)
+        finally:
+            if found == 0:
+                self._idle.append(context)
+            else:  # it is not used again
+                self._end(context.pointer)
         if found != 0:
             raise CannotRun(f"{self.name}: {FAULTS.get(found, f'it ended with {found}')}; its outputs are worthless")
-        said = after(self._pointer(context))
-        with self._lock:
-            self._idle.append(context)
         return {tensor.name: array for tensor, array in zip(self.outputs, made, strict=True)}, said
+
+    def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
+        """Inputs in order, as the code reads them: the arrays themselves where they are dense, in C order and aligned."""
+        alone = len(self.inputs) == 1 and isinstance(inputs, np.ndarray)
+        if alone:
+            values: Sequence[object] = (inputs,)
+        elif type(inputs) is dict and inputs.keys() == self._wanted.keys():
+            values = [inputs[name] for name in self._wanted]
+        else:
+            values = [*by_name(inputs, self._wanted, self.name).values()]
+        found: list[np.ndarray] = []
+        for tensor, (shape, dtype), value in zip(self.inputs, self._given, values, strict=True):
+            if type(value) is np.ndarray and value.dtype == dtype and value.shape == shape and value.flags.c_contiguous and value.flags.aligned:
+                found.append(value)
+            else:
+                found.append(_accepted(tensor, value))
+        return found
+
+
+def _end_all(idle: list[_Context], end: Callable[[Any], None], library: object) -> None:
+    """End the threads of all contexts. `library`: is kept until then, as they run its code."""
+    while idle:
+        context = idle.pop()  # its memory is there until its threads have ended
+        end(context.pointer)
+    del library
 
 
 def _loaded(ffi: Any, library: Path) -> Any:

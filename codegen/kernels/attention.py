@@ -24,7 +24,6 @@ from math import prod
 
 import numpy as np
 
-from codegen.elements import FLOAT32
 from codegen.kernels.unit import Unit
 from codegen.layout import Layout
 from codegen.tails import arity, expression, number
@@ -45,7 +44,7 @@ TASKS = 4  # bands for every thread, at least
 def fuses(form: Attention, target: Target) -> bool:
     """Whether an attention can become one kernel, and had better: with less than half a vector of queries, most lanes would be idle.
 
-    Maps in bfloat16 have kernels for the parts alone.
+    It reads and makes float32 maps, whatever others are stored in.
     """
     *stack, queries, _ = form.mixing.result
     heads = prod(stack)
@@ -53,7 +52,7 @@ def fuses(form: Attention, target: Target) -> bool:
     floats = all(tensor.dtype == "float32" for call in (form.product, *form.before, form.softmax, form.mixing) for tensor in call.result_tensors)
     given = [t.dtype for call in (form.product, *form.before, form.mixing) for t in call.tensors if t is not None]
     known = all(arity(call) and call.operator.kind != "Transpose" for call in form.before)
-    return target.element is FLOAT32 and alike and floats and known and {*given} <= {"float32", "bool"} and 2 * queries >= target.lanes[0]
+    return alike and floats and known and {*given} <= {"float32", "bool"} and 2 * queries >= target.lanes[0]
 
 
 @dataclass(frozen=True)

@@ -352,6 +352,7 @@ static void run_model(const options *given, const char *program) {
     }
     free(inputs);
     free(outputs);
+    NAME_end(context);
     free(context);
 }
 

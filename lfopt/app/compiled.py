@@ -176,8 +176,7 @@ def cpu_costs(graph: Graph, hardware: Hardware, element: ElementName = "float32"
     size = 1 if graph.quantized else ELEMENTS[element].bytes
     short = graph.quantized or element != "float32"
     chip = replace(hardware, element_bytes=size, weight_bytes=size, weight_bits=None, bias_bytes=4) if short else hardware
-    flow = Dataflow.of(graph)
-    flow = attending(flow) if element == "float32" else flow
+    flow = attending(Dataflow.of(graph))
     return GroupCosts(flow, chip, scheme="lbdf" if any(row.family is Family.CONVOLUTION and not row.transposed for row in flow.specs) else "resident")
 
 

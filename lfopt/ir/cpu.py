@@ -42,7 +42,7 @@ class CpuCall:
 
 @dataclass(frozen=True, slots=True)
 class CpuBarrier:
-    """Where every thread waits for all others."""
+    """Where every thread waits for all others: without it, two would meet at a row (`lfopt.planning.barriers`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from lfopt.ir import Compute, Loop, Node, Plan, PlannedGroup, computations, row_axis
 from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSchedule, CpuSection
 from lfopt.ops import Dataflow, bits
+from lfopt.planning.barriers import needed_barriers
 from lfopt.planning.modes import MODES
 from lfopt.planning.shares import Cut, cut
 from lfopt.planning.streaming import Layout
@@ -82,6 +83,8 @@ def lower_for_cpu(plan: Plan, flow: Dataflow, kernels: Kernels, target: str, thr
     """What every thread runs. `between`: maps that lie in memory as a whole. Raises what `kernels` raises."""
     lowering = _Lowering(plan, flow, kernels, threads, between)
     groups = tuple(lowering.group(group) for group in plan.groups)
+    if threads > 1:
+        groups = needed_barriers(groups, plan, flow, kernels.maps, threads)
     ends = {name for group in groups if group.rings for name in (*group.idle, *(function.operators[-1] for function in group.functions))}
     in_rings = {flow.maps[m].name for i, operator in enumerate(flow.operators) if operator.name in ends for m in flow.results[i]}
     return CpuSchedule(target, threads, groups, tuple(found for found in kernels.maps if found.address >= 0 or found.name in in_rings))

@@ -70,7 +70,7 @@ def _turns(layout: Layout, mask: int, at: dict[str, int], band_rows: int, rows: 
     operands = group.operands(as_seen=False)
     read: dict[int, list[Span]] = {}
     for o in operands:
-        read.setdefault(o.source.map, []).append(_reach(o.reads, rows[o.op]))
+        read.setdefault(o.source.map, []).append(reach(o.reads, rows[o.op]))
     boxes = {flow.maps[m].name: with_rows(whole(flow.maps[m].shape), _hull(spans)) for m, spans in read.items()}
     return list(Walk(group, operands, boxes, None, at, frozenset(), band_rows, rows).turns())
 
@@ -120,7 +120,7 @@ class _Cut:
             found[i] = self._own(flow.heights[i], worker)
             if not self.common & {*flow.results[i]}:
                 reads = [(o.reads, found[c]) for c in bits(flow.succs[i] & self.mask) for o in flow.operands[c] if o.map in flow.results[i]]
-                found[i] = _hull([_reach(*one) for one in reads])
+                found[i] = _hull([reach(*one) for one in reads])
         return found
 
     def _own(self, height: int, worker: int) -> Span:
@@ -136,13 +136,13 @@ class _Cut:
         for rows in self.rows:
             for p, c, o in self._edges():
                 if o.map in self.common and self.level[p] == self.level[c] and self.flow.heights[p] > 1:
-                    first, stop = _reach(o.reads, rows[c])
+                    first, stop = reach(o.reads, rows[c])
                     if first < stop and not rows[p][0] <= first < stop <= rows[p][1]:
                         found.add((p, c))
         return found
 
 
-def _reach(reads: RowReads, rows: Span) -> Span:
+def reach(reads: RowReads, rows: Span) -> Span:
     """Rows of an operand that these rows of its reader need; if they read none, no rows, before which all must exist."""
     first, stop = rows
     if first == stop:

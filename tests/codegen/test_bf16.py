@@ -12,7 +12,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from codegen.elements import rounded
-from codegen.emit import emit_c
+from codegen.emit import better_whole, emit_c
 from codegen.source import Unsupported
 from codegen.target import target
 from lfopt.app.agreement import expected
@@ -20,6 +20,7 @@ from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.pipeline import load_network
 from lfopt.frontend import from_model
 from lfopt.ir import Graph, Hardware
+from lfopt.ops import Dataflow
 from lfopt.ops.reference import reference
 from tests.codegen.test_integer import quantised
 from tests.codegen.twice import compiled
@@ -36,6 +37,14 @@ def runs_here() -> bool:
 
 
 here = pytest.mark.skipif(not runs_here(), reason="no arithmetic on bfloat16")
+
+
+def test_tokens_want_whole_maps_and_windows_do_not() -> None:
+    """Products of tokens want many rows at a time, as in float32; convolutions 3 x 3 do so for Winograd's algorithm alone."""
+    transformer, resnet = (Dataflow.of(load_network(f"zoo:{name}", None, "default")) for name in ("vit_tiny", "resnet18"))
+    assert better_whole(transformer, "avx512", "bf16") == better_whole(transformer, "avx512")
+    assert better_whole(transformer, "avx512").bit_count() == 6 * 12  # Q, K, V, what follows attention, and two of each block
+    assert better_whole(resnet, "avx512").bit_count() > better_whole(resnet, "avx512", "bf16") == 0
 
 
 class Integers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from codegen.runtime import CannotRun, Compiled
+from codegen.runtime import CannotRun, Compiled, _end_all
 from lfopt.ir import InvalidConfig, Tensor
 from tests.codegen.twice import SHAPE, compiled, twice
 
@@ -130,6 +131,14 @@ def test_many_threads_at_once_each_get_their_own_result(model: Compiled) -> None
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(run, range(32)))
     assert 1 <= len(model._idle) <= 8  # contexts are used again
+
+
+def test_memory_of_a_context_is_there_until_its_threads_have_ended(model: Compiled) -> None:
+    there, idle = list[bool](), [model._new_context()]
+    memory = weakref.ref(idle[0].memory)
+    _end_all(idle, lambda _: there.append(memory() is not None), None)
+    assert there == [True]
+    assert memory() is None
 
 
 def test_scalars_of_other_types_go_in_too(tmp_path: Path) -> None:

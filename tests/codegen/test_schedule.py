@@ -10,10 +10,10 @@ import pytest
 
 from codegen.emit import emit_c
 from lfopt.ir import InvalidPlan
-from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuLoop, CpuNode, CpuSchedule, CpuSection
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuLoop, CpuNode, CpuSchedule, CpuSection, cpu_calls
 from lfopt.ir.cpu_listing import parse_cpu
 from simulator.recount.threads import recount_threads
-from tests.codegen.test_shares import NETS, fused
+from tests.codegen.test_shares import NETS, Net, fused
 
 
 def every(nodes: Sequence[CpuNode], kind: type, change: object) -> Iterator[tuple[CpuNode, ...]]:
@@ -68,6 +68,21 @@ def test_what_is_wrong_with_a_schedule_is_found(threads: int) -> None:
             found[what] += 1
     assert found["a call dropped"] > 20
     assert threads == 1 or (found["a barrier dropped"] > 3 and found["rows of one thread twice"] > 5 and found["rings in common"] > 2), found
+
+
+def test_threads_wait_only_where_they_meet() -> None:
+    """Three convolutions of one map need no barrier between them; two in a row do."""
+    net = Net(1, 8, 1, 1)
+    net.outputs += [net.conv(4, 1, source="x"), net.conv(5, 1, source="x")]
+    net.conv(6, 1, source="x")
+    apart = net.finish()
+    net.conv(7, 1)
+    for graph, waits in ((apart, 1), (net.finish(), 2)):
+        plan = fused(graph)
+        schedule = emit_c(plan, graph, "c99", threads=3).schedule
+        steps = [step for group in schedule.groups for section in group.sections for step in cpu_calls(section.threads[0])]
+        assert sum(isinstance(step, CpuBarrier) for step in steps) == waits
+        assert recount_threads(schedule, plan, graph) == ""
 
 
 def test_maps_that_lie_over_one_another_are_found() -> None:

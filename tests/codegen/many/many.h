@@ -67,6 +67,7 @@ static void put(const char *name, const many_tensors *inputs, many_tensors *outp
         if (NAME##_init(context, NULL) != 0) fail(#NAME, "weights are refused");                                     \
         if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.arrays) != 0) fail(#NAME, "run fails");  \
         if (NAME##_run(context, (const void *const *)inputs.arrays, outputs.again) != 0) fail(#NAME, "run 2 fails"); \
+        NAME##_end(context);                                                                                         \
         free(context);                                                                                               \
         put(#NAME, &inputs, &outputs);                                                                               \
     } while (0)

@@ -72,3 +72,5 @@ int twice_run(twice_context *context, const void *const *inputs, void *const *ou
     }
     return context->canary == twice_weights_hash() ? 0 : 2;
 }
+
+void twice_end(twice_context *context) { (void)context; }

@@ -1,0 +1,183 @@
+"""Barriers of a CPU's schedule, kept where threads would meet without them: a map's rows that one wrote and another reads or writes, or the reverse.
+
+The schedule is followed call by call, every turn of every loop, with what all threads did since the last barrier. Where a call meets that, the last
+barrier before it is needed; in a loop it is needed in every turn. Maps in memory meet row by row, or as a whole with others that lie over them; rows
+in rings meet in their slots.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from operator import and_, or_
+from typing import NamedTuple
+
+from lfopt.ir import Plan, PlannedGroup, Span
+from lfopt.ir.cpu import CpuBarrier, CpuCall, CpuFunction, CpuGroup, CpuLoop, CpuMap, CpuNode, CpuSection, cpu_calls, share
+from lfopt.ops import Dataflow
+from lfopt.planning.shares import reach
+
+Rows = tuple[int, ...]  # per thread, rows or slots of rings as bits
+
+
+class _Touch(NamedTuple):
+    """What a call does to one map."""
+
+    map: str
+    rows: Rows
+    written: bool
+
+
+def needed_barriers(groups: Sequence[CpuGroup], plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> tuple[CpuGroup, ...]:
+    """The same groups without barriers that no two threads need."""
+    kept = {id(node) for group in groups for section in group.sections for nodes in section.threads for node in _barriers(nodes)}
+    epochs = _Epochs(plan, flow, maps, threads)
+    while True:
+        found = epochs.needed(groups, kept)
+        if len(found) == len(kept):  # others are left out where later turns of a loop made them superfluous
+            break
+        kept = found
+    sections = [tuple(CpuSection(tuple(_with(nodes, kept) for nodes in section.threads)) for section in group.sections) for group in groups]
+    return tuple(replace(group, sections=found) for group, found in zip(groups, sections, strict=True))
+
+
+def _barriers(nodes: Iterable[CpuNode]) -> Iterator[CpuBarrier]:
+    for node in nodes:
+        if isinstance(node, CpuLoop):
+            yield from _barriers(node.body)
+        elif isinstance(node, CpuBarrier):
+            yield node
+
+
+def _with(nodes: Iterable[CpuNode], kept: set[int]) -> tuple[CpuNode, ...]:
+    return tuple(
+        CpuLoop(node.count, _with(node.body, kept)) if isinstance(node, CpuLoop) else node
+        for node in nodes
+        if not isinstance(node, CpuBarrier) or id(node) in kept
+    )
+
+
+class _Epochs:
+    """All calls, and between two barriers what they touched."""
+
+    def __init__(self, plan: Plan, flow: Dataflow, maps: Sequence[CpuMap], threads: int) -> None:
+        self.plan, self.flow, self.threads = plan, flow, threads
+        self.index = {operator.name: i for i, operator in enumerate(flow.operators)}
+        self.maps = {found.name: found for found in maps}
+        self.memory = _overlaps({m.holder: (m.address, m.address + m.bytes) for m in maps if m.address >= 0})
+        self.idle: set[int] = set()  # operators, of all groups so far
+        self.touched: dict[str, dict[bool, Rows]] = defaultdict(dict)  # since the last barrier, by whether it was written
+        self.slots: dict[str, int] = {}  # of the group
+        self.rings: Mapping[str, frozenset[str]] = {}  # of the group: what lies over them
+        self.calls: dict[tuple[str, Span], list[_Touch]] = {}  # of the group
+
+    def needed(self, groups: Sequence[CpuGroup], barriers: set[int]) -> set[int]:
+        """Those of some barriers, by identity, that some call needs."""
+        self.idle.clear()
+        self.touched.clear()
+        found, last = set[int](), 0
+        for group, planned in zip(groups, self.plan.groups, strict=True):
+            self._enter(group, planned)
+            functions = {function.name: function for function in group.functions}
+            for section in group.sections:
+                if not section.together:
+                    if self.touched:
+                        found.add(last)
+                    self.touched.clear()
+                    continue
+                for step in cpu_calls(section.threads[0]):
+                    if isinstance(step, CpuBarrier):
+                        last = id(step) if id(step) in barriers else last
+                        continue
+                    touches = self._touches(functions[step.function], step)
+                    if any(self._meets(touch) for touch in touches):
+                        found.add(last)
+                        self.touched.clear()
+                    for name, rows, written in touches:
+                        before = self.touched[name].get(written)
+                        self.touched[name][written] = rows if before is None else tuple(map(or_, before, rows))
+        if any(True in found for found in self.touched.values()):
+            found.add(last)  # what the network gives is copied by all threads
+        return found
+
+    def _enter(self, group: CpuGroup, planned: PlannedGroup) -> None:
+        self.idle |= {self.index[name] for name in group.idle}
+        places = planned.places if group.rings else ()
+        self.slots = {place.name: place.slots for place in places}
+        self.rings = _overlaps({place.name: (place.address, place.address + place.slots * place.slot_bytes) for place in places})
+        self.calls.clear()
+
+    # -- one call ----------------------------------------------------------------------------------------------------------------------------
+
+    def _touches(self, function: CpuFunction, step: CpuCall) -> list[_Touch]:
+        key = function.name, step.rows
+        if key not in self.calls:
+            parts = [step.rows] * self.threads if function.split else [share(step.rows, k, self.threads) for k in range(self.threads)]
+            operators = [self.index[name] for name in function.operators]
+            results = self.flow.results[operators[-1]]
+            inside = {m for i in operators[:-1] for m in self.flow.results[i]}
+            self.calls[key] = [
+                *(touch for i in operators for touch in self._read(i, parts, inside, whole=function.makes == "map")),
+                *(self._touch(m, [(first, min(stop, self.flow.maps[m].rows)) for first, stop in parts], written=True) for m in results),
+            ]
+        return self.calls[key]
+
+    def _read(self, i: int, parts: Sequence[Span], inside: set[int], *, whole: bool) -> Iterator[_Touch]:
+        """What an operator reads for such rows; of what lies within other maps already, all that it is made of."""
+        for operand in self.flow.operands[i]:
+            if operand.map in inside:
+                continue
+            rows = self.flow.maps[operand.map].rows
+            maker = self.flow.producer[operand.map]
+            if maker in self.idle:
+                yield from self._read(maker, [(0, self.flow.heights[maker])] * self.threads, set(), whole=True)
+            else:
+                yield self._touch(operand.map, [(0, rows) if whole else reach(operand.reads, part) for part in parts], written=False)
+
+    def _touch(self, m: int, parts: Sequence[Span], *, written: bool) -> _Touch:
+        name = self.flow.maps[m].name
+        slots = self.slots.get(self.maps[name].holder, 0) if self.maps[name].address < 0 else 0
+        return _Touch(name, tuple(_bits(first, stop, slots) for first, stop in parts), written)
+
+    def _meets(self, touch: _Touch) -> bool:
+        """Whether threads meet others there since the last barrier."""
+        name, rows, written = touch
+        for before, found in self.touched[name].items() if name in self.touched else ():
+            if (written or before) and any(map(and_, rows, _of_others(found))):
+                return True
+        over = (self.memory if self.maps[name].address >= 0 else self.rings).get(self.maps[name].holder, frozenset())
+        return any((written or True in found) and self.maps[other].holder in over for other, found in self.touched.items())
+
+
+def _of_others(rows: Rows) -> Iterator[int]:
+    """Per thread, the rows of all others.
+
+    >>> [f"{found:b}" for found in _of_others((0b011, 0b110))]
+    ['110', '11']
+    """
+    every, twice = 0, 0
+    for found in rows:
+        every, twice = every | found, twice | every & found
+    return (every & ~found | twice for found in rows)
+
+
+def _bits(first: int, stop: int, slots: int) -> int:
+    if first >= stop:
+        return 0
+    if not slots:
+        return (1 << stop) - (1 << first)
+    return (1 << slots) - 1 if stop - first >= slots else sum(1 << row % slots for row in range(first, stop))
+
+
+def _overlaps(extents: Mapping[str, Span]) -> dict[str, frozenset[str]]:
+    """By name: others whose bytes lie over its own."""
+    found: dict[str, set[str]] = defaultdict(set)
+    active: list[tuple[int, str]] = []  # (stop, name)
+    for name, (start, stop) in sorted(extents.items(), key=lambda extent: extent[1]):
+        active = [one for one in active if one[0] > start]
+        for _, other in active:
+            found[name].add(other)
+            found[other].add(name)
+        active.append((stop, name))
+    return {name: frozenset(others) for name, others in found.items()}
