@@ -173,7 +173,7 @@ def _loaded(
 def _copied(model: Path, folder: Path) -> Path:
     """The model, with pooling windows larger than the plane (EfficientNet's, as exported) written as the global mean that they are.
 
-    ONNX Runtime and we read them as they stand; others do not.
+    ONNX Runtime reads them as they stand, as we do; others do not.
     """
     found = onnx.load(model)
     shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in onnx.shape_inference.infer_shapes(found).graph.value_info}
