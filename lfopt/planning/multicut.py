@@ -33,6 +33,8 @@ from lfopt.ops import Dataflow, bits
 from lfopt.planning.stretches import Stretches, between
 
 ROUNDS = 12  # programs solved
+LARGE = 50_000  # entries of a program that takes half a second: the last rounds, which prove little more, are left out
+LITTLE = 1e-3  # of the bytes proven
 VIOLATED = 1e-6  # what a path must lack of 1 to be added
 
 Load = tuple[int, int]  # a map, and a mask of the readers that it may serve
@@ -107,7 +109,10 @@ class _Program:
                 break
             known.update(new)
             self.paths += new
-            counts = self._solved()
+            before, counts = sum(counts), self._solved()
+            large = sum(len(path.loads) + path.operators.bit_count() for path in self.paths) > LARGE
+            if large and sum(counts) < before * (1 + LITTLE):
+                break
         proven = [0] * len(self.flow)
         for path, size in zip(self.paths, self._exact(counts), strict=True):
             proven[path.first] += size
