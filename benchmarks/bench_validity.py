@@ -37,7 +37,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.families import DISTANCES, JUDGES, KEPT, Figures, Samples, band, learnt_from, left_out
+from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, learnt_from, left_out
 from benchmarks.results import Sheet, add_option
 from explainers.dataset import Dataset, LabelScheme, costs_of
 from explainers.graph import Groups
@@ -108,27 +108,33 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
         found = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
     figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
     seen = learnt_from(scheme) & {*names} if "network" in figures else set[str]()
-    near, *further = (band(least, most) for least, most in pairwise((0.0, *DISTANCES)))
+    bands = [band(least, most) for least, most in pairwise((0.0, *DISTANCES))]
+    marks = {judge: judge + ("*" if judge == "network" else "") for judge in figures}
     rows = [
         {
-            "judge": judge + ("*" if judge == "network" else ""),
-            **{key: of.mean(key) for key in KEPT},
-            "± accuracy": of.interval("accuracy"), near: of.mean(near), "±": of.interval(near), **{key: of.mean(key) for key in further},
-            "worst family": "{:.3f} {}".format(*of.worst("accuracy")),
+            "judge": marks[judge], "accuracy": of.mean("accuracy"), "±": of.interval("accuracy"),
+            **{name: of.mean(key) for key, name in (("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"), ("valid_called_invalid", "valid lost"))},
+            "worst": of.worst("accuracy")[0], "family": of.worst("accuracy")[1],
         }
         for judge, of in figures.items()
     ]  # fmt: skip
+    distances = [
+        {"judge": marks[judge], **{key: found for name in bands for key, found in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
+        for judge, of in figures.items()
+    ]
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
     sheet.show(_table(title, rows, digits=4))
+    sheet.show(_table(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
     if seen:
         sheet.show(f"* not trained anew: it learnt from {', '.join(sorted(seen))}")
-    families = [
-        {"family": family + ("*" if family in seen else ""), **{judge: of.by_family[family]["accuracy"] for judge, of in figures.items()},
-         **{f"{judge}, near": of.by_family[family][near] for judge, of in figures.items()}}
-        for family in names
-    ]  # fmt: skip
-    sheet.show(_table(f"{scheme}: accuracy by family, and where F_beta lies within a quarter of a doubling of the buffer", families, digits=3))
-    return [{"scheme": scheme, **row} for row in (*rows, *families)]
+    for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):
+        families = [
+            {"family": family + ("*" if family in seen else ""), **{judge: of.by_family[family][key] for judge, of in figures.items()}}
+            for family in names
+        ]
+        sheet.show(_table(f"{scheme}: accuracy by family, {what}", families, digits=3))
+        rows += [{"samples": what, **row} for row in families]
+    return [{"scheme": scheme, **row} for row in (*rows, *distances)]
 
 
 def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
