@@ -44,7 +44,17 @@ def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
     """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
     if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
         return graph
-    return _Absorption(graph, stored).result()
+    return _Absorption(_with_identities(graph), stored).result()
+
+
+def _with_identities(graph: Graph) -> Graph:
+    """The graph with Casts that keep the type as Identity: PyTorch's exporter writes one between every Q and DQ."""
+    tensors = graph.tensors
+
+    def keeps(operator: Operator) -> bool:
+        return operator.kind == "Cast" and not operator.domain and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype
+
+    return replace(graph, operators=tuple(replace(op, kind="Identity", attributes={}) if keeps(op) else op for op in graph.operators))
 
 
 @dataclass
