@@ -66,7 +66,9 @@ Row = dict[str, Any]
 def main() -> None:
     """Quantise, compare and time; print a table for each number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--networks", nargs="*", choices=zoo.names(), default=list(NETWORKS), metavar="NAME", help="of the zoo (default: %(default)s)")
+    parser.add_argument(
+        "--networks", nargs="*", choices=zoo.names(), default=list(NETWORKS), metavar="NAME", help="of the zoo (default: %(default)s)"
+    )
     parser.add_argument("--forms", nargs="*", choices=list(FORMS), default=list(FORMS), help="in which they are quantised (default: all)")
     parser.add_argument("--models", nargs="*", type=Path, default=[], metavar="FILE", help="QDQ files as well")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="a table for each (default %(default)s)")

@@ -17,7 +17,7 @@ from codegen.loops.table import loops
 from codegen.model import Marks, Model
 from codegen.source import NotFused, Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
-from codegen.units import chained, units
+from codegen.units import chained, table_behind, units
 from codegen.within import even, in_turn
 from lfopt.ir import Place, PlannedGroup
 from lfopt.ir.cpu import CpuFunction, CpuMap, Makes
@@ -82,7 +82,7 @@ class Functions:
         model.functions.comment(", ".join(model.flow.operators[i].name for i in operators))
         try:
             quantized = model.flow.calls[head].result_tensors[0].quantization is not None
-            return [self._quantized(head) if quantized else self._kernel(operators)]
+            return [self._quantized(operators) if quantized else self._kernel(operators)]
         except Unsupported as reason:
             model.forget(marks)
             found = [] if model.within.idle(head) else [self._loops(head, str(reason))]
@@ -128,15 +128,15 @@ class Functions:
             raise NotFused(model.flow.operators[head].name, str(reason)) from None
         return self._function(unit, (*(i for i in core if i != head), head), once=True)
 
-    def _quantized(self, i: int) -> CpuFunction:
-        """A fast kernel of an operator on integers. Raises Unsupported."""
-        model, flow = self.model, self.model.flow
-        result, lies = flow.results[i][0], model.layouts.__getitem__
+    def _quantized(self, operators: tuple[int, ...]) -> CpuFunction:
+        """A fast kernel of an operator on integers, and a table of what follows it. Raises Unsupported."""
+        model, flow, i = self.model, self.model.flow, operators[0]
+        result, lies = flow.results[operators[-1]][0], model.layouts.__getitem__
         flat = self.whole and (flow.specs[i].elementwise or is_pointwise(flow.calls[i]))
         once = flat or lies(result).extents.rows == 1
         unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=self._together(i, once=once))
-        quantized(model.functions, unit)
-        return self._function(unit, (i,), once=once)
+        quantized(model.functions, replace(unit, table=table_behind(flow, operators)))
+        return self._function(unit, operators, once=once)
 
     def _together(self, i: int, *, once: bool) -> bool:
         """Whether threads make together what one call of an operator's function makes."""
