@@ -4,6 +4,7 @@
 
 /* To every int32 of s, four products of bytes of a (0 to 255) and w. Of _mm512_dpbusd_epi32, GCC 12 keeps every sum twice, and on the stack. */
 #define ADD_PRODUCTS(s, a, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(w))
+#define ADD_PAIRS(s, a, w) __asm__("vpdpwssd %2, %1, %0" : "+v"(s) : "v"(a), "v"(w)) /* two products of int16 */
 
 INLINE __m512i four(const void *x) /* bytes, in every lane */
 {
@@ -15,6 +16,15 @@ INLINE __m512i four(const void *x) /* bytes, in every lane */
 INLINE __m512i words(const int32_t *x) { return _mm512_loadu_si512((const void *)x); }
 INLINE __m512i from_int8(const int8_t *x, __mmask16 some) { return _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(some, x)); }
 INLINE __m512i from_uint8(const uint8_t *x, __mmask16 some) { return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(some, x)); }
+/* 32 bytes as int16, less a zero point; 0 where there are none. */
+INLINE __m512i pairs_uint8(const uint8_t *x, __mmask32 some, __m512i zero)
+{
+    return _mm512_maskz_sub_epi16(some, _mm512_cvtepu8_epi16(_mm256_maskz_loadu_epi8(some, x)), zero);
+}
+INLINE __m512i pairs_int8(const uint8_t *x, __mmask32 some, __m512i zero)
+{
+    return _mm512_maskz_sub_epi16(some, _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(some, x)), zero);
+}
 
 /* 64 int32 as bytes, saturated; of each vector in turn, four go to every lane of 16 bytes. Then in their order. */
 INLINE __m512i packed_uint8(__m512i a, __m512i b, __m512i c, __m512i d)

@@ -11,6 +11,7 @@ from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, w
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
+from codegen.kernels.winograd_bytes import SIZE, whole_maps
 from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
@@ -32,6 +33,7 @@ class Functions:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.tiled = whole_maps(model.flow, model.layouts, model.target)  # convolutions on integers by Winograd's algorithm, where maps are whole
         self.started: tuple[int, Marks] | None = None  # the group whose functions are printed, and what was printed before
         self.whole = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
         self.alone: Alone | None = None  # what each thread makes, where they do not share every row
@@ -133,9 +135,10 @@ class Functions:
         model, flow, i = self.model, self.model.flow, operators[0]
         result, lies = flow.results[operators[-1]][0], model.layouts.__getitem__
         flat = self.whole and (flow.specs[i].elementwise or is_pointwise(flow.calls[i]))
-        once = flat or lies(result).extents.rows == 1
+        tiled = self.whole and bool(self.tiled >> i & 1)
+        once = flat or tiled or lies(result).extents.rows == 1
         unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=self._together(i, once=once))
-        quantized(model.functions, replace(unit, table=table_behind(flow, operators)))
+        quantized(model.functions, replace(unit, table=table_behind(flow, operators), tile=SIZE * tiled))
         return self._function(unit, operators, once=once)
 
     def _together(self, i: int, *, once: bool) -> bool:

@@ -112,10 +112,10 @@ def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
     """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes. Raises Unsupported."""
     if len(operators) == 1:
         return None
-    found = stages(_flight(flow, operators))
-    if len(found) > 1:
+    first, *others = stages(_flight(flow, operators))
+    if others:
         raise Unsupported(f"node {flow.operators[operators[0]].name!r}: found operators behind it that are no function of its bytes")
-    table = found[0].table
+    table = first.table
     own = arithmetic(flow.calls[operators[0]]) is Arithmetic.TABLE
     return None if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES)) else table
 

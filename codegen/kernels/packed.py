@@ -67,7 +67,7 @@ class Bytes:
 
 def constants(unit: Unit, values: np.ndarray) -> str:
     """C expression: address of integers."""
-    kind = {"int8": "int8_t", "uint8": "uint8_t", "int32": "int32_t"}[values.dtype.name]
+    kind = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}[values.dtype.name]
     return f"(const {kind} *){unit.blob.add(values, values.dtype.name)}"
 
 

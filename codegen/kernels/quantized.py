@@ -14,6 +14,7 @@ from codegen.kernels.packed import BLOCK, LANES, Bytes, Scaling, constants
 from codegen.kernels.unit import Unit
 from codegen.kernels.weights import on_rows, without_groups
 from codegen.kernels.window import Window, window_of
+from codegen.kernels.winograd_bytes import winograd
 from codegen.writer import Writer
 from lfopt.ir import Quantization, Tensor, whole
 from lfopt.ops import scaling as by
@@ -87,7 +88,10 @@ def _conv(out: Writer, unit: Unit) -> None:
     if group == channels == len(weights):
         depthwise(out, unit, window, _products(unit, weights))
         return
-    convolution(out, unit, window, _products(unit, without_groups(weights, group)))
+    if unit.tile:
+        winograd(out, unit, window, _products(unit, weights))
+    else:
+        convolution(out, unit, window, _products(unit, without_groups(weights, group)))
 
 
 def _product(out: Writer, unit: Unit) -> None:

@@ -58,7 +58,7 @@ def _with_identities(graph: Graph) -> Graph:
 
 
 def _with_swish(graph: Graph) -> Graph:
-    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish: PyTorch leaves no integers between the two, and one reads and makes integers."""
+    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish: PyTorch leaves no integers between the two."""
     makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
     reads = Counter(name for operator in graph.operators for name in operator.inputs)
     made: dict[str, Operator] = {}  # by name of the Mul
