@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and 
 
 bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime (OpenVINO, TVM), and with less fusion
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
+
+bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
+	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
 
 bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime (OpenVINO)
 	$(BIN)/python benchmarks/bench_attention.py --threads 1 2

@@ -44,17 +44,23 @@ def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
     """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
     if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
         return graph
-    return _Absorption(_with_swish(_with_identities(graph)), stored).result()
+    return _Absorption(_with_swish(_without_casts(graph)), stored).result()
 
 
-def _with_identities(graph: Graph) -> Graph:
-    """The graph with Casts that keep the type as Identity: PyTorch's exporter writes one between every Q and DQ."""
-    tensors = graph.tensors
-
-    def keeps(operator: Operator) -> bool:
-        return operator.kind == "Cast" and not operator.domain and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype
-
-    return replace(graph, operators=tuple(replace(op, kind="Identity", attributes={}) if keeps(op) else op for op in graph.operators))
+def _without_casts(graph: Graph) -> Graph:
+    """The graph without Casts that keep the type: PyTorch's exporter writes one between every Q and DQ."""
+    tensors, same = graph.tensors, dict[str, str]()
+    for operator in graph.operators:
+        if operator.kind == "Cast" and not operator.domain and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype:
+            same[operator.outputs[0]] = same.get(operator.inputs[0], operator.inputs[0])
+    for name in {*same} & {*graph.outputs}:
+        del same[name]
+    operators = tuple(
+        replace(operator, inputs=tuple(same.get(name, name) for name in operator.inputs))
+        for operator in graph.operators
+        if operator.outputs[0] not in same
+    )
+    return replace(graph, operators=operators, tensors={name: tensor for name, tensor in tensors.items() if name not in same})
 
 
 def _with_swish(graph: Graph) -> Graph:
