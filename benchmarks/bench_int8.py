@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -131,7 +132,7 @@ def _plainly_pooled(graph: Graph) -> Graph:
 
     def plain(operator: Operator) -> Operator:
         kernel = operator.attributes.get("kernel_shape")
-        larger = operator.kind == "AveragePool" and isinstance(kernel, tuple) and kernel > graph.shape(operator.inputs[0])[2:]
+        larger = operator.kind == "AveragePool" and kernel != (1, 1) and graph.shape(operator.outputs[0])[2:] == (1, 1)
         return replace(operator, kind="GlobalAveragePool", attributes={}) if larger else operator
 
     return replace(graph, operators=tuple(map(plain, graph.operators)))
@@ -139,8 +140,7 @@ def _plainly_pooled(graph: Graph) -> Graph:
 
 def _quantised(graph: Graph, form: str, folder: Path) -> ModelProto:
     """As ONNX Runtime quantises it, with its own choice of operators."""
-    from onnxruntime import quantization as tools  # noqa: PLC0415  (workers of other engines do without it)
-
+    tools: Any = import_module("onnxruntime.quantization")  # workers of other engines do without it
     per_channel, maps, weights, symmetric = FORMS[form]
     rng = np.random.default_rng(1)
     samples = iter([random_inputs(graph, rng) for _ in range(SAMPLES)])
@@ -154,9 +154,16 @@ def _quantised(graph: Graph, form: str, folder: Path) -> ModelProto:
 
     model, path = to_model(graph), folder / "quantised.onnx"
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    types = {"activation_type": tools.QuantType[maps], "weight_type": tools.QuantType[weights]}
-    more = {"WeightSymmetric": symmetric}
-    tools.quantize_static(model, path, Reader(), quant_format=tools.QuantFormat.QDQ, per_channel=per_channel, extra_options=more, **types)
+    tools.quantize_static(
+        model,
+        path,
+        Reader(),
+        quant_format=tools.QuantFormat.QDQ,
+        per_channel=per_channel,
+        activation_type=tools.QuantType[maps],
+        weight_type=tools.QuantType[weights],
+        extra_options={"WeightSymmetric": symmetric},
+    )
     return onnx.load(path)
 
 
@@ -170,8 +177,8 @@ def _prepared(subject: Subject, model: ModelProto) -> Subject:
     (subject.folder / "codes.json").write_text(json.dumps(codes))
     inputs = random_inputs(graph, np.random.default_rng(2))
     expected = reference(graph, inputs)
-    np.savez(subject.folder / "inputs.npz", **{f"{k:03}": inputs[name] for k, name in enumerate(graph.inputs)})
-    np.savez(subject.folder / "expected.npz", **{f"{k:03}": expected[name] for k, name in enumerate(graph.outputs)})
+    for file, arrays in (("inputs", [inputs[name] for name in graph.inputs]), ("expected", [expected[name] for name in graph.outputs])):
+        np.savez(subject.folder / f"{file}.npz", *arrays)
     return subject
 
 
@@ -212,7 +219,7 @@ def _graph(folder: Path) -> Graph:
 
 def _arrays(path: Path) -> list[np.ndarray]:
     with np.load(path) as found:
-        return [found[name] for name in sorted(found.files)]
+        return [found[f"arr_{k}"] for k in range(len(found.files))]
 
 
 # -- engines, each in a process of its own -------------------------------------------------------------------------------------------------
@@ -247,8 +254,7 @@ def _ours(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
 
 
 def _onnxruntime(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
-    import onnxruntime  # noqa: PLC0415  (in its own process alone)
-
+    onnxruntime: Any = import_module("onnxruntime")
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads, settings.inter_op_num_threads, settings.log_severity_level = threads, 1, 3
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), settings, providers=["CPUExecutionProvider"])
@@ -257,8 +263,7 @@ def _onnxruntime(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Ru
 
 
 def _openvino(folder: Path, inputs: Sequence[np.ndarray], threads: int) -> Run:
-    import openvino  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (in its own process alone)
-
+    openvino: Any = import_module("openvino")
     settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1}
     codes = json.loads((folder / "codes.json").read_text())
     try:
