@@ -154,20 +154,29 @@ def _elementwise(out: Writer, unit: Unit, value: str, lines: Callable[[], list[s
             with _blocks(out, unit, made.row, BLOCK, split=True):
                 _vectors(out, unit, operands, "c", value, lines())
             return
-        with unit.each_pixel(out, made.pixels), _blocks(out, unit, made.channels, BLOCK, split=False):
-            _vectors(out, unit, operands, f"p * {made.channels} + c", value, lines())
+        with _blocks(out, unit, made.channels, BLOCK, split=False):
+            for k, (m, reach) in enumerate(operands):
+                if reach == "channel":
+                    out.all(f"const __m512i x{k}_{j} = {_read(unit, m, f'x{k} + c', j)};" for j in range(4))
+            with unit.each_pixel(out, made.pixels):
+                _vectors(out, unit, operands, f"p * {made.channels} + c", value, lines())
 
 
 def _vectors(out: Writer, unit: Unit, operands: list[tuple[int, str]], at: str, value: str, lines: list[str]) -> None:
     """64 elements: four vectors."""
-    out("__m512i made[4];")
-    with out.block("for (int k = 0; k < 4; k++)"):
-        out(f"const __mmask16 here = (__mmask16)(some >> k * {LANES});")
-        for k, (m, reach) in enumerate(operands):
-            out(f"const __m512i v{k} = from_{_short(unit, m)}(x{k} + {at if reach == 'element' else 'c'} + k * {LANES}, here);")
-        out.all(lines)
-        out(f"made[k] = {value};")
-    Bytes.of(unit).put(out, f"y + {at}", [f"made[{k}]" for k in range(4)], "some")
+    out("__m512i " + ", ".join(f"made_{j}" for j in range(4)) + ";")
+    for j in range(4):
+        with out.block(""):
+            for k, (m, reach) in enumerate(operands):
+                out(f"const __m512i v{k} = {_read(unit, m, f'x{k} + {at}', j) if reach == 'element' else f'x{k}_{j}'};")
+            out.all(lines)
+            out(f"made_{j} = {value};")
+    Bytes.of(unit).put(out, f"y + {at}", [f"made_{j}" for j in range(4)], "some")
+
+
+def _read(unit: Unit, m: int, address: str, j: int) -> str:
+    """C expression: of 64 elements from an address on, vector `j`."""
+    return f"from_{_short(unit, m)}({address} + {j * LANES}, (__mmask16)(some >> {j * LANES}))"
 
 
 def _short(unit: Unit, m: int) -> str:
