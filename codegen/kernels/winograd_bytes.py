@@ -16,7 +16,7 @@ import numpy as np
 
 from codegen.kernels.dots import SUMS, Products, ctype, extents
 from codegen.kernels.packed import LANES, Bytes, constants
-from codegen.kernels.tiles import Channels, pixels
+from codegen.kernels.tiles import pixels
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Layout
@@ -90,22 +90,21 @@ class _Kernel:
         self.batch = -(-self.tiles // self.batches)
         self.pitch = self.read.channels + PAIRS  # int16 from one tile to the next; a line of the cache more than a power of two
         self.vectors = self.made.channels // LANES
-        self.step = (self.vectors * POINTS + 1) * LANES  # int32 of sums from one tile to the next
+        self.wide = next(wide for wide in (4, 2, 1) if self.vectors % wide == 0)  # vectors that are summed at a time
+        self.step = (self.wide * POINTS + 1) * LANES  # int32 of sums from one tile to the next
 
     def write(self) -> None:
         """The function of the unit, after those that it calls."""
         out, unit, name = self.out, self.unit, self.unit.name
-        wide = next(wide for wide in (4, 2, 1) if self.vectors % wide == 0)
-        across, along = [Channels(0, (LANES,) * wide, self.vectors // wide)], pixels(self.batch, SUMS // wide, 1, (), self.batch)
-        names = {(part.size, len(c.lanes)): "" for c in across for part in along}
-        names = {key: f"{name}_{k}" for k, key in enumerate(names)}
-        for (count, wide), variant in names.items():
+        along, wide = pixels(self.batch, SUMS // self.wide, 1, (), self.batch), self.wide
+        names = {size: f"{name}_{k}" for k, size in enumerate({part.size: part for part in along})}
+        for count, variant in names.items():
             self._sums(variant, count, wide)
         self._inward(f"{name}_in")
         self._outward(f"{name}_out")
         ends, bias = Bytes.of(unit), self.products.bias.reshape(-1, 1, LANES)
         begin = np.concatenate([bias, self.products.scaling.rows], axis=1).astype(np.int32)
-        packed = self._packed()
+        held = constants(unit, self._packed())
         with out.kernel(name):
             out("(void)r;")
             room = POINTS * self.batch * self.pitch // 2
@@ -117,20 +116,17 @@ class _Kernel:
                 out(f"const int first = b * {self.batch}, count = smaller({self.batch}, {self.tiles} - first);")
                 with self._each_tile():
                     out(f"{name}_in(x, row - 1, pixel - 1, v + q * {self.pitch});")
-                with out.block(f"for (int point = 0; point < {POINTS}; point++)"):
-                    out(f"const int16_t *a = v + point * {self.batch * self.pitch};")
-                    for channels in unit.tiles(out, across, "t", split=False):
-                        at, wide = channels.first // LANES, len(channels.lanes)
-                        w = packed[:, at : at + wide * channels.tiles].reshape(POINTS, channels.tiles, wide, -1, 2 * LANES).transpose(0, 1, 3, 2, 4)
-                        held, each = constants(unit, np.ascontiguousarray(w)), w[0, 0].size
-                        out(f"const int16_t *w = {held} + (size_t)(point * {channels.tiles} + t) * {each};")
-                        out(f"int32_t *s = sums + ({at} + t * {wide}) * {POINTS * LANES} + point * {LANES};")
+                with out.block(f"for (int c = 0; c < {self.vectors}; c += {wide})"):
+                    with out.block(f"for (int point = 0; point < {POINTS}; point++)"):
+                        out(f"const int16_t *a = v + point * {self.batch * self.pitch};")
+                        out(f"const int16_t *w = {held} + ((size_t)c * {POINTS} + point * {wide}) * {self.read.channels * LANES};")
                         for part in unit.tiles(out, along, "q", split=False):
                             out(f"const int p = {part.first} + q * {part.size};")
-                            out(f"{names[part.size, wide]}(a + p * {self.pitch}, w, s + p * {self.step});")
-                with self._each_tile():
-                    there = f"y + (row * {self.made.pixels} + pixel) * {self.made.channels}"
-                    out(f"{name}_out(sums + q * {self.step}, by, {there}, {self.made.rows} - row, {self.made.pixels} - pixel{ends.argument});")
+                            out(f"{names[part.size]}(a + p * {self.pitch}, w, sums + p * {self.step} + point * {LANES});")
+                    with self._each_tile():
+                        there = f"y + (row * {self.made.pixels} + pixel) * {self.made.channels} + c * {LANES}"
+                        left = f"{self.made.rows} - row, {self.made.pixels} - pixel{ends.argument}"
+                        out(f"{name}_out(sums + q * {self.step}, by + c * {begin[0].size}, {there}, {left});")
 
     @contextmanager
     def _each_tile(self) -> Iterator[None]:
@@ -140,10 +136,10 @@ class _Kernel:
             yield
 
     def _packed(self) -> np.ndarray:
-        """(points, vectors, pairs of channels, 16 x 2) int16: the transform of the weights."""
-        weights = self.products.weights
-        made = np.kron(WEIGHTS, WEIGHTS) @ weights.astype(np.int64).reshape(-1, 9).T
-        return made.reshape(POINTS, self.vectors, LANES, -1, 2).transpose(0, 1, 3, 2, 4).astype(np.int16).reshape(POINTS, self.vectors, -1, 2 * LANES)
+        """(runs of vectors, points, pairs of channels, vectors of a run, 16 x 2) int16: the transform of the weights."""
+        made = np.kron(WEIGHTS, WEIGHTS) @ self.products.weights.astype(np.int64).reshape(-1, 9).T
+        made = made.reshape(POINTS, -1, self.wide, LANES, self.read.channels // 2, 2).transpose(1, 0, 4, 2, 3, 5)
+        return np.ascontiguousarray(made, np.int16)
 
     def _sums(self, name: str, count: int, wide: int) -> None:
         """Of so many tiles and vectors of channels."""
@@ -186,7 +182,7 @@ class _Kernel:
             ends.load(out)
             out(f"const __m512i ninth = _mm512_set1_epi32({NINTH - (1 << 32) if NINTH >= 1 << 31 else NINTH});")
             out("(void)rows, (void)pixels;")
-            with out.block(f"for (int c = 0; c < {self.made.channels}; c += {LANES}, s += {POINTS * LANES}, by += {per}, y += {LANES})"):
+            with out.block(f"for (int c = 0; c < {self.wide}; c++, s += {POINTS * LANES}, by += {per}, y += {LANES})"):
                 out("const __m512i bias = words(by);")
                 for j in range(SIDE):
                     out.all(f"const __m512i s{i}_{j} = words(s + {(i * SIDE + j) * LANES});" for i in range(SIDE))
