@@ -119,7 +119,7 @@ class _Kernel:
                 with out.block(f"for (int c = 0; c < {self.vectors}; c += {wide})"):
                     with out.block(f"for (int point = 0; point < {POINTS}; point++)"):
                         out(f"const int16_t *a = v + point * {self.batch * self.pitch};")
-                        out(f"const int16_t *w = {held} + ((size_t)c * {POINTS} + point * {wide}) * {self.read.channels * LANES};")
+                        out(f"const int16_t *w = {held} + (size_t)(c * {POINTS} + point * {wide}) * {self.read.channels * LANES};")
                         for part in unit.tiles(out, along, "q", split=False):
                             out(f"const int p = {part.first} + q * {part.size};")
                             out(f"{names[part.size]}(a + p * {self.pitch}, w, sums + p * {self.step} + point * {LANES});")
