@@ -86,7 +86,9 @@ def main() -> None:
     sheet = Sheet("int8", options.results)
     with tempfile.TemporaryDirectory() as folder:
         for found in _subjects(options, Path(folder)):
-            rows += [_row(found, wanted, threads, options.rounds) for threads in options.threads]
+            for threads in options.threads:
+                rows.append(_row(found, wanted, threads, options.rounds))
+                say(f"{found.network}, {found.form}, {threads} threads: {json.dumps({name: rows[-1].get(name) for name in wanted})}")
     for threads in options.threads:
         sheet.show(_table([row for row in rows if row["threads"] == threads], threads, wanted[1:]))
     sheet.keep(", ".join(f"{PEERS[name]} {version(name)}" for name in wanted[1:]))
@@ -207,8 +209,12 @@ def _on_integers(model: ModelProto) -> ModelProto:
     for value in graph.output:
         last = makers[value.name]
         if last.op_type == "DequantizeLinear" and value.name not in readers and last.input[2] in types:
-            value.name, value.type.tensor_type.elem_type = last.input[0], types[last.input[2]]
             graph.node.remove(last)
+            source = last.input[0]
+            while makers[source].op_type == "Cast":  # PyTorch's, between Q and DQ
+                graph.node.remove(makers[source])
+                source = makers[source].input[0]
+            value.name, value.type.tensor_type.elem_type = source, types[last.input[2]]
     del graph.value_info[:]
     return model
 
