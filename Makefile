@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-compile bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-compile bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -64,12 +64,15 @@ bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, 
 bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
 	$(BIN)/python benchmarks/bench_rectify.py --results docs/results
 
-bench-validity: $(VENV)/.dev  ## What a verdict costs by predictor, checker and planner; what screening brings to a search
+bench-validity: $(VENV)/.dev  ## How right verdicts are on families left out, beside simple baselines, and what they cost; what screening brings to a search
 	$(BIN)/python benchmarks/bench_validity.py --results docs/results
 
 bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn (environments in build/peers), and with less fusion
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
+
+bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
+	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
 
 bench-compile: $(VENV)/.dev  ## Seconds to plan, print and compile every network of the zoo
 	$(BIN)/python benchmarks/bench_compile.py --threads 1 2 --results docs/results

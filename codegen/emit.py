@@ -20,6 +20,7 @@ from codegen.counted import Counted
 from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
+from codegen.kernels.winograd_bytes import whole_maps
 from codegen.layout import layouts
 from codegen.model import LINE, Model
 from codegen.source import CSource, NotFused, Unsupported
@@ -103,7 +104,8 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
         tokens = call.operator.kind in ("Gemm", "MatMul") and any(call.constant) and made.by_rows and made.extents.rows > made.extents.pixels == 1
         return tokens or winograd_tile(call, lie[flow.operands[i][0].map], made, chosen) > 0
 
-    return sum(1 << i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i))
+    heads = [i for i in range(len(flow)) if flow.operands[i] and flow.maps[flow.results[i][0]].elements and wants_many(i)]
+    return sum(1 << i for i in heads) | whole_maps(flow, lie, chosen)
 
 
 def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:

@@ -11,13 +11,14 @@ from codegen.kernels.heads import is_column, is_pointwise, is_product, kernel, w
 from codegen.kernels.quantized import quantized
 from codegen.kernels.simple import elementwise
 from codegen.kernels.unit import Unit
+from codegen.kernels.winograd_bytes import SIZE, whole_maps
 from codegen.layout import Layout
 from codegen.loops.nest import Array, Nest
 from codegen.loops.table import loops
 from codegen.model import Marks, Model
 from codegen.source import NotFused, Unsupported
 from codegen.tails import Tail, in_step, is_elementwise, tail
-from codegen.units import chained, units
+from codegen.units import chained, table_behind, units
 from codegen.within import even, in_turn
 from lfopt.ir import Place, PlannedGroup
 from lfopt.ir.cpu import CpuFunction, CpuMap, Makes
@@ -32,6 +33,7 @@ class Functions:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.tiled = whole_maps(model.flow, model.layouts, model.target)  # convolutions on integers by Winograd's algorithm, where maps are whole
         self.started: tuple[int, Marks] | None = None  # the group whose functions are printed, and what was printed before
         self.whole = True  # whether operators make whole maps, one after the other: not where rows pass through rings from one to the next
         self.alone: Alone | None = None  # what each thread makes, where they do not share every row
@@ -82,7 +84,7 @@ class Functions:
         model.functions.comment(", ".join(model.flow.operators[i].name for i in operators))
         try:
             quantized = model.flow.calls[head].result_tensors[0].quantization is not None
-            return [self._quantized(head) if quantized else self._kernel(operators)]
+            return [self._quantized(operators) if quantized else self._kernel(operators)]
         except Unsupported as reason:
             model.forget(marks)
             found = [] if model.within.idle(head) else [self._loops(head, str(reason))]
@@ -128,15 +130,16 @@ class Functions:
             raise NotFused(model.flow.operators[head].name, str(reason)) from None
         return self._function(unit, (*(i for i in core if i != head), head), once=True)
 
-    def _quantized(self, i: int) -> CpuFunction:
-        """A fast kernel of an operator on integers. Raises Unsupported."""
-        model, flow = self.model, self.model.flow
-        result, lies = flow.results[i][0], model.layouts.__getitem__
+    def _quantized(self, operators: tuple[int, ...]) -> CpuFunction:
+        """A fast kernel of an operator on integers, and a table of what follows it. Raises Unsupported."""
+        model, flow, i = self.model, self.model.flow, operators[0]
+        result, lies = flow.results[operators[-1]][0], model.layouts.__getitem__
         flat = self.whole and (flow.specs[i].elementwise or is_pointwise(flow.calls[i]))
-        once = flat or lies(result).extents.rows == 1
+        tiled = self.whole and bool(self.tiled >> i & 1)
+        once = flat or tiled or lies(result).extents.rows == 1
         unit = self._unit_of(i, Tail((), (), ()), result, lies, flat=flat, shared=self._together(i, once=once))
-        quantized(model.functions, unit)
-        return self._function(unit, (i,), once=once)
+        quantized(model.functions, replace(unit, table=table_behind(flow, operators), tile=SIZE * tiled))
+        return self._function(unit, operators, once=once)
 
     def _together(self, i: int, *, once: bool) -> bool:
         """Whether threads make together what one call of an operator's function makes."""

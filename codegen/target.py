@@ -52,7 +52,7 @@ def target(name: str, element: str = "float32") -> Target:
             raise Unsupported(f"element bf16: found target {found.name}{' without it' if found.name in BF16_FLAGS else ''}; accepted: {ACCEPTED}")
         return with_bf16(found)
     if name == "native" and found.name == "avx512" and can >= {"avx512bw", "avx512_vnni"}:
-        return with_dots(found, tables="avx512_vbmi" in can)
+        return with_dots(found, tables="avx512vbmi" in can)
     return found
 
 

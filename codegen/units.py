@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from codegen.blob import Blob
 from codegen.kernels.heads import WITH_TAIL, takes_tail
 from codegen.layout import Layout
 from codegen.source import Unsupported
 from codegen.tails import in_step, is_elementwise, tail
-from lfopt.ops import Dataflow, bits
+from lfopt.ops import Call, Dataflow, bits
+from lfopt.ops.arithmetic import arithmetic
+from lfopt.ops.stages import BYTES, stages
+from lfopt.ops.traits import Arithmetic
 from lfopt.planning.cpu import Made
+
+IN_BYTES = (Arithmetic.SUMS, Arithmetic.TERMS, Arithmetic.PRODUCT, Arithmetic.TABLE, Arithmetic.MEAN)  # whose kernels take a table of what follows
 
 
 def chained(flow: Dataflow, mask: int) -> list[int]:
@@ -57,6 +65,8 @@ def units(flow: Dataflow, lie: Sequence[Layout], mask: int, runs: Sequence[Seque
 def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool) -> tuple[int, ...]:
     """The longest unit that begins here."""
     head = run[at]
+    if flow.calls[head.operator].result_tensors[0].quantization is not None:
+        return _longest_in_bytes(flow, lie, mask, run, at, apart, whole=whole)
     if flow.operators[head.operator].kind not in WITH_TAIL and not is_elementwise(flow, head.operator):
         return (head.operator,)
     chain, best = [head.operator], 1
@@ -68,6 +78,46 @@ def _longest(flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Mad
         if _closed(flow, mask, chain) and flow.maps[flow.results[i][0]].dtype == "float32":
             best = len(chain)
     return tuple(chain[:best])
+
+
+def _longest_in_bytes(
+    flow: Dataflow, lie: Sequence[Layout], mask: int, run: Sequence[Made], at: int, apart: set[int], *, whole: bool
+) -> tuple[int, ...]:
+    """The same of operators on integers: what follows is a function of the byte that the head makes."""
+    head = run[at]
+    chain, best = [head.operator], 1
+    if arithmetic(flow.calls[head.operator]) not in IN_BYTES:
+        return (head.operator,)
+    for step in run[at + 1 :]:
+        i = step.operator
+        made, own = {flow.results[k][0] for k in chain}, lie[flow.results[i][0]]
+        read = [o for o in flow.operands[i] if o.map in made]
+        alike = all(lie[o.map].by_rows and own.by_rows and lie[o.map].tensor.rows == own.tensor.rows for o in read)
+        in_place = all(in_step(flow.calls[i], o.input, lie[o.map], own) for o in read) and not any(lie[o.map].apart for o in read)
+        if not (read and in_place and flow.specs[i].elementwise and (whole or (alike and step[1:] == head[1:]))) or i in apart:
+            break
+        if len(stages(_flight(flow, [*chain, i]))) > 1:
+            break
+        chain.append(i)
+        if _closed(flow, mask, chain):
+            best = len(chain)
+    return tuple(chain[:best])
+
+
+def _flight(flow: Dataflow, chain: Sequence[int]) -> Call:
+    return replace(flow.calls[chain[0]], then=tuple(flow.calls[i] for i in chain[1:]))
+
+
+def table_behind(flow: Dataflow, operators: Sequence[int]) -> np.ndarray | None:
+    """The 256 bytes of what follows an operator on integers; None where nothing does, or nothing changes. Raises Unsupported."""
+    if len(operators) == 1:
+        return None
+    first, *others = stages(_flight(flow, operators))
+    if others:
+        raise Unsupported(f"node {flow.operators[operators[0]].name!r}: found operators behind it that are no function of its bytes")
+    table = first.table
+    own = arithmetic(flow.calls[operators[0]]) is Arithmetic.TABLE
+    return None if not own and table is not None and np.array_equal(table.view(np.uint8), np.arange(BYTES)) else table
 
 
 def _follows(flow: Dataflow, lie: Sequence[Layout], chain: list[int], i: int, *, whole: bool) -> bool:

@@ -7,43 +7,68 @@ copied with their padding, which holds the zero point.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
-from codegen.kernels.tiles import Channels, pixels, tile
+from codegen.kernels.packed import LANES, Bytes, Scaling, constants
+from codegen.kernels.tiles import pixels, tile
 from codegen.kernels.unit import Unit
 from codegen.kernels.window import Window
 from codegen.layout import Image
 from codegen.writer import Writer
+from lfopt.ops.fixed_point import Factors
 
-LANES = 16  # sums in a vector
-SUMS = 24  # vectors of sums that are held, beside weights and temporaries
+SUMS, SUMS_BESIDE = 24, 18  # vectors of sums that are held, beside weights and temporaries; and beside sums of the map alone
 LARGEST = (1 << 31) - (1 << 10)  # of twice a scaled sum, so that it fits with the zero point added
-MOST = 8  # pixels of a tile of a depthwise convolution
 
 
 @dataclass(frozen=True)
 class Products:
     """Weights less their zero points, and what becomes of a sum."""
 
-    weights: np.ndarray  # (output channels, input channels, kernel rows, kernel columns) int8
+    weights: np.ndarray  # (output channels, input channels, kernel rows, kernel columns) int16
     bias: np.ndarray  # (output channels,) int64, in units of the sums
     multiplier: np.ndarray  # (output channels,) int64
     shift: np.ndarray  # (output channels,) int64
     zero_in: int  # zero point of the map
     zero_out: int  # zero point of the result
 
+    @cached_property
+    def scaling(self) -> Scaling:
+        """What sums are scaled by."""
+        return Scaling(Factors(self.multiplier, self.shift), self.zero_out)
+
+    @cached_property
+    def shifted(self) -> np.ndarray | None:
+        """(output channels,) int64: how much higher weights are than those that bytes hold; None if all weights are bytes.
+
+        Sums of the map's bytes times that are added to those of products.
+        """
+        least, most = (fold(self.weights, axis=(1, 2, 3)).astype(np.int64) for fold in (np.min, np.max))
+        return None if least.min() >= -128 and most.max() <= 127 else least + 128
+
+    @cached_property
+    def held(self) -> np.ndarray:
+        """(output channels, input channels, kernel rows, kernel columns) int8: weights as instructions take them."""
+        return (self.weights if self.shifted is None else self.weights - self.shifted[:, None, None, None]).astype(np.int8)
+
     def start(self, signed: bool) -> np.ndarray:  # (output channels,) int64
         """What sums of weights times bytes (0 to 255) begin with."""
         return self.bias - (self.zero_in + 128 * signed) * self.weights.astype(np.int64).sum(axis=(1, 2, 3))
 
     def constants(self, signed: bool) -> np.ndarray:
-        """(vectors, 3, 16) int32: start, multiplier, shift less one. Sums wrap around, and so may what they begin with."""
-        rows = np.stack([self.start(signed), self.multiplier, self.shift - 1])
-        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % LANES))).reshape(3, -1, LANES).transpose(1, 0, 2)
-        return rows.astype(np.int32)
+        """(vectors, rows, 16) int32: what sums begin with, the rows of `scaling`, `shifted`. Sums wrap around, and so may what they begin with."""
+        ends = [self.start(signed), *([] if self.shifted is None else [self.shifted])]
+        first, *last = (np.pad(row, (0, -len(row) % LANES)).reshape(-1, 1, LANES) for row in ends)
+        return np.concatenate([first, self.scaling.rows, *last], axis=1).astype(np.int32)
+
+    @property
+    def rows(self) -> int:
+        """Of the constants of a vector."""
+        return 1 + self.scaling.rows.shape[1] + (self.shifted is not None)
 
 
 def extents(unit: Unit, m: int) -> Image:
@@ -62,16 +87,13 @@ def is_signed(unit: Unit, m: int) -> bool:
     return unit.layouts(m).tensor.dtype == "int8"
 
 
-def constants(unit: Unit, values: np.ndarray) -> str:
-    """C expression: address of integers."""
-    kind = {"int8": "int8_t", "uint8": "uint8_t", "int32": "int32_t"}[values.dtype.name]
-    return f"(const {kind} *){unit.blob.add(values, values.dtype.name)}"
-
-
-def full(channels: int) -> str:
-    """C expression: which lanes of the vector that begins at channel `c` there are."""
+def full(channels: int, first: int, vectors: int) -> str:
+    """C expression: which of the bytes of so many vectors, the first of channels `c` + `first`, there are; "" if all."""
     rest = channels % LANES
-    return "0xffff" if not rest else f"(__mmask16)(c + {LANES} <= {channels} ? 0xffff : {(1 << rest) - 1:#x})"
+    if not rest:
+        return ""
+    most, last = (1 << vectors * LANES) - 1, (1 << (vectors - 1) * LANES + rest) - 1
+    return f"(c + {first + vectors * LANES} <= {channels} ? UINT64_C({most:#x}) : UINT64_C({last:#x}))"
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------------------------------
@@ -124,7 +146,7 @@ def whole_rows(unit: Unit, window: Window) -> bool:
 def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> None:
     """The kernel of a convolution without groups: register tiles of pixels x channels."""
     source, made = extents(unit, window.map), extents(unit, unit.result)
-    target = replace(unit.target, accumulators=SUMS)
+    target = replace(unit.target, accumulators=SUMS if products.shifted is None else SUMS_BESIDE)
     across, size = tile(-(-made.channels // LANES) * LANES, made.pixels, target)
     along = pixels(made.pixels, size, window.strides[1], (), source.pixels)
     runs = _runs(window, source.channels)
@@ -134,23 +156,24 @@ def convolution(out: Writer, unit: Unit, window: Window, products: Products) -> 
             if (key := (part.size, len(channels.lanes))) not in variants:
                 write = partial(_tile, out, unit, window, part.size, len(channels.lanes), runs, products)
                 variants[key] = out.function(f"{unit.name}_{len(variants)}", write)
-    signed = is_signed(unit, window.map)
-    packed, begin = _packed(products.weights, runs), products.constants(signed)
+    signed, ends = is_signed(unit, window.map), Bytes.of(unit)
+    packed, begin = _packed(products.held, runs), products.constants(signed)
     with out.kernel(unit.name):
         rows(out, unit, window, products.zero_in, 4)
-        out(f"{ctype(unit, unit.result)} *y = {unit.address(unit.result, 'r')};")
+        ends.declare(out)
+        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
         by_pixels = unit.shares_better(sum(part.tiles for part in along), sum(channels.tiles for channels in across))
         for channels in unit.tiles(out, across, "t", split=not by_pixels):
             first, wide = channels.first // LANES, len(channels.lanes)
             stop = first + wide * channels.tiles
             w = packed[first:stop].reshape(channels.tiles, wide, *packed.shape[1:]).transpose(0, 2, 1, 3, 4)
             out(f"const int8_t *w = {constants(unit, np.ascontiguousarray(w))} + (size_t)t * {w[0].size};")
-            out(f"const int32_t *by = {constants(unit, begin[first:stop])} + t * {wide * 3 * LANES};")
+            out(f"const int32_t *by = {constants(unit, begin[first:stop])} + t * {wide * products.rows * LANES};")
             out(f"const int c = {channels.first} + t * {channels.width};")
             for part in unit.tiles(out, along, "q", split=by_pixels):
                 out(f"const int p = {part.first} + q * {part.size};")
                 name = variants[part.size, wide]
-                out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {made.channels} + c, c);")
+                out(f"{name}(x, p * {window.strides[1] * source.channels}, w, by, y + p * {made.channels} + c, c{ends.argument});")
 
 
 def _runs(window: Window, channels: int) -> list[tuple[int, list[int]]]:
@@ -174,93 +197,64 @@ def _packed(weights: np.ndarray, runs: list[tuple[int, list[int]]]) -> np.ndarra
 def _tile(out: Writer, unit: Unit, window: Window, size: int, wide: int, runs: list[tuple[int, list[int]]], products: Products, name: str) -> None:
     source, made = extents(unit, window.map), extents(unit, unit.result)
     step, flip = window.strides[1] * source.channels, is_signed(unit, window.map)
-    kind = ctype(unit, unit.result)
-    head = f"static void {name}(const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, {kind} *restrict y, int c)"
-    with out.block(head):
+    with tile_function(out, unit, name):
         for k in range(wide):
-            out(f"__m512i s0_{k} = words(by + {k * 3 * LANES});")
+            out(f"__m512i s0_{k} = words(by + {k * products.rows * LANES});")
             out.all(f"__m512i s{p}_{k} = s0_{k};" for p in range(1, size))
+        beside = products.shifted is not None
+        if beside:
+            out.all(f"__m512i e{p} = _mm512_setzero_si512();" for p in range(size))
         with out.block(f"for (int k = 0; k < {window.kernel[0]}; k++)"):
             for first, columns in runs:
+                count = len(columns) * source.channels
+                rest = count % 4 if beside else 0  # what lies behind the last bytes meets weights of 0; sums of the map alone have to know
                 with out.block(""):
                     out(f"const uint8_t *a = x[k] + at + {first};")
-                    with out.block(f"for (int i = 0; i < {-(-len(columns) * source.channels // 4)}; i++, a += 4, w += {wide * 4 * LANES})"):
-                        out.all(f"const __m512i w{k} = _mm512_loadu_si512(w + {k * 4 * LANES});" for k in range(wide))
-                        for p in range(size):
-                            value = f"four(a + {p * step})"
-                            out(f"const __m512i a{p} = {f'_mm512_xor_si512({value}, FLIP)' if flip else value};")
-                            out.all(f"ADD_PRODUCTS(s{p}_{k}, a{p}, w{k});" for k in range(wide))
-        _store(out, unit, size, wide, made.channels, products.zero_out)
+                    with out.block(f"for (int i = 0; i < {(count - rest + 3) // 4}; i++, a += 4, w += {wide * 4 * LANES})"):
+                        _products(out, size, wide, step, flip=flip, ones=4 * beside)
+                    if rest:
+                        with out.block(""):
+                            _products(out, size, wide, step, flip=flip, ones=rest)
+                        out(f"w += {wide * 4 * LANES};")
+        if beside:
+            at = (products.rows - 1) * LANES
+            for k in range(wide):
+                out(f"const __m512i higher{k} = words(by + {k * products.rows * LANES + at});")
+                out.all(f"s{p}_{k} = _mm512_add_epi32(s{p}_{k}, _mm512_mullo_epi32(e{p}, higher{k}));" for p in range(size))
+        _store(out, unit, size, wide, made.channels, products)
     out("")
 
 
-def _store(out: Writer, unit: Unit, size: int, wide: int, channels: int, zero: int) -> None:
-    """Sums s<pixel>_<vector> as bytes."""
-    kind = ctype(unit, unit.result).removesuffix("_t")
-    out("(void)c;")
-    for k in range(wide):
-        with out.block(""):
-            out(f"const __m512i times = words(by + {(3 * k + 1) * LANES}), less = words(by + {(3 * k + 2) * LANES});")
-            mask = full(channels).replace("(c + ", f"(c + {k * LANES} + ") if k == wide - 1 else "0xffff"
-            for p in range(size):
-                out(f"to_{kind}(y + {p * channels + k * LANES}, {mask}, rescaled_16(s{p}_{k}, times, less, {2 * zero + 1}));")
-
-
-# -- depthwise -----------------------------------------------------------------------------------------------------------------------------
-
-
-def depthwise(out: Writer, unit: Unit, window: Window, products: Products) -> None:
-    """The kernel of a convolution of every channel on its own: up to four rows of the window are one instruction, 16 channels side by side."""
-    source, made = extents(unit, window.map), extents(unit, unit.result)
-    along = pixels(made.pixels, min(MOST, made.pixels), window.strides[1], (), source.pixels)
-    variants: dict[int, str] = {}
-    for size in dict.fromkeys(part.size for part in along):
-        variants[size] = out.function(f"{unit.name}_{len(variants)}", partial(_depthwise_tile, out, unit, window, size, products))
-    taps = np.pad(products.weights[:, 0], ((0, -made.channels % LANES), (0, -window.kernel[0] % 4), (0, 0)))
-    taps = taps.reshape(-1, LANES, taps.shape[1] // 4, 4, window.kernel[1]).transpose(0, 2, 4, 1, 3)  # vectors, fours of rows, columns, 16, 4
-    vectors = [Channels(0, (LANES,), len(taps))]
-    with out.kernel(unit.name):
-        rows(out, unit, window, products.zero_in, LANES)
-        out(f"{ctype(unit, unit.result)} *y = {unit.address(unit.result, 'r')};")
-        by_pixels = unit.shares_better(sum(part.tiles for part in along), len(taps))
-        for _ in unit.tiles(out, vectors, "t", split=not by_pixels):
-            out(f"const int8_t *w = {constants(unit, np.ascontiguousarray(taps))} + t * {taps[0].size};")
-            out(f"const int32_t *by = {constants(unit, products.constants(is_signed(unit, window.map)))} + t * {3 * LANES};")
-            out(f"const int c = t * {LANES};")
-            for part in unit.tiles(out, along, "q", split=by_pixels):
-                out(f"const int p = {part.first} + q * {part.size};")
-                move = f"p * {window.strides[1] * source.channels} + c"
-                out(f"{variants[part.size]}(x, {move}, w, by, y + p * {made.channels} + c, c);")
-
-
-def _depthwise_tile(out: Writer, unit: Unit, window: Window, size: int, products: Products, name: str) -> None:
-    source, made = extents(unit, window.map), extents(unit, unit.result)
-    height, width = window.kernel
-    kind, fours = ctype(unit, unit.result), -(-height // 4)
-    reads: dict[int, list[tuple[int, int]]] = {}  # pixel of the row -> (pixel of the result, column of the window)
+def _products(out: Writer, size: int, wide: int, step: int, *, flip: bool, ones: int) -> None:
+    """Four bytes of every pixel times weights; so many of them times one."""
+    out.all(f"const __m512i w{k} = _mm512_loadu_si512(w + {k * 4 * LANES});" for k in range(wide))
     for p in range(size):
-        for k in range(width):
-            reads.setdefault(p * window.strides[1] + k * window.dilations[1], []).append((p, k))
-    head = f"static void {name}(const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, {kind} *restrict y, int c)"
-    with out.block(head):
-        out.all(f"__m512i s{p}_0 = words(by);" for p in range(size))
-        for g in range(fours):
-            there = range(4 * g, min(4 * g + 4, height))
-            with out.block(""):
-                out.all(f"const __m512i w{k} = _mm512_loadu_si512(w + {(g * width + k) * 4 * LANES});" for k in range(width))
-                out.all(f"const uint8_t *x{j} = x[{row}] + at;" for j, row in enumerate(there))
-                for place, uses in sorted(reads.items()):
-                    terms = [f"from_uint8(x{j} + {place * source.channels}, 0xffff)" for j in range(len(there))]
-                    terms = [term if j == 0 else f"_mm512_slli_epi32({term}, {8 * j})" for j, term in enumerate(terms)]
-                    if is_signed(unit, window.map):
-                        terms.append("FLIP")
-                    with out.block(""):
-                        out(f"const __m512i a = {_joined(terms, 'xor')};")
-                        out.all(f"ADD_PRODUCTS(s{p}_0, a, w{k});" for p, k in uses)
-        _store(out, unit, size, 1, made.channels, products.zero_out)
-    out("")
+        value = f"four(a + {p * step})"
+        out(f"const __m512i a{p} = {f'_mm512_xor_si512({value}, FLIP)' if flip else value};")
+        out.all(f"ADD_PRODUCTS(s{p}_{k}, a{p}, w{k});" for k in range(wide))
+        if ones:
+            out(f"ADD_PRODUCTS(e{p}, a{p}, {ones_of(ones)});")
 
 
-def _joined(terms: list[str], by: str) -> str:
-    """C expression that folds vectors."""
-    return terms[0] if len(terms) == 1 else f"_mm512_{by}_si512({_joined(terms[: len(terms) // 2], by)}, {_joined(terms[len(terms) // 2 :], by)})"
+def ones_of(bytes_: int) -> str:
+    """C expression: so many of the four bytes of every lane are one, the first ones."""
+    return f"_mm512_set1_epi32({0x01010101 >> 8 * (4 - bytes_):#x})"
+
+
+def tile_function(out: Writer, unit: Unit, name: str) -> AbstractContextManager[None]:
+    """A C function that makes a tile: bytes of the map from x[k] + at on, to y, whose channels begin at c."""
+    parameters = "const uint8_t *const *x, int at, const int8_t *restrict w, const int32_t *restrict by, uint8_t *restrict y, int c"
+    return out.block(f"static void {name}({parameters}{Bytes.of(unit).parameter})")
+
+
+def _store(out: Writer, unit: Unit, size: int, wide: int, channels: int, products: Products) -> None:
+    """Sums s<pixel>_<vector> as bytes."""
+    ends, scaling = Bytes.of(unit), products.scaling
+    out("(void)c;")
+    ends.load(out)
+    for first in range(0, wide, 4):
+        vectors = range(first, min(first + 4, wide))
+        some = full(channels, first * LANES, len(vectors)) if vectors[-1] == wide - 1 else ""
+        for p in range(size):
+            values = [scaling.value(f"s{p}_{k}", f"by + {(k * products.rows + 1) * LANES}") for k in vectors]
+            ends.put(out, f"y + {p * channels + first * LANES}", values, some)

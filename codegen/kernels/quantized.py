@@ -8,20 +8,21 @@ from math import prod
 
 import numpy as np
 
-from codegen.kernels.dots import LANES, LARGEST, Products, constants, convolution, ctype, depthwise, extents, is_signed, rows
+from codegen.kernels.channelwise import depthwise
+from codegen.kernels.dots import LARGEST, Products, convolution, ctype, extents, is_signed, rows
+from codegen.kernels.packed import BLOCK, LANES, Bytes, Scaling, constants
 from codegen.kernels.unit import Unit
 from codegen.kernels.weights import on_rows, without_groups
 from codegen.kernels.window import Window, window_of
+from codegen.kernels.winograd_bytes import winograd
 from codegen.writer import Writer
-from lfopt.ir import Quantization, Tensor
+from lfopt.ir import Quantization, Tensor, whole
 from lfopt.ops import scaling as by
 from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.fixed_point import Factors
 from lfopt.ops.parameters import reduced_axes
 from lfopt.ops.traits import Arithmetic
 from lfopt.ops.windows import windows
-
-BLOCK = 64  # bytes of a vector
 
 
 def quantized(out: Writer, unit: Unit) -> None:
@@ -47,15 +48,12 @@ def _sums(out: Writer, unit: Unit) -> None:
 
 
 def _weights(unit: Unit) -> np.ndarray:
-    """Constant weights less their zero points, as int8. Raises Unsupported."""
+    """Constant weights less their zero points, as int16. Raises Unsupported."""
     value, tensor = unit.constant(1), unit.call.tensors[1]
     found = _quantization(tensor)
     axis = -1 if found.axis is None else found.axis
     zeros = np.reshape(found.zero_point, [-1 if k == axis else 1 for k in range(value.ndim)] if found.axis is not None else ())
-    centred = value.astype(np.int16) - zeros.astype(np.int16)
-    if centred.min() < -128 or centred.max() > 127:
-        raise unit.unsupported("weights that less their zero point leave int8", "weights that stay inside")
-    return centred.astype(np.int8)
+    return value.astype(np.int16) - zeros.astype(np.int16)
 
 
 def _products(unit: Unit, weights: np.ndarray) -> Products:
@@ -90,7 +88,10 @@ def _conv(out: Writer, unit: Unit) -> None:
     if group == channels == len(weights):
         depthwise(out, unit, window, _products(unit, weights))
         return
-    convolution(out, unit, window, _products(unit, without_groups(weights, group)))
+    if unit.tile:
+        winograd(out, unit, window, _products(unit, weights))
+    else:
+        convolution(out, unit, window, _products(unit, without_groups(weights, group)))
 
 
 def _product(out: Writer, unit: Unit) -> None:
@@ -113,10 +114,10 @@ def _blocks(out: Writer, unit: Unit, count: int, lanes: int, *, split: bool) -> 
     turns, rest = -(-count // lanes), count % lanes
     shared = split and unit.shared and unit.target.threads > 1
     first, stop = (f"FIRST({turns})", f"STOP({turns})") if shared else ("0", str(turns))
-    everything = f"{(1 << lanes) - 1:#x}"
+    everything = f"UINT64_C({(1 << lanes) - 1:#x})"
     with out.block(f"for (int t = {first}; t < {stop}; t++)"):
         out(f"const int c = t * {lanes};")
-        there = f"c + {lanes} <= {count} ? {everything} : {(1 << rest) - 1:#x}" if rest else everything
+        there = f"c + {lanes} <= {count} ? {everything} : UINT64_C({(1 << rest) - 1:#x})" if rest else everything
         out(f"const __mmask{lanes} some = (__mmask{lanes})({there});")
         yield
 
@@ -141,25 +142,41 @@ def _operands(unit: Unit) -> list[tuple[int, str]]:
 def _elementwise(out: Writer, unit: Unit, value: str, lines: Callable[[], list[str]]) -> None:
     """Loops in which v0, v1, ... are 16 elements of the operands, as int32, and `value` is the result."""
     made, operands = extents(unit, unit.result), _operands(unit)
-    kind = ctype(unit, unit.result)
     by_pixel = any(reach == "channel" for _, reach in operands)
     with out.kernel(unit.name):
         for k, (m, reach) in enumerate(operands):
             out(f"const {ctype(unit, m)} *x{k} = {unit.address(m, 'r' if reach == 'element' else '0')};")
-        out(f"{kind} *y = {unit.address(unit.result, 'r')};")
+        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
+        ends = Bytes.of(unit)
+        ends.declare(out)
+        ends.load(out)
         if not by_pixel:
-            with _blocks(out, unit, made.row, LANES, split=True):
-                _vector(out, unit, operands, "c", value, lines())
+            with _blocks(out, unit, made.row, BLOCK, split=True):
+                _vectors(out, unit, operands, "c", value, lines())
             return
-        with unit.each_pixel(out, made.pixels), _blocks(out, unit, made.channels, LANES, split=False):
-            _vector(out, unit, operands, f"p * {made.channels} + c", value, lines())
+        with _blocks(out, unit, made.channels, BLOCK, split=False):
+            for k, (m, reach) in enumerate(operands):
+                if reach == "channel":
+                    out.all(f"const __m512i x{k}_{j} = {_read(unit, m, f'x{k} + c', j)};" for j in range(4))
+            with unit.each_pixel(out, made.pixels):
+                _vectors(out, unit, operands, f"p * {made.channels} + c", value, lines())
 
 
-def _vector(out: Writer, unit: Unit, operands: list[tuple[int, str]], at: str, value: str, lines: list[str]) -> None:
-    for k, (m, reach) in enumerate(operands):
-        out(f"const __m512i v{k} = from_{_short(unit, m)}(x{k} + {at if reach == 'element' else 'c'}, some);")
-    out.all(lines)
-    out(f"to_{_short(unit, unit.result)}(y + {at}, some, {value});")
+def _vectors(out: Writer, unit: Unit, operands: list[tuple[int, str]], at: str, value: str, lines: list[str]) -> None:
+    """64 elements: four vectors."""
+    out("__m512i " + ", ".join(f"made_{j}" for j in range(4)) + ";")
+    for j in range(4):
+        with out.block(""):
+            for k, (m, reach) in enumerate(operands):
+                out(f"const __m512i v{k} = {_read(unit, m, f'x{k} + {at}', j) if reach == 'element' else f'x{k}_{j}'};")
+            out.all(lines)
+            out(f"made_{j} = {value};")
+    Bytes.of(unit).put(out, f"y + {at}", [f"made_{j}" for j in range(4)], "some")
+
+
+def _read(unit: Unit, m: int, address: str, j: int) -> str:
+    """C expression: of 64 elements from an address on, vector `j`."""
+    return f"from_{_short(unit, m)}({address} + {j * LANES}, (__mmask16)(some >> {j * LANES}))"
 
 
 def _short(unit: Unit, m: int) -> str:
@@ -183,17 +200,18 @@ def _terms(out: Writer, unit: Unit) -> None:
     _elementwise(out, unit, f"_mm512_add_epi32(_mm512_srai_epi32(sum, {found.shift}), {_all(_zero_out(unit))})", lines)
 
 
-def _factors(unit: Unit, found: Factors, largest: int) -> tuple[str, str, int]:
-    """One factor for all as arguments of `rescaled_16`. Raises Unsupported where results may not fit."""
+def _scaling(unit: Unit, found: Factors, largest: int) -> tuple[Scaling, str]:
+    """One factor for all, and where its rows are. Raises Unsupported where results may not fit."""
     if found.multiplier.size != 1 or 2 * largest * float(found.multiplier.flat[0]) / 2.0 ** float(found.shift.flat[0]) >= LARGEST:
         raise unit.unsupported("several factors, or results far beyond the range of bytes", "one factor, and results that fit int32")
-    return _all(int(found.multiplier.flat[0])), _all(int(found.shift.flat[0]) - 1), 2 * _zero_out(unit) + 1
+    scaling = Scaling(Factors(*(np.broadcast_to(f.reshape(()), (LANES,)) for f in found)), _zero_out(unit))
+    return scaling, constants(unit, scaling.rows)
 
 
 def _mul(out: Writer, unit: Unit) -> None:
-    times, less, up = _factors(unit, by.product_factors(unit.call), 1 << 16)
+    scaling, rows_ = _scaling(unit, by.product_factors(unit.call), 1 << 16)
     a, b = (f"_mm512_sub_epi32(v{k}, {_all(_quantization(tensor).zero_point[0])})" for k, tensor in enumerate(unit.call.tensors))
-    _elementwise(out, unit, f"rescaled_16(_mm512_mullo_epi32({a}, {b}), {times}, {less}, {up})", list)
+    _elementwise(out, unit, scaling.value(f"_mm512_mullo_epi32({a}, {b})", rows_), list)
 
 
 def _table(out: Writer, unit: Unit) -> None:
@@ -201,11 +219,12 @@ def _table(out: Writer, unit: Unit) -> None:
     source, made = unit.operand(index), extents(unit, unit.result)
     if unit.layouts(source).sequence != unit.layouts(unit.result).sequence:
         raise unit.unsupported("an operand that lies otherwise than the result", "one that lies as the result does")
+    entries = (by.table(unit.call) if unit.table is None else unit.table).view(np.uint8)
     with out.kernel(unit.name):
-        out(f"const uint8_t *table = {constants(unit, by.table(unit.call).view(np.uint8))};")
+        out(f"const bytes_256 table = table_of({constants(unit, entries)});")
         out(f"const uint8_t *x = (const uint8_t *){unit.address(source, 'r')};", f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
         with _blocks(out, unit, made.row, BLOCK, split=True):
-            out("_mm512_mask_storeu_epi8(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
+            out("put_some(y + c, some, looked_up(_mm512_maskz_loadu_epi8(some, x + c), table));")
 
 
 # -- pools ---------------------------------------------------------------------------------------------------------------------------------
@@ -215,21 +234,22 @@ def _mean(out: Writer, unit: Unit) -> None:
     """A mean, or sum, over all rows and pixels."""
     call, source = unit.call, unit.operand(0)
     pool = call.operator.kind == "AveragePool"
-    everything = all(w.kernel == w.size and w.size_out == 1 and not w.pad for w in windows(call)) if pool else reduced_axes(call) == {2, 3}
+    everything = all(w.kernel >= w.size and w.size_out == 1 and not w.pad for w in windows(call)) if pool else reduced_axes(call) == {2, 3}
     if not everything or not unit.layouts(source).in_pixels:
         raise unit.unsupported(f"a mean of {list(call.shape(0))} over part of it", "a mean over all rows and pixels")
     image, count = unit.layouts(source).extents, prod(call.shape(0)[2:])
-    times, less, up = _factors(unit, by.mean_factors(call, np.array(count)), count * 255)
+    counted = by.window_counts(call, whole(call.result)) if pool else np.array(count)
+    scaling, rows_ = _scaling(unit, by.mean_factors(call, counted), count * 255)
     start = -count * _quantization(call.tensors[0]).zero_point[0]
     with out.kernel(unit.name):
-        out(f"{ctype(unit, unit.result)} *y = {unit.address(unit.result, 'r')};")
+        out(f"uint8_t *y = (uint8_t *){unit.address(unit.result, 'r')};")
         with _blocks(out, unit, image.channels, LANES, split=True):
             out(f"__m512i sum = {_all(start)};")
             with out.block(f"for (int h = 0; h < {image.rows}; h++)"):
                 out(f"const {ctype(unit, source)} *x = {unit.address(source, 'h')};")
                 added = f"from_{_short(unit, source)}(x + p * {image.channels} + c, some)"
                 out(f"for (int p = 0; p < {image.pixels}; p++) sum = _mm512_add_epi32(sum, {added});")
-            out(f"to_{_short(unit, unit.result)}(y + c, some, rescaled_16(sum, {times}, {less}, {up}));")
+            Bytes.of(unit).put(out, "y + c", [scaling.value("sum", rows_)], "some")
 
 
 def _max_pool(out: Writer, unit: Unit) -> None:
@@ -278,7 +298,7 @@ def _concat(out: Writer, unit: Unit) -> None:
                 else:
                     with _blocks(out, unit, channels, BLOCK, split=False):
                         read = f"_mm512_maskz_loadu_epi8(some, x{k} + p * {channels} + c)"
-                        out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, {constants(unit, found.view(np.uint8))}));")
+                        out(f"_mm512_mask_storeu_epi8({to} + c, some, looked_up({read}, table_of({constants(unit, found.view(np.uint8))})));")
                 first += channels
 
 

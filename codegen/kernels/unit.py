@@ -43,6 +43,7 @@ class Unit:
     target: Target
     blob: Blob
     placed: AbstractSet[int] = frozenset()  # parts of a Concat, or results of a Split, that are where they belong
+    table: np.ndarray | None = None  # 256 bytes that those of the head's result go through: what follows it, on integers
     tile: int = 0  # of a convolution by Winograd's algorithm, which makes the whole map: results along a side; 0: it is direct
 
     @property

@@ -28,7 +28,7 @@ from lfopt.frontend import InputShapes
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, Plan
 from lfopt.ir.names import one_line
-from lfopt.ops import Dataflow, Family, spec
+from lfopt.ops import Dataflow, Family, bits, spec
 from lfopt.ops.flight import attending
 from lfopt.planning import GroupCosts, Propose
 from lfopt.rewrite.images import one_image
@@ -204,7 +204,15 @@ class _WholeMapsApart(Adapted[Floor]):
 def cpu_model(costs: GroupCosts, target: str = "native", element: ElementName = "float32") -> CostModel:
     """The cost model, but operators that had better make whole maps begin a group of their own, with nothing but an epilogue."""
     apart = 0 if costs.scheme == "resident" else better_whole(costs.dataflow, target, element)
-    return _WholeMapsApart(costs, apart, costs.groups.is_epilogue_group) if apart else costs
+    flow, epilogue = costs.dataflow, costs.groups.is_epilogue_group
+
+    def joins(group: int) -> bool:
+        """Whether all of a group is in the kernel of its first operator: on integers, tables of what that makes."""
+        made = {m for i in bits(group) for m in flow.results[i]}
+        behind = group & (group - 1)
+        return epilogue(group) and (not flow.graph.quantized or all(o.map in made for i in bits(behind) for o in flow.operands[i]))
+
+    return _WholeMapsApart(costs, apart, joins) if apart else costs
 
 
 def plan_for_cpu(

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from codegen.build import find_compiler
-from codegen.peak import peak_flops
+from codegen.peak import peak_operations
 from lfopt.app.answers.programs import KernelTime, Roofline
 from lfopt.app.compiled import Target, image_by_image, plan_for_cpu
 from lfopt.app.profiles import group_times
-from lfopt.ir import Graph, Hardware, InvalidConfig
+from lfopt.ir import Graph, Hardware
 from lfopt.ops import Dataflow
 
 
@@ -27,11 +27,10 @@ def roofline(
 ) -> Roofline:
     """Measure every group of the plan that `lfopt run` makes, in a build that takes their times; of several images, for the first.
 
-    Raises InvalidConfig for quantised networks.
+    Raises Unsupported for quantised networks where there are no products of bytes.
     """
-    if graph.quantized:
-        raise InvalidConfig("--roofline: found a quantised network; accepted: one of float32, whose peak is that of multiply-adds")
     compiler = find_compiler(os.environ.get("CC"))
+    peak = peak_operations(target, compiler, integers=graph.quantized)
     each, images = image_by_image(graph)
     plan = plan_for_cpu(each, hardware, target, report)
     report("measuring groups", 0.0)
@@ -43,4 +42,4 @@ def roofline(
         KernelTime(group.id, group.nodes, seconds, 2 * sum(macs.get(name, 0) for name in group.nodes), group.dram.total)
         for group, seconds in zip(plan.groups, times, strict=True)
     )
-    return Roofline(threads * peak_flops(target, compiler), kernels, images)
+    return Roofline(threads * peak, kernels, images, graph.quantized)

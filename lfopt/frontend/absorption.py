@@ -44,7 +44,47 @@ def absorb(graph: Graph, stored: Mapping[str, Stored]) -> Graph:
     """The graph without the Q and DQ that its tensors can stand for; `stored` gives the integers behind float constants, by name."""
     if not stored and not any(is_q_or_dq(operator) for operator in graph.operators):
         return graph
-    return _Absorption(graph, stored).result()
+    return _Absorption(_with_swish(_without_casts(graph)), stored).result()
+
+
+def _without_casts(graph: Graph) -> Graph:
+    """The graph without Casts that keep the type: PyTorch's exporter writes one between every Q and DQ."""
+    tensors, same = graph.tensors, dict[str, str]()
+    for operator in graph.operators:
+        if operator.kind == "Cast" and not operator.domain and tensors[operator.inputs[0]].dtype == tensors[operator.outputs[0]].dtype:
+            same[operator.outputs[0]] = same.get(operator.inputs[0], operator.inputs[0])
+    for name in {*same} & {*graph.outputs}:
+        del same[name]
+    operators = tuple(
+        replace(operator, inputs=tuple(same.get(name, name) for name in operator.inputs))
+        for operator in graph.operators
+        if operator.outputs[0] not in same
+    )
+    return replace(graph, operators=operators, tensors={name: tensor for name, tensor in tensors.items() if name not in same})
+
+
+def _with_swish(graph: Graph) -> Graph:
+    """The graph with x * Sigmoid(x) behind a DQ as one operator, Swish: PyTorch leaves no integers between the two."""
+    makers = {name: operator for operator in graph.operators for name in operator.outputs if name}
+    reads = Counter(name for operator in graph.operators for name in operator.inputs)
+    made: dict[str, Operator] = {}  # by name of the Mul
+    gone = set[str]()
+    for operator in graph.operators:
+        gates = [(x, makers.get(gate)) for x, gate in (operator.inputs, operator.inputs[::-1])] if operator.kind == "Mul" else []
+        for x, gate in gates:
+            alone = (
+                gate is not None
+                and not (operator.domain or gate.domain)
+                and gate.inputs == (x,)
+                and reads[gate.outputs[0]] == 1
+                and gate.outputs[0] not in graph.outputs
+            )
+            if gate is not None and gate.kind == "Sigmoid" and alone and x in makers and is_q_or_dq(makers[x]):
+                made[operator.name] = replace(operator, kind="Swish", inputs=(x,), attributes={})
+                gone.add(gate.name)
+    operators = tuple(made.get(operator.name, operator) for operator in graph.operators if operator.name not in gone)
+    dead = {name for operator in graph.operators if operator.name in gone for name in operator.outputs}
+    return replace(graph, operators=operators, tensors={name: t for name, t in graph.tensors.items() if name not in dead}) if gone else graph
 
 
 @dataclass

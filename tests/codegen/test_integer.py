@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnxruntime.quantization import QuantType
 
 from codegen.build import find_compiler, write_source
 from codegen.emit import emit_c
@@ -25,6 +26,9 @@ from lfopt.ops.arithmetic import arithmetic
 from lfopt.ops.reference import reference
 from lfopt.ops.traits import Arithmetic
 from lfopt.planning import GroupCosts
+from lfopt.rewrite import simplify
+from lfopt.zoo.blocks import gate
+from lfopt.zoo.builder import Net
 from search.exact import solve
 from search.options import SearchOptions
 from simulator.execute import execute
@@ -166,6 +170,34 @@ def test_convolutions_run_on_dot_products_where_there_are_some(tmp_path: Path) -
     graph = quantised(zoo_network("mobilenet_v2", 32), tmp_path)
     assert not emit_c(planned(graph, 128), graph).loops
     assert len(emit_c(planned(graph, 128), graph, "avx512").loops) == len(Dataflow.of(graph))
+
+
+FORMS = {  # of ONNX Runtime's quantiser: type of maps, and options
+    "per channel": ("uint8", {}),
+    "per tensor": ("int8", {"per_channel": False}),
+    "weights beyond int8": ("uint8", {"per_channel": False, "weight_type": QuantType.QUInt8}),
+    "asymmetric per channel": ("int8", {"extra_options": {"WeightSymmetric": False}}),
+}
+
+
+@pytest.mark.skipif(not target("native").dots, reason="AVX-512 VNNI")
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_a_mobile_block_runs_on_dot_products(form: str, tmp_path: Path) -> None:
+    """Depthwise by 64 channels and by 16, SiLU and Relu behind kernels, squeeze and excite, a convolution by Winograd's algorithm at odd borders."""
+    net = Net("block", seed=0, weights=True)
+    image = net.image((1, 3, 30, 26))
+    stem = net.conv("stem", image, 32, 3, stride=2, act="silu")
+    x = net.conv("depthwise", net.conv("expand", stem, 84, act="silu"), 84, 5, group=84, act="silu")
+    x = net.conv("project", net.mul("gated", x, gate(net, "gate", x, 8, "silu", "sigmoid")), 32)
+    x = net.conv("square", net.add("add", x, stem), 48, 3, act="relu")
+    dtype, options = FORMS[form]
+    model = quantise(simplify(from_model(net.model(image, x, doc=""))), tmp_path / "q.onnx", np.random.default_rng(0), dtype, **options)
+    graph = from_model(model)
+    inputs = feeds(graph)
+    source = emit_c(plan_for_cpu(graph, Hardware(1 << 20, element_bytes=4)), graph, threads=1 + [*FORMS].index(form) % 2)
+    assert not source.loops
+    assert b"_in(const uint8_t *x, int row, int pixel, int16_t *restrict v)" in source.files["model.c"]
+    same_bits(built(source, tmp_path / "c"), inputs, reference(graph, inputs))
 
 
 # -- sanitizers, and what is refused -----------------------------------------------------------------------------------------------------------

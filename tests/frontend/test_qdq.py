@@ -305,6 +305,20 @@ def nothing_between() -> tuple[ModelProto, str]:
     return net.model(net.qdq(net.input(*IMAGE))), "DequantizeLinear"
 
 
+def casts_that_keep_the_type() -> tuple[ModelProto, str]:
+    """As torch.onnx writes what PyTorch's FX quantisation makes."""
+    net = Net()
+    x = net.dq(net.node("Cast", net.q(net.input(*IMAGE)), to=TensorProto.INT8))
+    x = net.node("Relu", net.conv(x))
+    return net.model(net.dq(net.node("Cast", net.q(x, 0.1, -20), to=TensorProto.INT8), 0.1, -20)), "Conv Relu"
+
+
+def silu_without_integers_inside() -> tuple[ModelProto, str]:
+    net = Net()
+    x = net.qdq(net.conv(net.qdq(net.input(*IMAGE))), 0.1, 5)
+    return net.model(net.qdq(net.node("Mul", x, net.node("Sigmoid", x)), 0.05, -100)), "Conv Swish"
+
+
 FORMS = [
     plain, relu_without_q_between, several_operators_that_take_q_through, concat_of_two_convolutions, concat_of_two_scales, view_of_one_scale,
     view_without_q_behind, view_that_changes_the_scale, view_as_the_result, island, island_up_to_the_result, softmax_between_q_and_dq,
@@ -312,7 +326,7 @@ FORMS = [
     result_as_integers_and_as_reals, result_that_is_read_too, result_that_is_read_as_reals_too, weight_in_floats, weight_turned_after_dq,
     weight_of_an_island_too, weights_only, no_zero_point, index_of_the_greatest, sixteen_bits, change_of_scale, integers_moved_as_integers,
     integers_read_at_another_scale, padded_with_another_number, integers_padded_as_integers,
-    integers_split_as_integers, table_of_rows, nothing_between,
+    integers_split_as_integers, table_of_rows, nothing_between, casts_that_keep_the_type, silu_without_integers_inside,
 ]  # fmt: skip
 every_form = pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 

@@ -82,8 +82,8 @@ def run(
     verify
         Read what is kept from end to end before it runs; otherwise samples of its weights are enough. What is damaged is made again.
     roofline
-        Measure every fusion group: time, floating-point operations of its multiply-adds, bytes that the plan moves, and the share of this machine's
-        peak, which a loop of multiply-adds says that is compiled for the same target.
+        Measure every fusion group: time, operations of its multiply-adds (of bytes, if the network is quantised), bytes that the plan moves, and the
+        share of this machine's peak, which a loop of multiply-adds says that is compiled for the same target.
     check
         Compare the outputs with the reference of the whole network, in float64. What they may be off follows from what rounding does to this network.
     """
@@ -167,10 +167,11 @@ def _print_roofline(found: Roofline) -> None:
     rows = [row(_label(one), one.seconds, one.flops, one.dram_bytes) for one in found.kernels]
     every = found.kernels
     rows.append(row("all", sum(one.seconds for one in every), sum(one.flops for one in every), sum(one.dram_bytes for one in every)))
-    out.print(spread(["group", "us", "MFLOP", "KiB", "FLOP/B", "GFLOP/s", "of peak"], rows, bold=[len(every)]))
+    unit = "OP" if found.integers else "FLOP"
+    out.print(spread(["group", "us", f"M{unit}", "KiB", f"{unit}/B", f"G{unit}/s", "of peak"], rows, bold=[len(every)]))
     if found.images > 1:
         out.print(f"[dim]figures are of one image of {found.images}[/]")
-    out.print(f"[dim]peak {found.peak_flops / 1e9:.1f} GFLOP/s, measured; FLOP: of multiply-adds; KiB: what the plan moves[/]")
+    out.print(f"[dim]peak {found.peak_flops / 1e9:.1f} G{unit}/s, measured; {unit}: of multiply-adds; KiB: what the plan moves[/]")
 
 
 def _label(kernel: KernelTime) -> str:

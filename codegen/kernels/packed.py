@@ -1,0 +1,93 @@
+"""Results in int32 as bytes: scaled, saturated, through the table of what follows the operator, and up to four vectors of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.kernels.unit import Unit
+from codegen.writer import Writer
+from lfopt.ops.fixed_point import Factors
+
+LANES = 16  # int32 in a vector
+BLOCK = 4 * LANES  # bytes in a vector
+HIGH = range(32, 55)  # shifts with which a result is in the upper half of 64 bits, zero point added, and 62 bits hold it
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """How a kernel stores: the type of the bytes that its operator makes, and where the table is through which they go; "" if there is none."""
+
+    kind: str
+    table: str
+
+    @classmethod
+    def of(cls, unit: Unit) -> Bytes:
+        """Those of a unit."""
+        return cls(unit.call.result_tensors[0].dtype, "" if unit.table is None else constants(unit, unit.table.view(np.uint8)))
+
+    @property
+    def parameter(self) -> str:
+        """The table, as a last parameter of a function."""
+        return ", const uint8_t *table" if self.table else ""
+
+    @property
+    def argument(self) -> str:
+        """The table, as a last argument."""
+        return ", table" if self.table else ""
+
+    def declare(self, out: Writer) -> None:
+        """C statement: the table, for those who call such functions."""
+        if self.table:
+            out(f"const uint8_t *table = {self.table};")
+
+    def load(self, out: Writer) -> None:
+        """C statement: the table in registers, for `put`."""
+        if self.table:
+            out("const bytes_256 then = table_of(table);")
+
+    def put(self, out: Writer, address: str, vectors: Sequence[str], some: str = "", *, in_lanes: bool = False) -> None:
+        """C statement: up to four vectors of int32 go to an address as bytes, side by side; `some`: which of them, if not all.
+
+        `in_lanes`: of each vector in turn, four go to every 16 bytes.
+        """
+        parts = [*vectors, *["_mm512_setzero_si512()"] * (4 - len(vectors))]
+        value = f"packed_{self.kind}({', '.join(parts)})"
+        value = value if in_lanes else f"in_order({value})"
+        value = f"looked_up({value}, then)" if self.table else value
+        if some:
+            out(f"put_some({address}, {some}, {value});")
+        elif len(vectors) == 1 and not self.table:
+            out(f"put_16_{self.kind}({address}, {vectors[0]});")
+        else:
+            out(f"put_{LANES * len(vectors)}({address}, {value});")
+
+
+def constants(unit: Unit, values: np.ndarray) -> str:
+    """C expression: address of integers."""
+    kind = {"int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t"}[values.dtype.name]
+    return f"(const {kind} *){unit.blob.add(values, values.dtype.name)}"
+
+
+class Scaling:
+    """Fixed-point factors of channels and a zero point, as the C function `name` of dots.h takes them: rows of 16 int32."""
+
+    def __init__(self, by: Factors, zero: int) -> None:
+        """`by`: (channels,)."""
+        times, less = (np.pad(f, (0, -len(f) % LANES)) for f in by)
+        if high := all(s in HIGH for s in by.shift.tolist()):
+            up = np.where(less > 0, np.left_shift(np.int64(2 * zero + 1), np.maximum(less - 1, 0)), 0).reshape(-1, LANES // 2, 2)
+            ups = [up[..., k].astype("<i8").view("<i4") for k in (0, 1)]
+            odd = times.reshape(-1, LANES // 2, 2)[..., 1].repeat(2, axis=1)
+            less = np.where(less > 0, less - HIGH.start, 0)
+            rows = [times.reshape(-1, LANES), odd, *ups, less.reshape(-1, LANES)]
+        else:
+            rows = [times.reshape(-1, LANES), less.reshape(-1, LANES) - 1, np.full((len(less) // LANES, LANES), 2 * zero + 1)]
+        self.name = "scaled_high" if high else "scaled_any"
+        self.rows = np.stack(rows, axis=1).astype(np.int32)  # (vectors, rows, 16)
+
+    def value(self, sums: str, by: str) -> str:
+        """C expression: a vector of sums, scaled; `by`: address of the rows of its channels."""
+        return f"{self.name}({sums}, {by})"
