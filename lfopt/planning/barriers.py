@@ -126,7 +126,7 @@ class _Epochs:
     def _read(self, i: int, parts: Sequence[Span], inside: set[int], *, whole: bool) -> Iterator[_Touch]:
         """What an operator reads for such rows; of what lies within other maps already, all that it is made of."""
         for operand in self.flow.operands[i]:
-            if operand.map in inside:
+            if operand.map in inside or self.flow.maps[operand.map].name not in self.maps:  # what lies nowhere has no row that anybody reads
                 continue
             rows = self.flow.maps[operand.map].rows
             maker = self.flow.producer[operand.map]

@@ -130,7 +130,8 @@ def run(case: Case, size: int, folder: Path, name: str = "native", *, rows: int 
     unit, window, floats = unit_of(case, given, name, threads, slots)
     out = Writer()
     out(f"#define LANES {unit.target.lanes[0]}", f"#define THREADS {threads}\n#define CREW 1")
-    out.all(files("codegen").joinpath("prelude.h").read_text(encoding="utf-8").splitlines())
+    for header in ("prelude.h", "crew.h") if threads > 1 else ("prelude.h",):
+        out.all(files("codegen").joinpath(header).read_text(encoding="utf-8").splitlines())
     winograd(out, unit, window, given.weights, given.bias, size, rows)
     head = "void run(const float *x, float *maps, float *ring, const float *weights, float *scratch)"
     out(f"{head};")
