@@ -130,7 +130,8 @@ class Formulas:
 
     def by_bands(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode brr; infinite where the group cannot run so."""
-        return np.min([self._banded(members, sliced=sliced) for sliced in STARTS], 0)
+        reach = self.reach(members)
+        return np.min([self._banded(members, reach, sliced=sliced) for sliced in STARTS], 0)
 
     def by_lives(self, members: np.ndarray) -> np.ndarray:
         """(groups,) float64, bytes, in mode resident."""
@@ -138,11 +139,9 @@ class Formulas:
         change = np.zeros((len(members), len(self.flow) + 1))
         place = np.arange(len(self.flow))
         for m, size in enumerate(sizes.tolist()):
+            touching = [read.reader for read in self.readers[m]] + ([self.flow.producer[m]] if self.flow.producer[m] >= 0 else [])
             inside = np.zeros(members.shape, bool)
-            for read in self.readers[m]:
-                inside[:, read.reader] = members[:, read.reader]
-            if (p := self.flow.producer[m]) >= 0:
-                inside[:, p] = members[:, p]
+            inside[:, touching] = members[:, touching]
             rows = np.flatnonzero(inside.any(1))
             first, last = np.where(inside, place, len(place)).min(1)[rows], np.where(inside, place, -1).max(1)[rows]
             np.add.at(change, (rows, first), size)
@@ -169,17 +168,15 @@ class Formulas:
         reach = self.reach(members)
         ring = Ring(np.zeros(members.shape), np.zeros(members.shape))
         for m, size in enumerate(self.row_bytes.tolist()):
-            p = self.flow.producer[m]
-            inside = [read for read in self.readers[m] if members[:, read.reader].any()]
-            made = members[:, p] if p >= 0 else np.zeros(len(members), bool)
-            window, head = np.zeros(len(members), np.int64), reach[:, p] if p >= 0 else np.zeros(len(members), np.int64)
-            for read in inside:
+            made = self._makes(members, m)
+            window, head = np.zeros(len(members), np.int64), made * reach[:, self.flow.producer[m]]
+            for read in self.readers[m]:
                 there = members[:, read.reader]
                 window = np.maximum(window, there * read.widest)
                 head = np.maximum(head, there * ~made * read.need[reach[:, read.reader]])
             window = np.maximum(window, made)
             rows = window
-            for read in inside:
+            for read in self.readers[m]:
                 rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
             owner = self._owner(members, m, made)
             at = np.flatnonzero(owner >= 0)
@@ -194,6 +191,10 @@ class Formulas:
             owner[members[:, read.reader]] = read.reader
         owner[made] = self.flow.producer[m]
         return owner
+
+    def _makes(self, members: np.ndarray, m: int) -> np.ndarray:
+        """(groups,) bool: whether a group makes a map."""
+        return members[:, self.flow.producer[m]] if self.flow.producer[m] >= 0 else np.zeros(len(members), bool)
 
     def _leaves(self, members: np.ndarray, m: int) -> np.ndarray:
         """(groups,) bool: whether a map, if the group makes it, is needed outside."""
@@ -262,9 +263,9 @@ class Formulas:
                 deep[:, i] = there & before
         return Kinds(head, segment, possible)
 
-    def _banded(self, members: np.ndarray, *, sliced: bool) -> np.ndarray:
+    def _banded(self, members: np.ndarray, reach: np.ndarray, *, sliced: bool) -> np.ndarray:
         """(groups,): `by_bands` from one start."""
-        flow, kinds, reach = self.flow, self.kinds(members, sliced=sliced), self.reach(members)
+        flow, kinds = self.flow, self.kinds(members, sliced=sliced)
         new, extent = np.zeros(members.shape), np.zeros(members.shape)  # rows of each operator in a band: not made before; made
         full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
         groups = np.arange(len(members))
@@ -291,15 +292,18 @@ class Formulas:
                 if self.contracts[i]:
                     sums = self.hardware.sums_bytes(int(self.row_bytes[m]))
                     scratch[groups, np.where(kinds.head[:, i] < 0, kinds.segment[:, i], FULL)] += there * np.minimum(first, flow.maps[m].rows) * sums
-        for m, size in enumerate(self.row_bytes.tolist()):
-            made = members[:, flow.producer[m]] if flow.producer[m] >= 0 else np.zeros(len(members), bool)
-            held = np.zeros(len(members))
-            head = np.zeros(len(members), np.int64)
-            for read in self.readers[m]:
-                head = np.maximum(head, members[:, read.reader] * read.need[reach[:, read.reader]])
-            for read in self.readers[m]:
-                span = read.stride * (extent[:, read.reader] - 1) + read.widest
-                held = np.maximum(held, members[:, read.reader] * np.maximum(np.maximum(span, head), 1))
-            full += ~made * np.minimum(held, flow.maps[m].rows) * size
+        full += self._coming_in(members, reach, extent)
         constants = np.minimum(BLOCKS * (members * self.block_bytes).max(1, initial=0), members @ self.weight_bytes)
         return np.where(kinds.possible, full + scratch[:, :-1].max(1, initial=0) + constants, np.inf)
+
+    def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
+        """(groups,): bytes of the maps that a group reads and does not make, in bands."""
+        found = np.zeros(len(members))
+        for m, size in enumerate(self.row_bytes.tolist()):
+            held = np.zeros(len(members))
+            for read in self.readers[m]:
+                span = read.stride * (extent[:, read.reader] - 1) + read.widest
+                rows = np.maximum(span, read.need[reach[:, read.reader]])
+                held = np.maximum(held, members[:, read.reader] * np.maximum(rows, 1))
+            found += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * size
+        return found

@@ -8,7 +8,7 @@ known to be below 2^25, so that 2^6 times one is still an int32.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from math import prod
@@ -39,6 +39,9 @@ PAIRS = 32  # int16 in a vector
 FEWEST, MOST = 12, 24  # tiles that a weight meets while it is at hand
 ROOM = 24 << 20  # bytes of all weights of a network, transformed ones among them, so that a third-level cache holds them with its maps
 GAIN = 0.85  # of the time of a direct convolution, at most
+
+
+_Operation = Callable[[str, str | int], str]
 
 
 def whole_maps(flow: Dataflow, lie: Sequence[Layout], target: Target) -> int:
@@ -198,18 +201,18 @@ class _Kernel:
         out("")
 
 
+def _integers(bits: int) -> tuple[_Operation, _Operation, _Operation]:
+    """C expressions of vectors of integers of so many bits: a - b, a + b, a times two to the power of b."""
+
+    def operation(name: str) -> _Operation:
+        return lambda a, b: f"_mm512_{name}_epi{bits}({a}, {b})"
+
+    return operation("sub"), operation("add"), operation("slli")
+
+
 def _inward(d: Sequence[str], v: Sequence[str]) -> list[str]:
     """C statements: v = B d of int16, one row or column of a tile."""
-
-    def sub(a: str, b: str) -> str:
-        return f"_mm512_sub_epi16({a}, {b})"
-
-    def add(a: str, b: str) -> str:
-        return f"_mm512_add_epi16({a}, {b})"
-
-    def times(a: str, shift: int) -> str:
-        return f"_mm512_slli_epi16({a}, {shift})"
-
+    sub, add, times = _integers(16)
     e, o, f, g = (f"{name}{v[0]}" for name in "eofg")
     terms = {
         e: sub(d[4], times(d[2], 2)),
@@ -228,15 +231,7 @@ def _inward(d: Sequence[str], v: Sequence[str]) -> list[str]:
 
 def _outward(s: Sequence[str], y: Sequence[str]) -> list[str]:
     """C statements: y = A s of int32, one row or column of a tile, each 3 x 2^SHIFTS too large."""
-
-    def sub(a: str, b: str) -> str:
-        return f"_mm512_sub_epi32({a}, {b})"
-
-    def add(a: str, b: str) -> str:
-        return f"_mm512_add_epi32({a}, {b})"
-
-    def times(a: str, shift: int) -> str:
-        return f"_mm512_slli_epi32({a}, {shift})"
+    sub, add, times = _integers(32)
 
     def six(a: str) -> str:
         return add(times(a, 2), times(a, 1))
