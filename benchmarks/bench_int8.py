@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -41,10 +41,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.cpu import geometric_mean, say
 from benchmarks.results import Sheet, add_option
 from lfopt import zoo
+from lfopt.app.commands.quantize import write_quantized
 from lfopt.app.compiled import compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.random_values import random_inputs
-from lfopt.frontend import from_model, to_model
+from lfopt.frontend import from_model
 from lfopt.ir import Graph, Operator
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
@@ -145,22 +146,12 @@ def _quantised(graph: Graph, form: str, folder: Path) -> ModelProto:
     tools: Any = import_module("onnxruntime.quantization")  # workers of other engines do without it
     per_channel, maps, weights, symmetric = FORMS[form]
     rng = np.random.default_rng(1)
-    samples = iter([random_inputs(graph, rng) for _ in range(SAMPLES)])
-
-    class Reader(tools.CalibrationDataReader):
-        """Hands out the samples one by one."""
-
-        def get_next(self) -> Mapping[str, np.ndarray] | None:
-            """The next sample; None when there are no more."""
-            return next(samples, None)
-
-    model, path = to_model(graph), folder / "quantised.onnx"
-    model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")
-    tools.quantize_static(
-        model,
+    samples, path = [random_inputs(graph, rng) for _ in range(SAMPLES)], folder / "quantised.onnx"
+    write_quantized(
+        tools,
+        graph,
+        samples,
         path,
-        Reader(),
-        quant_format=tools.QuantFormat.QDQ,
         per_channel=per_channel,
         activation_type=tools.QuantType[maps],
         weight_type=tools.QuantType[weights],

@@ -170,34 +170,30 @@ def _quantized(runtime: Any, graph: Graph, given: Samples, *, unsigned: bool, la
     tools = runtime.quantization
     native = {op.kind for op in graph.operators if spec(op.kind, op.domain).integers not in (FLOAT, TABLE) or op.kind in UNARY}
     kinds = sorted({*tools.registry.QLinearOpsRegistry, *tools.registry.QDQRegistry, *native})
-    model = to_model(graph)
+    integers = tools.QuantType.QUInt8 if unsigned else tools.QuantType.QInt8
+    with tempfile.TemporaryDirectory() as folder, _silent():
+        path = Path(folder) / "quantised.onnx"
+        how = {"op_types_to_quantize": kinds, "per_channel": True, "activation_type": integers, "weight_type": tools.QuantType.QInt8}
+        try:
+            write_quantized(tools, graph, given, path, **how)
+        except Exception as error:  # whatever ONNX Runtime finds wrong with the network
+            raise UnsupportedModel(f"{label}: ONNX Runtime cannot quantise it: {one_line(error)}") from None
+        return replace(load(path), name=graph.name)
+
+
+def write_quantized(tools: Any, graph: Graph, samples: Samples, path: Path, **how: Any) -> None:
+    """A QDQ file of a network, calibrated on these samples. `tools`: onnxruntime.quantization; `how`: of its quantize_static."""
+    model, left = to_model(graph), iter(samples)
     model.metadata_props.add(key="onnx.quant.pre_process", value="onnxruntime.quant")  # BatchNormalization is folded, shapes are inferred
-    samples = iter(given)
 
     class Reader(tools.CalibrationDataReader):
         """Hands out the samples one by one."""
 
         def get_next(self) -> Mapping[str, np.ndarray] | None:
             """The next sample; None when there are no more."""
-            return next(samples, None)
+            return next(left, None)
 
-    integers = tools.QuantType.QUInt8 if unsigned else tools.QuantType.QInt8
-    with tempfile.TemporaryDirectory() as folder, _silent():
-        path = Path(folder) / "quantised.onnx"
-        try:
-            tools.quantize_static(
-                model,
-                path,
-                Reader(),
-                quant_format=tools.QuantFormat.QDQ,
-                op_types_to_quantize=kinds,
-                per_channel=True,
-                activation_type=integers,
-                weight_type=tools.QuantType.QInt8,
-            )
-        except Exception as error:  # whatever ONNX Runtime finds wrong with the network
-            raise UnsupportedModel(f"{label}: ONNX Runtime cannot quantise it: {one_line(error)}") from None
-        return replace(load(path), name=graph.name)
+    tools.quantize_static(model, path, Reader(), quant_format=tools.QuantFormat.QDQ, **how)
 
 
 @contextlib.contextmanager
