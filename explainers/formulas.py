@@ -118,8 +118,8 @@ class Formulas:
         """(groups,) float64, bytes."""
         read = np.array([sum(read.widest * self.row_bytes[read.map] for read in reads) for reads in self.reads])
         total = members @ (read + self.weight_bytes)
-        for i, results in enumerate(self.flow.results):
-            for m in results:
+        for i in self._operators(members):
+            for m in self.flow.results[i]:
                 total += (members[:, i] & self._leaves(members, m)) * self.row_bytes[m]
         return total
 
@@ -138,23 +138,32 @@ class Formulas:
         sizes = self.row_bytes * np.array([m.rows for m in self.flow.maps])
         change = np.zeros((len(members), len(self.flow) + 1))
         place = np.arange(len(self.flow))
-        for m, size in enumerate(sizes.tolist()):
+        for m in self._maps(members):
             touching = [read.reader for read in self.readers[m]] + ([self.flow.producer[m]] if self.flow.producer[m] >= 0 else [])
             inside = np.zeros(members.shape, bool)
             inside[:, touching] = members[:, touching]
             rows = np.flatnonzero(inside.any(1))
             first, last = np.where(inside, place, len(place)).min(1)[rows], np.where(inside, place, -1).max(1)[rows]
-            np.add.at(change, (rows, first), size)
-            np.add.at(change, (rows, last + 1), -size)
+            np.add.at(change, (rows, first), sizes[m])
+            np.add.at(change, (rows, last + 1), -sizes[m])
         blocks = (members * self.block_bytes).max(1, initial=0)
         return change.cumsum(1).max(1, initial=0) + np.minimum(BLOCKS * blocks, members @ self.weight_bytes)
+
+    def _operators(self, members: np.ndarray) -> list[int]:
+        """Those in any of the groups, ascending."""
+        return np.flatnonzero(members.any(0)).tolist()
+
+    def _maps(self, members: np.ndarray) -> list[int]:
+        """Those that any of the groups touches, ascending."""
+        there = self._operators(members)
+        return sorted({m for i in there for m in self.flow.results[i]} | {read.map for i in there for read in self.reads[i]})
 
     # -- rows --------------------------------------------------------------------------------------------------------------------------------
 
     def reach(self, members: np.ndarray) -> np.ndarray:
         """(groups, operators) int64: rows that each has made when the sinks of its group have made their first."""
         found = np.zeros(members.shape, np.int64)
-        for i in reversed(range(len(self.flow))):
+        for i in reversed(self._operators(members)):
             rows = np.zeros(len(members), np.int64)
             for m in self.flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m))
@@ -167,7 +176,7 @@ class Formulas:
         """Rings of mode lbdf. A map that comes in is its first reader's."""
         reach = self.reach(members)
         ring = Ring(np.zeros(members.shape), np.zeros(members.shape))
-        for m, size in enumerate(self.row_bytes.tolist()):
+        for m in self._maps(members):
             made = self._makes(members, m)
             window, head = np.zeros(len(members), np.int64), made * reach[:, self.flow.producer[m]]
             for read in self.readers[m]:
@@ -180,8 +189,8 @@ class Formulas:
                 rows = np.maximum(rows, members[:, read.reader] * (head - read.keep[np.maximum(reach[:, read.reader] - 1, 0)]))
             owner = self._owner(members, m, made)
             at = np.flatnonzero(owner >= 0)
-            np.add.at(ring.window, (at, owner[at]), window[at] * size)
-            np.add.at(ring.kept, (at, owner[at]), (rows - window)[at] * size)
+            np.add.at(ring.window, (at, owner[at]), window[at] * self.row_bytes[m])
+            np.add.at(ring.kept, (at, owner[at]), (rows - window)[at] * self.row_bytes[m])
         return ring
 
     def _owner(self, members: np.ndarray, m: int, made: np.ndarray) -> np.ndarray:
@@ -240,8 +249,8 @@ class Formulas:
         flow, contracts, takes = self.flow, self.contracts, self.takes_slices
         head, segment, deep = np.full(members.shape, FULL), np.full(members.shape, FULL), np.zeros(members.shape, bool)
         possible = np.ones(len(members), bool)
-        for i, reads in enumerate(self.reads):
-            there = members[:, i]
+        for i in self._operators(members):
+            there, reads = members[:, i], self.reads[i]
             low, high = np.full(len(members), len(flow)), np.full(len(members), FULL)
             before = np.zeros(len(members), bool)
             for read in reads:
@@ -269,7 +278,7 @@ class Formulas:
         new, extent = np.zeros(members.shape), np.zeros(members.shape)  # rows of each operator in a band: not made before; made
         full, scratch = np.zeros(len(members)), np.zeros((len(members), len(flow) + 1))
         groups = np.arange(len(members))
-        for i in reversed(range(len(flow))):
+        for i in reversed(self._operators(members)):
             there, rows, span = members[:, i], np.zeros(len(members)), np.zeros(len(members))
             for m in flow.results[i]:
                 rows = np.maximum(rows, self._leaves(members, m))
@@ -299,11 +308,11 @@ class Formulas:
     def _coming_in(self, members: np.ndarray, reach: np.ndarray, extent: np.ndarray) -> np.ndarray:
         """(groups,): bytes of the maps that a group reads and does not make, in bands."""
         found = np.zeros(len(members))
-        for m, size in enumerate(self.row_bytes.tolist()):
+        for m in self._maps(members):
             held = np.zeros(len(members))
             for read in self.readers[m]:
                 span = read.stride * (extent[:, read.reader] - 1) + read.widest
                 rows = np.maximum(span, read.need[reach[:, read.reader]])
                 held = np.maximum(held, members[:, read.reader] * np.maximum(rows, 1))
-            found += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * size
+            found += ~self._makes(members, m) * np.minimum(held, self.flow.maps[m].rows) * self.row_bytes[m]
         return found
