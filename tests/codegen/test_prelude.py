@@ -30,6 +30,7 @@ class Function(NamedTuple):
 
 FUNCTIONS = {
     "exp": Function(np.exp, 2, -87, 1.2e-38),
+    "power_of_2": Function(lambda x: np.exp2(np.minimum(x, 127)), 2, -126, 1.2e-38),
     "sigmoid": Function(expit, 6, -87, 1.2e-38),
     "swish": Function(lambda x: x * expit(x), 6, -87, 1e-36),
     "tanh": Function(np.tanh, 6, -np.inf, 0),

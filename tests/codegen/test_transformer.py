@@ -143,7 +143,7 @@ def test_attention(batch: int, length: int, heads: int, depth: int, mask: str, s
 
 
 FORMS = [
-    Form(queries=300, keys=300, size=20, width=20, mask="causal", joined=True),
+    Form(queries=520, keys=520, size=20, width=20, mask="causal", joined=True),
     Form(heads=8, queries=261, keys=137, size=5, width=6, mask="map", scaled="both"),
     Form(heads=3, queries=49, keys=49, size=4, width=4, mask="per window", windows=32),
     Form(heads=16, queries=131, keys=131, size=7, width=3, mask="where", guarded=True, merged=True, scaled="none"),
@@ -159,6 +159,23 @@ def test_no_scores_are_stored(number: int, form: Form, tmp_path: Path) -> None:
     source = agrees(graph, tmp_path, "all", target, threads=1 + number % 2)
     scores = [call.result for call in Dataflow.of(graph).calls if call.operator.kind == "Softmax"]
     assert source.context_bytes < sum(4 * prod(shape) for shape in scores)
+
+
+@pytest.mark.parametrize("target", RUNS_HERE)
+def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> None:
+    """What the largest score of earlier keys is good for ends where later ones are far above it; what is no number spreads as in the reference."""
+    graph = one_attention(Form(queries=520, keys=270, size=8, width=8, first=True))
+    inputs = drawn_inputs(graph)
+    inputs["k"] *= np.linspace(0, 60, 270, dtype=np.float32) ** 2 / 60
+    broken = {name: values.copy() for name, values in inputs.items()}
+    broken["k"][0, 0, 0, 200], broken["k"][0, 1, 3, 260] = np.nan, np.inf
+    model = compiled(emit_c(planned(graph, "all"), graph, target), tmp_path)
+    for given in (inputs, broken):
+        with np.errstate(invalid="ignore"):
+            expected = reference(graph, given)
+        for name, found in model.run(given).items():
+            assert np.array_equal(np.isnan(found), np.isnan(expected[name]))
+            assert np.nanmax(np.abs(found - expected[name])) <= TOLERANCE * np.nanmax(np.abs(expected[name]))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
