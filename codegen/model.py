@@ -65,7 +65,9 @@ class Model:
             self.layouts = [Layout(tensor, tuple(range(len(tensor.shape)))) for tensor in flow.maps]
             self.between = set(range(len(flow.maps)))
         else:
-            self.layouts = layouts(flow, self._without_rings())
+            ringed = sum(self.mask(group) for group in plan.groups if group.id in self.ringed)
+            whole = {m for m, producer in enumerate(flow.producer) if producer >= 0 and not ringed >> producer & 1}
+            self.layouts = layouts(flow, whole, ringed)
             self.between = self._between()
         self.within = Lodgings(flow, self.layouts, self.between, self._runs)
         if not count:
@@ -110,12 +112,6 @@ class Model:
                 }
                 found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
         return found - inside
-
-    def _without_rings(self) -> set[int]:
-        """Maps that only operators on whole maps make and read."""
-        flow = self.flow
-        ringed = sum(self.mask(group) for group in self.plan.groups if group.id in self.ringed)
-        return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
     def _runs(self, i: int) -> Sequence[Sequence[Made]]:
         """The steps of the group of an operator, loop by loop."""
