@@ -159,7 +159,7 @@ class Model:
         return _item_bytes(self.flow.maps[m], self.stored(m))
 
     def looped(self, operators: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators, or the kernels of attentions, work on what lies there."""
+        """Maps not stored as floats although the loops of these operators work on what lies there, or the kernels of attentions read it."""
         flow, found = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.index.__getitem__, operators):
             maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
@@ -171,11 +171,11 @@ class Model:
         return {m for m in range(len(flow.maps)) if self.within.holder(m).map in roots}
 
     def _attended(self) -> set[int]:
-        """Maps that attentions of one kernel read and make."""
+        """Maps that attentions of one kernel read."""
         flow, found = self.flow, set[int]()
         for head, (_, core) in self.attentions.items():
             inside = {m for i in core if i != head for m in flow.results[i]}
-            found |= {o.map for i in core for o in flow.operands[i] if o.map not in inside} | {*flow.results[head]}
+            found |= {o.map for i in core for o in flow.operands[i] if o.map not in inside}
         return found
 
     def stored_otherwise(self, m: int) -> bool:

@@ -43,7 +43,7 @@ COPIED = 512  # queries that read a head, from which on a copy is worth its maki
 def fuses(form: Attention, target: Target) -> bool:
     """Whether an attention can become one kernel, and had better: with less than half a vector of queries, most lanes would be idle.
 
-    It reads and makes float32 maps, whatever others are stored in.
+    It reads float32 maps, whatever others are stored in.
     """
     *stack, queries, _ = form.mixing.result
     heads = prod(stack)
@@ -146,7 +146,7 @@ class Fused:
         a, y = operands.a, operands.y
         with out.kernel(unit.name):
             out.all(f"const {matrix.ctype} *{name} = {matrix.pointer};" for name, matrix in arrays.items())
-            out(f"float *y = {y.pointer}, *const scores = {scratch}, *const tiles = scores + {shared};")
+            out(f"{y.ctype} *y = {y.pointer};", f"float *const scores = {scratch}, *const tiles = scores + {shared};")
             if self.copied:
                 out(f"float *const k = tiles + {self.band * state}, *const v = k + {operands.keys * operands.depth};", "int head = -1;")
             first, stop, keys = "0", str(operands.keys), f"const int from = j, keys = smaller({self.block}, {operands.keys} - j);"
@@ -170,7 +170,7 @@ class Fused:
                 self._each_tile(begins, state, lambda tile: f"a + {a.first} + at * {a.down}, w, {self._queries(tile)}")
                 with out.block(f"for (int j = {first}; j < {stop}; j += {self.block})"):
                     self._each_tile(steps, state, self._operands, keys)
-                self._each_tile(ends, state, lambda tile: f"y + {y.first} + at * {y.down}, w, {self._queries(tile)}")
+                self._each_tile(ends, state, lambda tile: f"y + {y.first} + at * {y.down}, w, scores, {self._queries(tile)}")
 
     def _copy(self, source: str, to: str, first: str, row: int, element: int, width: int) -> None:
         """Copy the rows of a head, one for each key: `row` and `element` are how far apart they and their elements lie."""

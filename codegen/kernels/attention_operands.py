@@ -104,7 +104,7 @@ class AttentionOperands:
         self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
         self.v = self._operand(form.mixing, 1)
         made = unit.layouts(unit.result)
-        self.y = HeadMatrix(unit.address(unit.result, "0"), "float", _stack(made, made.shape), *made.strides[-2:])
+        self.y = HeadMatrix(unit.address(unit.result, "0"), unit.stored(unit.result).ctype, _stack(made, made.shape), *made.strides[-2:])
         self.scores = self._before()
 
     @property

@@ -82,8 +82,8 @@ class TileFunctions:
         return tile.pitch * (self.operands.depth + self.operands.width + 3)
 
     def shared(self, tile: QueryTile) -> int:
-        """Floats of a block: scores, and what is turned beside them."""
-        return tile.pitch * (1 + len(self.scores.turned)) * self.block
+        """Floats of a block: scores, and what is turned beside them; or a result that is still to be rounded."""
+        return tile.pitch * max((1 + len(self.scores.turned)) * self.block, self.operands.width)
 
     def begin(self, tile: QueryTile) -> str:
         """The function that begins a tile: it turns the queries."""
@@ -121,13 +121,20 @@ class TileFunctions:
         return self._function(f"{head}{beside})", body)
 
     def end(self, tile: QueryTile) -> str:
-        """The function that ends a tile: it divides by the sums of the weights, and turns the result back."""
-        body, guard, y = Writer(1), f"{self.scores.guard} ? 0.0f : " if self.scores.guard else "", self.operands.y
+        """The function that ends a tile: it divides by the sums of the weights, and turns the result back; it may leave something at `s`."""
+        body, guard, y, width = Writer(1), f"{self.scores.guard} ? 0.0f : " if self.scores.guard else "", self.operands.y, self.operands.width
         body(self._places(tile), "(void)most, (void)scale;")
         with body.block("for (int i = 0; i < queries; i++)"):
             body("const float l = total[i];", f"total[i] = {guard}1.0f / l;")
-        body(f"turn(o, {tile.pitch}, 1, {self.operands.width}, queries, y, {y.down}, {y.across}, total, 1);")
-        return self._function("static void NAME(float *restrict y, float *restrict w, int queries)", body)
+        stored = self.unit.stored(self.unit.result)
+        if stored.floats:
+            body(f"turn(o, {tile.pitch}, 1, {width}, queries, y, {y.down}, {y.across}, total, 1);", "(void)s;")
+        else:
+            body(f"turn(o, {tile.pitch}, 1, {width}, queries, s, {width}, 1, total, 1);")
+            element = stored.write(f"y[i * {y.down} + e * {y.across}]", f"s[i * {width} + e]")
+            row = f"narrow(y + i * {y.down}, s + i * {width}, {width});" if y.across == 1 else f"for (int e = 0; e < {width}; e++) {element}"
+            body(f"for (int i = 0; i < queries; i++) {row}")
+        return self._function(f"static void NAME({y.ctype} *restrict y, float *restrict w, float *restrict s, int queries)", body)
 
     # -- a block of keys ---------------------------------------------------------------------------------------------------------------------
 

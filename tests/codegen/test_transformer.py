@@ -26,6 +26,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.exact import solve
 from search.options import SearchOptions
+from search.result import Result
 from tests.attention_models import Form
 from tests.attention_models import attention as one_attention
 from tests.codegen.checked import run_checked
@@ -203,6 +204,19 @@ def test_keys_are_never_turned() -> None:
             before = [(seen.shape[axis], seen.strides[axis]) for axis in permutation(flow.calls[i])]
             after = zip(found[made].shape, found[made].strides, strict=True)
             assert [item for item in before if item[0] > 1] == [item for item in after if item[0] > 1]
+
+
+def test_rows_are_read_from_what_a_transpose_left_where_it_was(tmp_path: Path) -> None:
+    """By a group with rings, which sees the result of a Transpose of whole maps in ONNX's order."""
+    net = Net(x=(1, 3, 400, 8))
+    turned = net.shaped(net.add("Transpose", net.add("Relu", "x"), perm=[0, 2, 1, 3]), 1, 400, 24)
+    graph = net.graph(net.linear(net.add("Relu", net.linear(turned, 24, 40)), 40, 24))
+    costs = GroupCosts.of(graph, Hardware(48 * KIB, element_bytes=4), scheme="lbdf")
+    plan = make_draft(graph, costs, Result("by hand", (0b1, 0b10, 0b1111100), 0, 0, 0, 0, 0.0), 0).finished()
+    assert [group.mode for group in plan.groups] == ["lbdf", "tiled", "lbdf"]
+    source = emit_c(plan, graph)
+    assert not source.loops
+    compares(source, graph, tmp_path)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
