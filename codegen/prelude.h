@@ -20,8 +20,8 @@
 #define EXP_SHIFT 12582912.0f /* 1.5 * 2^23 */
 
 /* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised: of that sum and r, by a polynomial of
-   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. power_of_2: 2^x, of x between -127 (which gives
-   0) and 127. swish: x times its sigmoid. */
+   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. power_of_2: 2^x for x from -127 (which gives 0) to
+   127. bounded: to there; what is not a number may become 127. swish: x times its sigmoid. */
 #define MATH(N)                                                                                                             \
     static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                                          \
     static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                                          \
@@ -51,9 +51,10 @@
     }                                                                                                                       \
     INLINE v##N power_of_2_##N(v##N x)                                                                                      \
     {                                                                                                                       \
-        const v##N t = within_##N(x, 127.0f), shifted = t + SPLAT_##N(EXP_SHIFT);                                           \
-        return raised_##N(shifted, (t - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));           \
+        const v##N shifted = x + SPLAT_##N(EXP_SHIFT);                                                                      \
+        return raised_##N(shifted, (x - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));           \
     }                                                                                                                       \
+    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }                                                \
     INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }                           \
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
@@ -194,10 +195,11 @@ static const uint32_t ROOT_BITS[32] = {
     0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907, 0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3,
 };
 
+static inline v16 bounded_16(v16 x) { return (v16)_mm512_range_ps((__m512)x, (__m512)SPLAT_16(127.0f), 2); } /* the lesser magnitude */
+
 INLINE v16 power_of_2_16(v16 x)
 {
-    const v16 t = within_16(x, 127.0f), shifted = t + SPLAT_16(SHIFT_16);
-    const v16 r = t - (shifted - SPLAT_16(SHIFT_16));
+    const v16 shifted = x + SPLAT_16(SHIFT_16), r = x - (shifted - SPLAT_16(SHIFT_16));
     const i16 root = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(ROOT_BITS), (__m512i)shifted, _mm512_loadu_si512(ROOT_BITS + 16));
     const v16 power = FLOATS_16(root + (BITS_16(shifted) << 18));
     return (power * r) * (r * SPLAT_16(0.24022651f) + SPLAT_16(0.69315734f)) + power;

@@ -80,6 +80,11 @@ class Scores:
         return [operand for operand in self.operands if operand.turned]
 
     @property
+    def binary(self) -> bool:
+        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone, so that weights are powers of two."""
+        return not self.lines
+
+    @property
     def result(self) -> str:
         """The C variable that holds a score in the end."""
         return self.lines[-1][0] if self.lines else "x"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from math import exp, log2
 
 from codegen.kernels.attention_operands import AttentionOperands, HeadMatrix, ScoreOperand
 from codegen.kernels.unit import Unit
@@ -88,7 +89,8 @@ class TileFunctions:
     def begin(self, tile: QueryTile) -> str:
         """The function that begins a tile: it turns the queries."""
         body, pitch, a, depth = Writer(1), tile.pitch, self.operands.a, self.operands.depth
-        body(self._places(tile), f"static const float factor = {number(self.scores.scale)};")
+        factor = self.scores.scale * log2(exp(1)) if self.scores.binary else self.scores.scale
+        body(self._places(tile), f"static const float factor = {number(factor)};")
         body(f"if (queries < {tile.queries}) memset(w, 0, {depth * pitch} * sizeof *w);")
         body(f"turn(q, {a.down}, {a.across}, queries, {depth}, w, {pitch}, 1, &factor, 0);")
         body(f"memset(o, 0, {self.operands.width * pitch} * sizeof *o);")
@@ -193,12 +195,13 @@ class TileFunctions:
             body.all(f"*(u{lanes} *)(s + {k * tile.pitch + tile.vectors[w][1]}) = s{k}_{w};" for k, w, lanes in sums)
             return self._function("APART void NAME(const float *q, const float *k, float *restrict s)", body)
         for w, (lanes, at) in enumerate(tile.vectors):
-            body(f"const v{lanes} m{w} = *(const u{lanes} *)(most + {at}) * SPLAT_{lanes}(LOG2_E);")
+            body(f"const v{lanes} m{w} = *(const u{lanes} *)(most + {at}){'' if self.scores.binary else f' * SPLAT_{lanes}(LOG2_E)'};")
             body(f"v{lanes} t{w} = *(const u{lanes} *)(sums + {at});")
             for k in range(keys):
                 with body.block(""):
                     lines = [f"v@ x = s{k}_{w};", *self.scores.statements(tile.pitch, at, str(k))]
-                    lines += [f"v@ p = power_of_2_@({self.scores.result} * SPLAT_@(LOG2_E) - m{w});", f"*(u@ *)(s + {k * tile.pitch + at}) = p;"]
+                    exponent = f"x - m{w}" if self.scores.binary else f"{self.scores.result} * SPLAT_@(LOG2_E) - m{w}"
+                    lines += [f"v@ p = power_of_2_@(bounded_@({exponent}));", f"*(u@ *)(s + {k * tile.pitch + at}) = p;"]
                     body.all(line.replace("@", str(lanes)) for line in lines)
                     body(f"t{w} += p;")
             body(f"*(u{lanes} *)(sums + {at}) = t{w};")
@@ -250,7 +253,8 @@ class TileFunctions:
             rows(hiding=False)
         for w, (lanes, at) in enumerate(tile.vectors):
             body(f"v{lanes} z{w} = SELECT_{lanes}(m{w} == SPLAT_{lanes}(-INFINITY), SPLAT_{lanes}(0.0f), m{w});")
-            body(f"*(u{lanes} *)(scale + {at}) = exp_{lanes}(*(const u{lanes} *)(most + {at}) - z{w});", f"*(u{lanes} *)(most + {at}) = m{w};")
+            body(f"*(u{lanes} *)(scale + {at}) = {self._power(f'*(const u{lanes} *)(most + {at}) - z{w}', lanes)};")
+            body(f"*(u{lanes} *)(most + {at}) = m{w};")
         beside = "".join(f", {x.beside}" for x in scores.operands) + (", int key, const int32_t *hidden" if self.windows else "")
         return self._function(f"APART void NAME(float *restrict s, int keys, float *restrict most, float *restrict scale{beside})", body)
 
@@ -262,11 +266,16 @@ class TileFunctions:
             body(f"m{w} = SELECT_{lanes}(m{w} == SPLAT_{lanes}(-INFINITY), SPLAT_{lanes}(0.0f), m{w});")
         with body.block(f"for (int j = 0; j < keys; j++, s += {tile.pitch})"):
             for w, (lanes, at) in enumerate(tile.vectors):
-                body(f"v{lanes} p{w} = exp_{lanes}(*(const u{lanes} *)(s + {at}) - m{w});", f"*(u{lanes} *)(s + {at}) = p{w};", f"t{w} += p{w};")
+                body(f"v{lanes} p{w} = {self._power(f'*(const u{lanes} *)(s + {at}) - m{w}', lanes)};")
+                body(f"*(u{lanes} *)(s + {at}) = p{w};", f"t{w} += p{w};")
         body.all(f"*(u{lanes} *)(total + {at}) = t{w};" for w, (lanes, at) in enumerate(tile.vectors))
         return self._function(
             "APART void NAME(float *restrict s, int keys, const float *restrict most, const float *restrict scale, float *restrict total)", body
         )
+
+    def _power(self, difference: str, lanes: int) -> str:
+        """C expression: what a difference of scores, of which the largest is 0, is the logarithm of."""
+        return f"power_of_2_{lanes}(within_{lanes}({difference}, 127.0f))" if self.scores.binary else f"exp_{lanes}({difference})"
 
     def _scaled(self, tile: QueryTile) -> str:
         """The function that scales what was added up of values."""
