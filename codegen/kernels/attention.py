@@ -34,7 +34,7 @@ from lfopt.ops.attention import Attention
 WIDE = 3  # vectors of queries in a tile, where there are registers for it
 MANY = 24  # registers for sums, from which on that is so
 KEYS = 128  # of a block, about: as many rows of scores lie in L1 beside the queries
-CACHED = 1 << 18  # floats of the keys and values of a head that stay in L2, about
+CACHED = 1 << 17  # floats of the keys and values of a head that stay in L2, about
 BAND = 16  # tiles that share the keys and values of a block, where more come from further away: as many stay in L2 themselves
 TASKS = 4  # bands for every thread, at least
 COPIED = 512  # queries that read a head, from which on a copy is worth its making
