@@ -63,7 +63,7 @@ def emit_c(
         raise Unsupported(
             f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
         )
-    chosen = replace(target(name, element), threads=threads, winograd=winograd if element == "float32" else 0)
+    chosen = replace(target(name, element), threads=threads, winograd=winograd)
     _check(plan, graph, chosen, count=count)
     crew = threads if images > 1 and (images % threads == 0 or images >= ENOUGH * threads) else 1
     floats = frozenset[int]() if chosen.element is FLOAT32 else _unrounded(Dataflow.of(graph))
@@ -97,7 +97,7 @@ def better_whole(flow: Dataflow, name: str = "native", element: ElementName = "f
     Those are convolutions by Winograd's algorithm, and products with weights whose rows are single pixels (tokens): they want many at a time.
     Raises Unsupported for types that generated code does not hold.
     """
-    chosen, lie = replace(target(name, element), winograd=4 if element == "float32" else 0), layouts(flow)
+    chosen, lie = target(name, element), layouts(flow)
 
     def wants_many(i: int) -> bool:
         call, made = flow.calls[i], lie[flow.results[i][0]]

@@ -275,10 +275,11 @@ def natural(tensor: Tensor, *, pixels: bool = False) -> Layout:
     return Layout(tensor, tuple(axes) if axis is None else (axis, *(k for k in axes if k != axis)))
 
 
-def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout]:
+def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset(), ringed: int = 0) -> list[Layout]:
     """The layout of every map: channels last where convolutions and their like read or make it, or elementwise operators lead there.
 
-    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is, if all who read it can read it so.
+    Maps in `free`, which no rings hold, need not lie row by row: a Transpose leaves everything where it is, if all who read it can read it so. Those
+    of the mask `ringed` go by rows: they accept what to them lies as usual.
     Raises Unsupported for types and sizes that generated code does not hold.
     """
     for tensor in flow.maps:
@@ -317,7 +318,7 @@ def layouts(flow: Dataflow, free: AbstractSet[int] = frozenset()) -> list[Layout
             if seen is None or not (moves or seen.shape == call.result):
                 continue
             there = seen.permuted(permutation(call), flow.maps[m]) if moves else Layout(flow.maps[m], seen.order)
-            if there.sequence != found[m].sequence and (moves or not found[operand.map].usual) and _accepted(flow, m, there):
+            if there.sequence != found[m].sequence and (moves or not found[operand.map].usual) and _accepted(flow, m, there, ringed):
                 found[m] = there
                 break
     return found
@@ -337,7 +338,7 @@ def _in_pixels(flow: Dataflow, m: int) -> Layout | None:
     return Layout(flow.maps[m], (*alone, *order)) if len(alone) + len(order) == len(flow.maps[m].shape) else None
 
 
-def _accepted(flow: Dataflow, m: int, layout: Layout) -> bool:
+def _accepted(flow: Dataflow, m: int, layout: Layout, ringed: int) -> bool:
     """Whether all who read a map can read it so: where it does not lie as usual, that is products of maps, Transposes and elementwise operators."""
     for i in bits(flow.readers[m]):
         call = flow.calls[i]
@@ -347,10 +348,14 @@ def _accepted(flow: Dataflow, m: int, layout: Layout) -> bool:
             seen = layout.seen(_required(call.tensors[operand.input]))
             if seen is None:
                 return False
-            if seen.usual or call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
+            if seen.usual:
+                continue
+            if ringed >> i & 1:
+                return False
+            if call.operator.kind == "Transpose" or (call.operator.kind == "MatMul" and len(flow.operands[i]) == 2):
                 continue
             (made,) = flow.results[i][:1]
-            if not flow.specs[i].elementwise or seen.shape != call.result or not _accepted(flow, made, Layout(flow.maps[made], seen.order)):
+            if not flow.specs[i].elementwise or seen.shape != call.result or not _accepted(flow, made, Layout(flow.maps[made], seen.order), ringed):
                 return False
     return True
 

@@ -65,7 +65,9 @@ class Model:
             self.layouts = [Layout(tensor, tuple(range(len(tensor.shape)))) for tensor in flow.maps]
             self.between = set(range(len(flow.maps)))
         else:
-            self.layouts = layouts(flow, self._without_rings())
+            ringed = sum(self.mask(group) for group in plan.groups if group.id in self.ringed)
+            whole = {m for m, producer in enumerate(flow.producer) if producer >= 0 and not ringed >> producer & 1}
+            self.layouts = layouts(flow, whole, ringed)
             self.between = self._between()
         self.within = Lodgings(flow, self.layouts, self.between, self._runs)
         if not count:
@@ -110,12 +112,6 @@ class Model:
                 }
                 found |= wide | {m for m in flow.results[i] if not ringed or flow.is_output[m] or flow.readers[m] & ~mask}
         return found - inside
-
-    def _without_rings(self) -> set[int]:
-        """Maps that only operators on whole maps make and read."""
-        flow = self.flow
-        ringed = sum(self.mask(group) for group in self.plan.groups if group.id in self.ringed)
-        return {m for m, producer in enumerate(flow.producer) if producer >= 0 and not (ringed >> producer & 1 or flow.readers[m] & ringed)}
 
     def _runs(self, i: int) -> Sequence[Sequence[Made]]:
         """The steps of the group of an operator, loop by loop."""
@@ -163,7 +159,7 @@ class Model:
         return _item_bytes(self.flow.maps[m], self.stored(m))
 
     def looped(self, operators: Iterable[str]) -> set[int]:
-        """Maps not stored as floats although the loops of these operators, or the kernels of attentions, work on what lies there."""
+        """Maps not stored as floats although the loops of these operators work on what lies there, or the kernels of attentions read it."""
         flow, found = self.flow, {m for m in self._attended() if self.stored_otherwise(m)}
         for i in map(self.index.__getitem__, operators):
             maps = {m for m in (*flow.results[i], *(o.map for o in flow.operands[i])) if flow.maps[m].dtype == "float32"}
@@ -175,11 +171,11 @@ class Model:
         return {m for m in range(len(flow.maps)) if self.within.holder(m).map in roots}
 
     def _attended(self) -> set[int]:
-        """Maps that attentions of one kernel read and make."""
+        """Maps that attentions of one kernel read."""
         flow, found = self.flow, set[int]()
         for head, (_, core) in self.attentions.items():
             inside = {m for i in core if i != head for m in flow.results[i]}
-            found |= {o.map for i in core for o in flow.operands[i] if o.map not in inside} | {*flow.results[head]}
+            found |= {o.map for i in core for o in flow.operands[i] if o.map not in inside}
         return found
 
     def stored_otherwise(self, m: int) -> bool:

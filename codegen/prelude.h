@@ -20,7 +20,8 @@
 #define EXP_SHIFT 12582912.0f /* 1.5 * 2^23 */
 
 /* e^x = 2^n e^r, n the whole number nearest x / ln 2; a sum with 1.5 * 2^23 has n in its last bits. raised: of that sum and r, by a polynomial of
-   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. swish: x times its sigmoid. */
+   degree 6. exp_of_sum: e^(x + y) for sums from -87 to 88, y what was lost of x. power_of_2: 2^x for x from -127 (which gives 0) to
+   127. bounded: to there; what is not a number may become 127. swish: x times its sigmoid. */
 #define MATH(N)                                                                                                             \
     static inline v##N max_##N(v##N a, v##N b) { return SELECT_##N(a < b, b, a); }                                          \
     static inline v##N min_##N(v##N a, v##N b) { return SELECT_##N(a > b, b, a); }                                          \
@@ -48,6 +49,12 @@
         const v##N shifted = (x + y) * SPLAT_##N(LOG2_E) + SPLAT_##N(EXP_SHIFT), n = shifted - SPLAT_##N(EXP_SHIFT);        \
         return raised_##N(shifted, ((x - n * SPLAT_##N(0.693359375f)) + y) + n * SPLAT_##N(2.12194440e-4f));                \
     }                                                                                                                       \
+    INLINE v##N power_of_2_##N(v##N x)                                                                                      \
+    {                                                                                                                       \
+        const v##N shifted = x + SPLAT_##N(EXP_SHIFT);                                                                      \
+        return raised_##N(shifted, (x - (shifted - SPLAT_##N(EXP_SHIFT))) * SPLAT_##N(0.693147182464599609375f));           \
+    }                                                                                                                       \
+    static inline v##N bounded_##N(v##N x) { return within_##N(x, 127.0f); }                                                \
     INLINE v##N sigmoid_##N(v##N x) { return SPLAT_##N(1.0f) / (SPLAT_##N(1.0f) + exp_##N(-x)); }                           \
     INLINE v##N swish_##N(v##N x) { return x / (SPLAT_##N(1.0f) + exp_##N(-x)); }
 
@@ -178,6 +185,24 @@ INLINE v16 exp_of_sum_16(v16 x, v16 y)
     const v16 shifted = (x + y) * SPLAT_16(LOG2_E) + SPLAT_16(SHIFT_16), n = shifted - SPLAT_16(SHIFT_16);
     const v16 r = (v16)_mm512_fnmadd_ps((__m512)n, (__m512)SPLAT_16(LN_2), (__m512)x); /* were x a product, compilers might round the other one */
     return raised_16(shifted, (r + y) + n * SPLAT_16(1.904654300e-9f));
+}
+
+/* As power_of_2 of other widths, in three multiply-adds. ROOT_BITS: of ROOTS, less k << 18. */
+static const uint32_t ROOT_BITS[32] = {
+    0x3f800000, 0x3f7ecd87, 0x3f7daac3, 0x3f7c980f, 0x3f7b95c2, 0x3f7aa43a, 0x3f79c3d3, 0x3f78f4f0,
+    0x3f7837f0, 0x3f778d3a, 0x3f76f532, 0x3f767043, 0x3f75fed7, 0x3f75a15b, 0x3f75583f, 0x3f7523f6,
+    0x3f7504f3, 0x3f74fbaf, 0x3f7508a4, 0x3f752c4d, 0x3f75672a, 0x3f75b9be, 0x3f76248c, 0x3f76a81e,
+    0x3f7744fd, 0x3f77fbb8, 0x3f78ccdf, 0x3f79b907, 0x3f7ac0c7, 0x3f7be4ba, 0x3f7d257d, 0x3f7e83b3,
+};
+
+static inline v16 bounded_16(v16 x) { return (v16)_mm512_range_ps((__m512)x, (__m512)SPLAT_16(127.0f), 2); } /* the lesser magnitude */
+
+INLINE v16 power_of_2_16(v16 x)
+{
+    const v16 shifted = x + SPLAT_16(SHIFT_16), r = x - (shifted - SPLAT_16(SHIFT_16));
+    const i16 root = (i16)_mm512_permutex2var_epi32(_mm512_loadu_si512(ROOT_BITS), (__m512i)shifted, _mm512_loadu_si512(ROOT_BITS + 16));
+    const v16 power = FLOATS_16(root + (BITS_16(shifted) << 18));
+    return (power * r) * (r * SPLAT_16(0.24022651f) + SPLAT_16(0.69315734f)) + power;
 }
 
 /* 1 + e^-x for x from -89 (infinity) to 87, in four multiply-adds: e^r is half of (1 + r)^2 + 1. What LN_2 is off by counts n times; HALVES are

@@ -68,7 +68,8 @@ def is_column(call: Call) -> bool:
 def winograd_tile(call: Call, read: Layout, made: Layout, target: Target) -> int:
     """Results along a side of the tiles of a convolution by Winograd's algorithm; 0: it had better be direct.
 
-    Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway.
+    Transforms lose more, the larger their tiles, and a sum loses more, the more channels it has: tiles of 4 are for those that lose more anyway,
+    and for maps in bfloat16, which lose a thousand times that.
     """
     if call.operator.kind != "Conv" or call.attribute("group", 1) != 1 or len(call.result) != 4 or call.values[1] is None:
         return 0
@@ -76,7 +77,8 @@ def winograd_tile(call: Call, read: Layout, made: Layout, target: Target) -> int
         return 0
     if not all(layout.in_pixels and layout.tensor.dtype == "float32" for layout in (read, made)):
         return 0
-    return worthwhile(read.image, made.image, target, target.winograd if read.image.channels >= MANY else min(target.winograd, 2))
+    exact = target.element.floats and read.image.channels < MANY
+    return worthwhile(read.image, made.image, target, min(target.winograd, 2) if exact else target.winograd)
 
 
 def _conv(out: Writer, unit: Unit) -> None:

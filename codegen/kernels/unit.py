@@ -108,7 +108,7 @@ class Unit:
     @property
     def parameters(self) -> str:
         """The operands of the tail, as parameters."""
-        return "".join(f", const {self._element(extra).ctype} *restrict {extra.name}" for extra in self.tail.extras)
+        return "".join(f", const {self.element(extra).ctype} *restrict {extra.name}" for extra in self.tail.extras)
 
     def arguments(self, pixel: str, channel: str, channels: int) -> str:
         """The operands of the tail for the pixel and channel where a tile begins."""
@@ -116,9 +116,10 @@ class Unit:
 
     def declarations(self) -> list[str]:
         """The operands of the tail for row r."""
-        return [f"const {self._element(extra).ctype} *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
+        return [f"const {self.element(extra).ctype} *{extra.name} = {self._extra(extra)};" for extra in self.tail.extras]
 
-    def _element(self, extra: Extra) -> Element:
+    def element(self, extra: Extra) -> Element:
+        """How an operand of the tail lies in memory."""
         return FLOAT32 if extra.map < 0 else self.stored(extra.map)
 
     def _extra(self, extra: Extra) -> str:
@@ -143,7 +144,7 @@ class Unit:
         """The tail on one vector of a tile; offsets are from where the tile begins."""
 
         def vector(extra: Extra) -> str:
-            return extra.vector(f"{extra.name} + {extra.offset(pixel, channel, channels)}", self._element(extra))
+            return extra.vector(f"{extra.name} + {extra.offset(pixel, channel, channels)}", self.element(extra))
 
         return self.tail.apply(value, lanes, vector)
 

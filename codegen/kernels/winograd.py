@@ -49,10 +49,14 @@ def worthwhile(read: Image, made: Image, target: Target, most: int = 4) -> int:
 
 
 def time(size: int, read: Image, made: Image, target: Target) -> float:
-    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory."""
+    """An estimate, in multiplications of vectors: of the products, of both transforms, and of the weights, which come from memory.
+
+    In bfloat16 direct convolutions multiply two input channels at once; transforms and their products are of floats.
+    """
     inputs, outputs = len(vectors(read.channels, target)), len(vectors(made.channels, target))
     if not size:
-        return 9 * read.channels * (made.rows * steps(made.channels, made.pixels, target) + WEIGHTS * outputs)
+        taps = 9 * read.channels if target.element.floats else 9 * -(-read.channels // 2)
+        return taps * (made.rows * steps(made.channels, made.pixels, target) + WEIGHTS * outputs)
     tiles, points = -(-made.rows // size) * -(-made.pixels // size), (size + 2) ** 2
     products = read.channels * (steps(made.channels, tiles, target) + WEIGHTS * outputs)
     return points * (products + TRANSFORM * tiles * (inputs + outputs)) + CALL
@@ -269,22 +273,23 @@ class _Kernel:
     def _inward(self) -> None:
         """Tile k of a block to v."""
         out, size, (above, before) = self.out, self.size, self.window.pads
-        zeros = self.unit.blob.add(np.zeros(self.side * self.read.channels))
-        there = f"{self.unit.address(self.window.map, '(h + i)')} + at * {self.read.pitch}"
+        unit, source = self.unit, self.window.map
+        zeros = unit.stored(source).constant(unit.blob, np.zeros(self.side * self.read.channels, np.float32))
+        there = f"{unit.address(source, '(h + i)')} + at * {self.read.pitch}"
         out(f"const int h = r + (first + k) / {self.in_row} * {size} - {above}, p = (first + k) % {self.in_row};")
-        out(f"const int at = larger(p * {size} - {before}, 0);", f"const float *x[{self.side}];")
+        out(f"const int at = larger(p * {size} - {before}, 0);", f"const {unit.pointer(source)}x[{self.side}];")
         out(f"for (int i = 0; i < {self.side}; i++) x[i] = h + i >= 0 && h + i < {self.read.rows} ? {there} : {zeros};")
         self._choose([(f"p < {stop}", f"{self.names[f'in{left}_{right}']}(x, v + k * {self.pitch})") for stop, left, right in self._edges()])
 
     def _inward_function(self, left: int, right: int, name: str) -> None:
         """A tile whose columns from `left` up to `right` are in the map; x: where these begin, for each row."""
-        out, axis, channels = self.out, range(self.side), self.read.channels
-        with out.block(f"static void {name}(const float *const *x, float *restrict v)"):
+        out, axis, channels, source = self.out, range(self.side), self.read.channels, self.window.map
+        with out.block(f"static void {name}(const {self.unit.pointer(source)}const *x, float *restrict v)"):
             for lanes in self.unit.over(out, channels):
                 for j in axis:
                     for i in axis:
-                        value = f"*(const u{lanes} *)(x[{i}] + {(j - left) * self.read.pitch} + c)" if left <= j < right else f"SPLAT_{lanes}(0.0f)"
-                        out(f"v{lanes} d{i}{j} = {value};")
+                        there = self.unit.load(source, lanes, f"x[{i}] + {(j - left) * self.read.pitch} + c")
+                        out(f"v{lanes} d{i}{j} = {there if left <= j < right else _splat(0.0, lanes)};")
                     out.all(inward([f"d{i}{j}" for i in axis], [f"t{i}{j}" for i in axis], lanes))
                 for i in axis:
                     out.all(inward([f"t{i}{j}" for j in axis], [f"v{i}{j}" for j in axis], lanes))
@@ -332,12 +337,12 @@ class _Kernel:
 
     def _outward(self, channels: Channels) -> None:
         """Tile k of a block, from s to the map."""
-        size, done, extras = self.size, 0, self.unit.tail.extras
+        size, done, extras, unit = self.size, 0, self.unit.tail.extras, self.unit
         self.out(f"const int h = r + (first + k) / {self.in_row} * {size}, p = (first + k) % {self.in_row} * {size};")
-        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"float *to[{size}];")
-        self.out.all(f"const float *{extra.name}s[{size}];" for extra in extras)
+        self.out(f"const int rows = smaller({self.made.rows} - h, {size});", f"{unit.pointer(unit.result)}to[{size}];")
+        self.out.all(f"const {unit.element(extra).ctype} *{extra.name}s[{size}];" for extra in extras)
         with self.out.block("for (int i = 0; i < rows; i++)"):
-            self.out(f"to[i] = {self.unit.address(self.unit.result, '(h + i)')} + p * {self.made.pitch};")
+            self.out(f"to[i] = {unit.address(unit.result, '(h + i)')} + p * {self.made.pitch};")
             self.out.all(f"{extra.name}s[i] = {self._operand(extra)};" for extra in extras)
         for lanes, same in groupby(channels.lanes):
             count = len([*same])
@@ -359,8 +364,9 @@ class _Kernel:
         """So many columns of a tile, whose first result in row i is at `to[i]`; `count` vectors from channel c on."""
         out, unit, size, channels = self.out, self.unit, self.size, self.made.channels
         axis, extras = range(self.side), unit.tail.extras
-        head = "const float *restrict s, int step, const float *restrict b, float *const *to, int rows, int c, int count"
-        beside = "".join(f", const float *const *{extra.name}s" for extra in extras)
+        to = unit.pointer(unit.result)
+        head = f"const float *restrict s, int step, const float *restrict b, {to}const *to, int rows, int c, int count"
+        beside = "".join(f", const {unit.element(extra).ctype} *const *{extra.name}s" for extra in extras)
         loop = f"for (int stop = c + count * {lanes}; c < stop; c += {lanes}, s += {lanes}, b += {lanes})"
         with out.block(f"static void {name}({head}{beside})"), out.block(loop):
             out(f"const v{lanes} shift = *(const u{lanes} *)b;")
@@ -369,13 +375,13 @@ class _Kernel:
                 out.all(outward([f"m{i}{j}" for i in axis], [f"t{i}{j}" for i in range(size)], lanes))
             for i in range(size):
                 with out.block(f"if ({i} < rows)"):
-                    out(f"float *to_{i} = to[{i}] + c;")
-                    out.all(f"const float *{extra.name} = {extra.name}s[{i}];" for extra in extras)
+                    out(f"{to}to_{i} = to[{i}] + c;")
+                    out.all(f"const {unit.element(extra).ctype} *{extra.name} = {extra.name}s[{i}];" for extra in extras)
                     out.all(outward([f"t{i}{j}" for j in axis], [f"r{i}{j}" for j in range(size)], lanes))
                     for j in range(columns):
                         out(f"r{i}{j} = r{i}{j} * {_splat(POINTS[size][0] ** (i + j), lanes)} + shift;")
                         out.all(unit.finish(f"r{i}{j}", lanes, j, "c", channels))
-                        out(f"*(u{lanes} *)(to_{i} + {j * self.made.pitch}) = r{i}{j};")
+                        out(unit.put(lanes, f"to_{i} + {j * self.made.pitch}", f"r{i}{j}"))
                     out.all(f"(void)r{i}{j};" for j in range(columns, size))
         out("")
 

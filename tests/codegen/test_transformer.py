@@ -26,6 +26,7 @@ from lfopt.ops.reference import reference
 from lfopt.planning import GroupCosts
 from search.exact import solve
 from search.options import SearchOptions
+from search.result import Result
 from tests.attention_models import Form
 from tests.attention_models import attention as one_attention
 from tests.codegen.checked import run_checked
@@ -143,7 +144,7 @@ def test_attention(batch: int, length: int, heads: int, depth: int, mask: str, s
 
 
 FORMS = [
-    Form(queries=300, keys=300, size=20, width=20, mask="causal", joined=True),
+    Form(queries=520, keys=520, size=20, width=20, mask="causal", joined=True),
     Form(heads=8, queries=261, keys=137, size=5, width=6, mask="map", scaled="both"),
     Form(heads=3, queries=49, keys=49, size=4, width=4, mask="per window", windows=32),
     Form(heads=16, queries=131, keys=131, size=7, width=3, mask="where", guarded=True, merged=True, scaled="none"),
@@ -159,6 +160,23 @@ def test_no_scores_are_stored(number: int, form: Form, tmp_path: Path) -> None:
     source = agrees(graph, tmp_path, "all", target, threads=1 + number % 2)
     scores = [call.result for call in Dataflow.of(graph).calls if call.operator.kind == "Softmax"]
     assert source.context_bytes < sum(4 * prod(shape) for shape in scores)
+
+
+@pytest.mark.parametrize("target", RUNS_HERE)
+def test_scores_may_grow_from_block_to_block(target: str, tmp_path: Path) -> None:
+    """What the largest score of earlier keys is good for ends where later ones are far above it; what is no number spreads as in the reference."""
+    graph = one_attention(Form(queries=520, keys=270, size=8, width=8, first=True))
+    inputs = drawn_inputs(graph)
+    inputs["k"] *= np.linspace(0, 60, 270, dtype=np.float32) ** 2 / 60
+    broken = {name: values.copy() for name, values in inputs.items()}
+    broken["k"][0, 0, 0, 200], broken["k"][0, 1, 3, 260] = np.nan, np.inf
+    model = compiled(emit_c(planned(graph, "all"), graph, target), tmp_path)
+    for given in (inputs, broken):
+        with np.errstate(invalid="ignore"):
+            expected = reference(graph, given)
+        for name, found in model.run(given).items():
+            assert np.array_equal(np.isnan(found), np.isnan(expected[name]))
+            assert np.nanmax(np.abs(found - expected[name])) <= TOLERANCE * np.nanmax(np.abs(expected[name]))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -186,6 +204,19 @@ def test_keys_are_never_turned() -> None:
             before = [(seen.shape[axis], seen.strides[axis]) for axis in permutation(flow.calls[i])]
             after = zip(found[made].shape, found[made].strides, strict=True)
             assert [item for item in before if item[0] > 1] == [item for item in after if item[0] > 1]
+
+
+def test_rows_are_read_from_what_a_transpose_left_where_it_was(tmp_path: Path) -> None:
+    """By a group with rings, which sees the result of a Transpose of whole maps in ONNX's order."""
+    net = Net(x=(1, 3, 400, 8))
+    turned = net.shaped(net.add("Transpose", net.add("Relu", "x"), perm=[0, 2, 1, 3]), 1, 400, 24)
+    graph = net.graph(net.linear(net.add("Relu", net.linear(turned, 24, 40)), 40, 24))
+    costs = GroupCosts.of(graph, Hardware(48 * KIB, element_bytes=4), scheme="lbdf")
+    plan = make_draft(graph, costs, Result("by hand", (0b1, 0b10, 0b1111100), 0, 0, 0, 0, 0.0), 0).finished()
+    assert [group.mode for group in plan.groups] == ["lbdf", "tiled", "lbdf"]
+    source = emit_c(plan, graph)
+    assert not source.loops
+    compares(source, graph, tmp_path)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,0 +1,201 @@
+"""What the kernel of an attention reads and makes: matrices of every head, and the operators on scores as statements on vectors of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from codegen.kernels.unit import Unit
+from codegen.layout import Layout
+from codegen.tails import arity, expression, number
+from lfopt.ops import Call
+from lfopt.ops.attention import Attention
+
+
+@dataclass(frozen=True)
+class HeadMatrix:
+    """A matrix for every head: how its elements lie."""
+
+    pointer: str  # C expression for the first
+    ctype: str
+    heads: tuple[tuple[int, int], ...]  # of every axis before the last two, of one head after the other: extent, elements from one index to the next
+    down: int  # elements from one row to the next
+    across: int  # and from one column
+
+    @property
+    def first(self) -> str:
+        """C expression: elements before those of head `s`."""
+        terms: list[str] = []
+        inside = prod(extent for extent, _ in self.heads)
+        for extent, step in self.heads:
+            outermost, inside = inside == prod(e for e, _ in self.heads), inside // extent
+            if step:
+                terms.append(f"{'s' if inside == 1 else f's / {inside}'}{'' if outermost else f' % {extent}'} * {step}")
+        return " + ".join(terms) or "0"
+
+
+@dataclass(frozen=True)
+class ScoreOperand:
+    """What an operator on scores reads beside them. Rows are queries, columns are keys."""
+
+    name: str
+    matrix: HeadMatrix
+    turned: bool  # whether, turned, it has a place beside the scores: elsewhere it is (keys, queries) already, or all queries have it in common
+
+    @property
+    def parameter(self) -> str:
+        """Of the functions of a tile: where it begins for the head, and, where it is turned at compile time, for the tile."""
+        return f"const {self.matrix.ctype} *{self.name}"
+
+    @property
+    def beside(self) -> str:
+        """As a function finds it that runs through a block of keys."""
+        return f"const {'float' if self.turned else self.matrix.ctype} *{self.name}"
+
+    def step(self, pitch: int) -> int:
+        """Elements from one key to the next, as such a function finds them."""
+        return (pitch if self.matrix.across else 0) if self.turned else self.matrix.across
+
+    def vector(self, pitch: int, offset: int, key: str) -> str:
+        """C expression for a vector of queries at a key."""
+        at = f"{key} * {self.step(pitch)}"
+        return f"SPLAT_@((float){self.name}[{at}])" if self.matrix.down == 0 else f"*(const u@ *)({self.name} + {at} + {offset})"
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The operators on scores before the softmax, as statements on vectors of queries."""
+
+    scale: float  # of the products, before all others
+    lines: tuple[tuple[str, str], ...]  # (C variable, expression) in order; `x` is the product
+    operands: tuple[ScoreOperand, ...]
+    guard: str  # condition on the sum `l` of weights under which a query has 0 as its result; "": never
+
+    @property
+    def turned(self) -> list[ScoreOperand]:
+        """What is turned as it is read."""
+        return [operand for operand in self.operands if operand.turned]
+
+    @property
+    def binary(self) -> bool:
+        """Whether tiles hold scores times log2 e, which costs nothing where they are products alone, so that weights are powers of two."""
+        return not self.lines
+
+    @property
+    def result(self) -> str:
+        """The C variable that holds a score in the end."""
+        return self.lines[-1][0] if self.lines else "x"
+
+    def statements(self, pitch: int, offset: int, key: str) -> list[str]:
+        """C statements that make a score, at a key, of the product `x`; @ stands for the lanes of a vector."""
+        given = [f"v@ {operand.name}v = {operand.vector(pitch, offset, key)};" for operand in self.operands]
+        return given + [f"v@ {name} = {value};" for name, value in self.lines]
+
+
+class AttentionOperands:
+    """Where the operands of an attention and its result lie, (heads, queries or keys, elements), and what becomes of its scores."""
+
+    def __init__(self, unit: Unit, form: Attention, lie: Sequence[Layout]) -> None:
+        """`unit`: of the product with the values; `lie`: the layouts of all maps.
+
+        Raises Unsupported for operands that are there in no order of axes.
+        """
+        self.unit, self.form, self.lie = unit, form, lie
+        self.heads, self.queries, self.keys = prod(form.mixing.result[:-2]), form.mixing.result[-2], form.keys
+        self.depth, self.width = form.product.shape(0)[-1], form.mixing.result[-1]
+        self.a, self.b = self._operand(form.product, 0), self._operand(form.product, 1)
+        self.v = self._operand(form.mixing, 1)
+        made = unit.layouts(unit.result)
+        self.y = HeadMatrix(unit.address(unit.result, "0"), unit.stored(unit.result).ctype, _stack(made, made.shape), *made.strides[-2:])
+        self.scores = self._before()
+
+    @property
+    def padded(self) -> int:
+        """Queries, in whole vectors."""
+        lanes = self.unit.target.lanes[0]
+        return -(-self.queries // lanes) * lanes
+
+    def _operand(self, call: Call, index: int) -> HeadMatrix:
+        """An operand of a product, or of an operator on scores, that is a map or a constant as it is."""
+        tensor, value = call.tensors[index], call.values[index]
+        assert tensor is not None, "an operand of attention is there"
+        if value is not None:
+            seen = Layout(tensor, tuple(range(len(tensor.shape))))
+            pointer = self.unit.blob.add(value.astype(np.float32))
+            return _matrix(call, seen, pointer, "float")
+        flow = self.unit.flow
+        m = next(o.map for o in flow.operands[flow.calls.index(call)] if o.input == index)
+        seen = self.lie[m].seen(tensor)
+        if seen is None:
+            raise self.unit.unsupported(f"a view of {list(self.lie[m].shape)} as {list(tensor.shape)}", "views that keep axes apart")
+        return _matrix(call, seen, self.unit.address(m, "0"), seen.ctype)
+
+    def _before(self) -> Scores:
+        """The operators on scores; what a mask does that hides runs of keys is left to the window."""
+        form, scale = self.form, 1.0
+        lines, operands = list[tuple[str, str]](), list[ScoreOperand]()
+        last = form.product
+        value = "x"
+        for call in form.before:
+            if form.mask and form.mask in call.operator.inputs:
+                last = call
+                continue
+            mine = next(k for k in range(arity(call)) if self._made(call, k) == last.operator.outputs[0])
+            other = call.values[1 - mine] if arity(call) == 2 else None
+            if value == "x" and other is not None and other.size == 1 and (call.operator.kind == "Mul" or (call.operator.kind == "Div" and not mine)):
+                factor = float(other.reshape(-1)[0])
+                scale = scale * factor if call.operator.kind == "Mul" else scale / factor
+            else:
+                terms = [value if k == mine else self._term(call, k, operands) for k in range(arity(call))]
+                lines.append((f"y{len(lines)}", expression(call, terms)))
+                value = lines[-1][0]
+            last = call
+        guard = {"": "", "Equal": "l == 0.0f", "IsNaN": "l == 0.0f || l != l"}[form.guard]
+        return Scores(scale, tuple(lines), tuple(operands), guard)
+
+    def _made(self, call: Call, index: int) -> str:
+        """The tensor that an operand is a view of."""
+        name = call.operator.inputs[index]
+        while name in self.form.views:
+            name = self.form.views[name]
+        return name
+
+    def _term(self, call: Call, index: int, operands: list[ScoreOperand]) -> str:
+        """C expression for an operand that is no score."""
+        value = call.values[index]
+        if value is not None and value.size == 1:
+            return f"SPLAT_@({number(float(value.reshape(-1)[0]))})"
+        name = f"x{len(operands)}"
+        if value is None:
+            found = self._operand(call, index)
+            operands.append(ScoreOperand(name, found, turned=found.down > 0))
+        else:
+            operands.append(ScoreOperand(name, self._turned(call, value), turned=False))
+        return f"{name}v"
+
+    def _turned(self, call: Call, value: np.ndarray) -> HeadMatrix:
+        """A constant, in the order in which tiles read it: (..., keys, queries), and zeros behind the queries."""
+        full = value.reshape((1,) * (len(call.result) - value.ndim) + value.shape).astype(np.float32).swapaxes(-1, -2)
+        keys, queries = full.shape[-2:]
+        if queries > 1:
+            full = np.pad(full, [(0, 0)] * (full.ndim - 1) + [(0, self.padded - queries)])
+        steps = [0 if extent == 1 else prod(full.shape[k + 1 :]) for k, extent in enumerate(full.shape[:-2])]
+        heads = tuple(zip(call.result[:-2], steps, strict=True))
+        return HeadMatrix(self.unit.blob.add(full), "float", heads, int(queries > 1), full.shape[-1] if keys > 1 else 0)
+
+
+def _matrix(call: Call, seen: Layout, pointer: str, ctype: str) -> HeadMatrix:
+    steps = [0, 0, *(0 if extent == 1 else step for extent, step in zip(seen.shape, seen.strides, strict=True))]
+    return HeadMatrix(pointer, ctype, _stack(seen, call.result), *steps[-2:])
+
+
+def _stack(seen: Layout, result: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """The axes of a result before its last two, and how far apart an operand lies along them: 0 where it is broadcast."""
+    rank, found = len(result), list[tuple[int, int]]()
+    for axis, extent in enumerate(result[:-2]):
+        at = axis - rank + len(seen.shape)
+        found.append((extent, seen.strides[at] if at >= 0 and seen.shape[at] > 1 else 0))
+    return tuple(found)
