@@ -15,7 +15,7 @@ from search.result import Result
 from search.sampling import sample
 from search.tvm import fuse_by_patterns
 
-SAMPLES = ("budget", "seed", "split", "screen")
+SAMPLES = ("budget", "seed", "split", "screen", "settle")
 
 
 class Method(NamedTuple):

@@ -1,0 +1,93 @@
+"""Groups that surrogates learn from and are measured on: of the zoo, of networks drawn at random, and of models given, judged by the real judge.
+
+What was judged stays in a folder, one archive for each network and chip; what is there is not judged again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+
+from explainers.dataset import family
+from explainers.surrogate import COLUMNS, Read, Surrogate
+from explainers.train_surrogate import fit
+from lfopt.app.commands.options import chip
+from lfopt.app.pipeline import ZOO, load_network
+from lfopt.app.surrogates import judged, varied
+from lfopt.ir.names import file_name
+from lfopt.planning import GroupCosts
+from lfopt.zoo import cells
+
+NETWORKS = (
+    "efficientnet_b0", "efficientnet_b3", "mobilenet_v1", "mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large", "resnet18", "resnet50",
+    "squeezenet1_0", "vgg16", "deeplabv3_mobilenet_v3_large", "fsrcnn", "fsrcnn_deconv", "mobilenet_v1_ssd", "yolov4", "unet", "c3d", "bert_base",
+    "gpt2", "vit_tiny", "whisper_tiny_encoder", "detr_resnet50", "segformer_b0",
+)  # fmt: skip
+DRAWN = 3  # networks of each family of cells
+GROUPS = 60  # of a network on a chip
+CHIP = "accelerator_256k.yaml"
+"""Roofline columns by name, as `linear` reads them."""
+LINEAR = ("cycles all", "loads", "stores")
+
+
+def sources(models: Sequence[str]) -> list[str]:
+    """Networks to learn from."""
+    drawn = [f"{cells.PREFIX}{name}@{seed}" for name in cells.FAMILIES for seed in range(1, DRAWN + 1)]
+    return [*(ZOO + name for name in (*NETWORKS, *drawn)), *models]
+
+
+def family_of(source: str) -> str:
+    return family(Path(source.removeprefix(ZOO)).stem)
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Groups of several networks, network after network."""
+
+    names: tuple[str, ...]  # per network
+    families: tuple[str, ...]  # per network
+    network: np.ndarray  # (groups,) int64
+    read: Read
+    cycles: np.ndarray  # (groups,) int64
+
+    @classmethod
+    def made(cls, folder: Path, networks: Sequence[str], report: Callable[[str, float], None]) -> Samples:
+        """Judge what is not in the folder yet."""
+        folder.mkdir(parents=True, exist_ok=True)
+        names, families, parts = list[str](), list[str](), list[tuple[np.ndarray, ...]]()
+        jobs = [(source, other) for source in networks for other in (False, True)]
+        for k, (source, other) in enumerate(jobs):
+            path = folder / f"{file_name(Path(source).stem if not source.startswith(ZOO) else source.removeprefix(ZOO))}-{int(other)}.npz"
+            report(f"judging {path.stem}", k / len(jobs))
+            if not path.exists():
+                hardware, scheme = (chip(CHIP, None, None), "auto") if not other else varied(chip(CHIP, None, None), source)
+                costs = GroupCosts.of(load_network(source, None, "default", weights=False), hardware, scheme=scheme)
+                found = judged(costs, GROUPS, crc32(source.encode()))
+                np.savez(path, roof=found.read.roof, columns=found.read.columns, cycles=found.cycles, names=np.array(COLUMNS))
+            with np.load(path) as there:
+                if tuple(there["names"].tolist()) != COLUMNS:
+                    raise SystemExit(f"{path}: found other columns than there are now; remove the folder")
+                parts.append((np.full(len(there["cycles"]), len(names)), there["roof"], there["columns"], there["cycles"]))
+            names.append(path.stem)
+            families.append(family_of(source))
+        network, roof, columns, cycles = (np.concatenate(found) for found in zip(*parts, strict=True))
+        return cls(tuple(names), tuple(families), network, Read(roof, columns), cycles)
+
+    @cached_property
+    def family(self) -> np.ndarray:
+        """(groups,) str."""
+        return np.array(self.families)[self.network]
+
+    @cached_property
+    def above(self) -> np.ndarray:
+        """(groups,): log2 of the cycles over the roofline."""
+        return np.log2(self.cycles) - self.read.roof
+
+    def surrogate(self, known: np.ndarray) -> Surrogate:
+        """Fitted to some of the groups, (groups,) bool."""
+        return fit(self.read.columns[known], self.above[known], self.family[known])
