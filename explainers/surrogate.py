@@ -96,7 +96,8 @@ class Rooflines:
         moved, how = planned[:, :5] / hardware.port_bytes, planned[:, 5:]
         stores = moved[:, 1] + moved[:, 4] / 2
         loads = moved.sum(1) - stores
-        roof = np.maximum(np.maximum(cycles[:, -1], 1), np.maximum(loads, stores))
+        shared = [hardware.dram_cycles(int(total)) for total in planned[:, :5].sum(1)] if hardware.dram_bytes_per_second is not None else loads
+        roof = np.maximum.reduce([np.maximum(cycles[:, -1], 1), loads, stores, np.array(shared)])
         started = cycles + commands * (hardware.start_cycles + hardware.drain_cycles)
         shares = np.column_stack([
             np.stack([cycles, started], 2).reshape(len(masks), -1), moved, loads, stores, cycles[:, -1] + loads + stores, largest[:, 0],

@@ -11,6 +11,7 @@ evaluations via lazy best-first search over paths with edge selectors", ICAPS 20
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
@@ -63,9 +64,9 @@ class Hopes:
         return (Figures(cost.dram_bytes, max(ceil(2.0 ** float(mean[0] - self.doubt * spread[0])), least), 0),)
 
 
-def weighted(hopes: Hopes, weights: Weighted) -> Weighted:
+def hoped(model: Weighted, hopes: Hopes) -> Weighted:
     """The same weighted sum, of what is hoped for."""
-    return Weighted(weights.model, hopes, weights.least, weights.weights)
+    return Weighted(model.model, hopes, model.least, model.weights)
 
 
 def solve_lazily(model: Weighted, hopes: Hopes, options: SearchOptions) -> Result:
@@ -74,17 +75,18 @@ def solve_lazily(model: Weighted, hopes: Hopes, options: SearchOptions) -> Resul
     `options.start` has a plan to begin with. That nothing better is hoped for proves nothing, so the bound is what the model knows.
     """
     assert options.start, "the first plan whose groups are judged"
-    settle = settling(model, hopes)
+    settle, clock, limit = settling(model, hopes), time.perf_counter(), options.time_limit
     for group in options.start[0]:
         settle(group)
     best = tuple(options.start[0])
     while True:
-        found = solve(model, replace(options, start=(best,)))
+        left = None if limit is None else max(limit - (time.perf_counter() - clock), 0.0)
+        found = solve(model, replace(options, start=(best,), time_limit=left))
         for group in found.groups:
             settle(group)
         real = value(model, found.groups)
         better = real < value(model, best)
-        done = found.groups == best or real == found.dram_bytes or found.interrupted
+        done = real == found.dram_bytes or found.interrupted or left == 0
         best = found.groups if better else best
         if done:
             return replace(found, groups=best, dram_bytes=value(model, best), lower_bound_bytes=model.least_bytes)

@@ -7,14 +7,13 @@ in another (`search.objectives`). A product of two, such as energy x delay, is l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
 from search.result import Result
 
-Run = Callable[[CostModel, Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
 Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
 
 
@@ -74,3 +73,6 @@ class Weighted(Adapted[Floor]):
         if after not in self._rest:
             self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
         return self.weights.dram_bytes * self._rest[after] + self._own(others)
+
+
+Run = Callable[[Weighted[Any], Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
