@@ -9,13 +9,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
+from scipy.optimize import nnls
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from sklearn.linear_model import Ridge
+from sklearn.neural_network import MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from explainers.dataset import family
 from explainers.surrogate import COLUMNS, Read, Surrogate
-from explainers.train_surrogate import fit
+from explainers.train_surrogate import ROUNDS, SETTINGS, fit
 from lfopt.app.commands.options import chip
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.surrogates import judged, varied
@@ -31,8 +39,7 @@ NETWORKS = (
 DRAWN = 3  # networks of each family of cells
 GROUPS = 60  # of a network on a chip
 CHIP = "accelerator_256k.yaml"
-"""Roofline columns by name, as `linear` reads them."""
-LINEAR = ("cycles all", "loads", "stores")
+LINEAR = ("cycles all", "loads", "stores")  # columns whose sum, each with a rate of its own, and a constant are the linear roofline
 
 
 def sources(models: Sequence[str]) -> list[str]:
@@ -90,4 +97,77 @@ class Samples:
 
     def surrogate(self, known: np.ndarray) -> Surrogate:
         """Fitted to some of the groups, (groups,) bool."""
-        return fit(self.read.columns[known], self.above[known], self.family[known])
+        return fit(self.read.columns[known], self.above[known], self.family[known].tolist())
+
+
+# -- what surrogates are measured beside: (samples; (groups,) bool, those to learn from; the same, those asked about) -> log2 of the cycles ----------
+
+Says = Callable[[Samples, np.ndarray, np.ndarray], np.ndarray]
+
+
+def roofline(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """No parameters: the larger of computation and transfers."""
+    return samples.read.roof[asked]
+
+
+def linear(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Four coefficients, none negative: of computation, loads, stores, and a constant, by relative errors."""
+    terms = np.exp2(samples.read.columns[:, [COLUMNS.index(name) for name in LINEAR]].astype(np.float64) + samples.read.roof[:, None])
+    terms = np.column_stack([terms, np.ones(len(terms))])
+    rates, _ = nnls(terms[known] / samples.cycles[known, None], np.ones(known.sum()))
+    return np.log2(np.maximum(terms[asked] @ rates, 1))
+
+
+def _learnt(make: Callable[[], Any], columns: Callable[[Samples], np.ndarray], *, above: bool) -> Says:
+    """`above`: whether the cycles over the roofline are learnt, or the cycles."""
+
+    def says(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        base = samples.read.roof if above else np.zeros(len(samples.cycles))
+        with threadpool_limits(1):
+            model = make().fit(columns(samples)[known], np.log2(samples.cycles[known]) - base[known])
+            return model.predict(columns(samples)[asked]) + base[asked]
+
+    return says
+
+
+def surrogate(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """What ships, learnt anew."""
+    return samples.surrogate(known).estimate(Read(samples.read.roof[asked], samples.read.columns[asked])).mean
+
+
+def _plain(samples: Samples) -> np.ndarray:
+    """(groups, columns): what a group moves and computes, as it is, and its operators; no roofline."""
+    roof, columns = samples.read.roof[:, None], samples.read.columns
+    shares = [COLUMNS.index(name) for name in (*LINEAR, "input", "output", "weight", "spill")]
+    rest = [k for k, name in enumerate(COLUMNS) if name.startswith(("kind ", "mode ", "operators", "rows"))]
+    return np.concatenate((columns[:, shares] + roof, columns[:, rest]), 1)
+
+
+def _trees() -> Any:
+    return HistGradientBoostingRegressor(max_iter=ROUNDS["mean"], **SETTINGS)
+
+
+JUDGES: dict[str, Says] = {
+    "roofline": roofline,
+    "linear roofline": linear,
+    "ridge": _learnt(lambda: make_pipeline(StandardScaler(), Ridge(3.0)), lambda samples: samples.read.columns, above=True),
+    "trees on sums": _learnt(_trees, _plain, above=False),
+    "extra trees": _learnt(
+        lambda: ExtraTreesRegressor(100, min_samples_leaf=2, max_features=0.5, random_state=0), lambda samples: samples.read.columns, above=True
+    ),
+    "perceptrons": _learnt(
+        lambda: make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=60, random_state=0)),
+        lambda samples: samples.read.columns,
+        above=True,
+    ),
+    "surrogate": surrogate,
+}
+
+
+def left_out(samples: Samples, says: Says) -> np.ndarray:
+    """(groups,): log2 of the cycles, of every family by what has learnt from all others."""
+    found = np.zeros(len(samples.cycles))
+    for name in np.unique(samples.family).tolist():
+        asked = samples.family == name
+        found[asked] = says(samples, ~asked, asked)
+    return found

@@ -89,7 +89,7 @@ def explain(
     explainer
         Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are weights for the scheme. gnne needs torch.
     objective
-        cycles: also say where those of a group go that runs: what it takes without the transfers of each map, without each operator, cut at each link.
+        cycles: also say where those of a group go that runs: what it takes without each map, without each operator, and cut at each link.
     time_limit
         Seconds for the exact search for the best cut; of objective cycles, for looking at links.
     top
