@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from explainers.dataset import family
 from explainers.surrogate import COLUMNS, Read, Surrogate
-from explainers.train_surrogate import ROUNDS, SETTINGS, fit
+from explainers.train_surrogate import ROUNDS, SETTINGS, fit, trees
 from lfopt.app.commands.options import chip
 from lfopt.app.pipeline import ZOO, load_network
 from lfopt.app.surrogates import judged, varied
@@ -132,7 +132,8 @@ def _learnt(make: Callable[[], Any], columns: Callable[[Samples], np.ndarray], *
 
 def surrogate(samples: Samples, known: np.ndarray, asked: np.ndarray) -> np.ndarray:
     """What ships, learnt anew."""
-    return samples.surrogate(known).estimate(Read(samples.read.roof[asked], samples.read.columns[asked])).mean
+    learnt = trees(samples.read.columns[known], samples.above[known], ROUNDS)
+    return samples.read.roof[asked] + learnt(samples.read.columns[asked])
 
 
 def _plain(samples: Samples) -> np.ndarray:
@@ -144,7 +145,7 @@ def _plain(samples: Samples) -> np.ndarray:
 
 
 def _trees() -> Any:
-    return HistGradientBoostingRegressor(max_iter=ROUNDS["mean"], **SETTINGS)
+    return HistGradientBoostingRegressor(max_iter=ROUNDS, **SETTINGS)
 
 
 JUDGES: dict[str, Says] = {
@@ -153,10 +154,10 @@ JUDGES: dict[str, Says] = {
     "ridge": _learnt(lambda: make_pipeline(StandardScaler(), Ridge(3.0)), lambda samples: samples.read.columns, above=True),
     "trees on sums": _learnt(_trees, _plain, above=False),
     "extra trees": _learnt(
-        lambda: ExtraTreesRegressor(100, min_samples_leaf=2, max_features=0.5, random_state=0), lambda samples: samples.read.columns, above=True
+        lambda: ExtraTreesRegressor(40, min_samples_leaf=2, max_features=0.5, random_state=0), lambda samples: samples.read.columns, above=True
     ),
     "perceptrons": _learnt(
-        lambda: make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=60, random_state=0)),
+        lambda: make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=40, random_state=0)),
         lambda samples: samples.read.columns,
         above=True,
     ),
@@ -164,8 +165,9 @@ JUDGES: dict[str, Says] = {
 }
 
 
-def left_out(samples: Samples, says: Says) -> np.ndarray:
+def left_out(samples: Samples, judge: str) -> np.ndarray:
     """(groups,): log2 of the cycles, of every family by what has learnt from all others."""
+    says = JUDGES[judge]
     found = np.zeros(len(samples.cycles))
     for name in np.unique(samples.family).tolist():
         asked = samples.family == name

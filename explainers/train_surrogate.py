@@ -19,7 +19,7 @@ FOLDS = 5  # parts of the families that are left out by turns
 LEAST_ERROR = 2.0**-10  # doublings; errors below it are as good as none
 NORMAL = 0.635  # log2 of an absolute error is so much below that of the spread, on average, where errors are normal
 SETTINGS: dict[str, Any] = {"learning_rate": 0.05, "max_leaf_nodes": 15, "min_samples_leaf": 15, "l2_regularization": 1.0, "random_state": 0}
-ROUNDS = {"mean": 300, "doubt": 60}
+ROUNDS, DOUBT_ROUNDS = 300, 60  # trees: of the mean, of the spread
 
 
 def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surrogate:
@@ -27,16 +27,17 @@ def fit(columns: np.ndarray, above: np.ndarray, families: Sequence[str]) -> Surr
     of = np.asarray(families)
     names = np.unique(of)
     left_out = np.empty(len(above))
+    for fold in range(min(FOLDS, len(names))):
+        inside = np.isin(of, names[fold::FOLDS])
+        left_out[inside] = trees(columns[~inside], above[~inside], ROUNDS)(columns[inside])
+    errors = np.log2(np.maximum(np.abs(above - left_out), LEAST_ERROR)) + NORMAL
+    return Surrogate(trees(columns, above, ROUNDS), trees(columns, errors, DOUBT_ROUNDS))
+
+
+def trees(columns: np.ndarray, wanted: np.ndarray, rounds: int) -> Trees:
+    """Boosted trees, so many, that say what is wanted of (groups, columns)."""
     with threadpool_limits(1):  # threads that wait for one another are slow where cores are shared
-        for fold in range(min(FOLDS, len(names))):
-            inside = np.isin(of, names[fold::FOLDS])
-            left_out[inside] = _fitted(columns[~inside], above[~inside], "mean")(columns[inside])
-        errors = np.log2(np.maximum(np.abs(above - left_out), LEAST_ERROR)) + NORMAL
-        return Surrogate(_fitted(columns, above, "mean"), _fitted(columns, errors, "doubt"))
-
-
-def _fitted(columns: np.ndarray, wanted: np.ndarray, what: str) -> Trees:
-    model = HistGradientBoostingRegressor(max_iter=ROUNDS[what], **SETTINGS).fit(columns, wanted)
+        model = HistGradientBoostingRegressor(max_iter=rounds, **SETTINGS).fit(columns, wanted)
     found = exported(model)
     some = columns[:: max(len(columns) // 256, 1)]
     assert np.allclose(found(some), model.predict(some), atol=1e-3), "scikit-learn keeps its trees in another form than is read here"
@@ -45,7 +46,7 @@ def _fitted(columns: np.ndarray, wanted: np.ndarray, what: str) -> Trees:
 
 def exported(model: HistGradientBoostingRegressor) -> Trees:
     """The trees of a fitted model, of columns without missing values."""
-    forest = [trees[0].nodes for trees in model._predictors]  # noqa: SLF001  (there is no public way; `_fitted` compares what comes of it)
+    forest = [trees[0].nodes for trees in model._predictors]  # noqa: SLF001  (there is no public way; `trees` compares what comes of it)
     size = max(map(len, forest))
     column, left, right = (np.zeros((len(forest), size), np.int16) for _ in range(3))
     threshold, value = (np.zeros((len(forest), size), np.float32) for _ in range(2))
