@@ -56,5 +56,6 @@ def exported(model: HistGradientBoostingRegressor) -> Trees:
         threshold[tree, at] = np.where(leaf, 0, nodes["num_threshold"])
         left[tree, at], right[tree, at] = np.where(leaf, at, nodes["left"]), np.where(leaf, at, nodes["right"])
         value[tree, at] = nodes["value"]
-    depth = max(int(nodes["depth"].max()) for nodes in forest)
-    return Trees(np.array(float(model._baseline_prediction.ravel()[0]), np.float32), column, threshold, left, right, value, np.array(depth, np.int16))  # noqa: SLF001
+    base = np.asarray(model._baseline_prediction, np.float32).reshape(1)  # noqa: SLF001
+    depth = np.array([max(int(nodes["depth"].max()) for nodes in forest)], np.int16)
+    return Trees(base, column, threshold, left, right, value, depth)
