@@ -157,7 +157,9 @@ JUDGES: dict[str, Says] = {
         lambda: ExtraTreesRegressor(40, min_samples_leaf=2, max_features=0.5, random_state=0), lambda samples: samples.read.columns, above=True
     ),
     "perceptrons": _learnt(
-        lambda: make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=40, random_state=0)),
+        lambda: make_pipeline(
+            StandardScaler(), MLPRegressor(hidden_layer_sizes=(64, 64), alpha=0.01, max_iter=60, early_stopping=True, random_state=0)
+        ),
         lambda samples: samples.read.columns,
         above=True,
     ),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from scipy.stats import spearmanr
 
+from explainers import train_surrogate
 from explainers.surrogate import COLUMNS, Rooflines, Surrogate
-from explainers.train_surrogate import fit
 from lfopt.app.commands.options import chip
 from lfopt.app.figures import GroupFigures
 from lfopt.app.pipeline import load_network
@@ -42,14 +43,13 @@ def test_groups_are_read_alike_alone_and_together(costs: GroupCosts) -> None:
         assert together.mean[k] == pytest.approx(alone.mean[0]) and together.spread[k] == pytest.approx(alone.spread[0])
 
 
-def test_trees_in_numpy_learn_what_is_there_and_survive_a_file(tmp_path) -> None:
-    from safetensors.numpy import save_file
-
+def test_trees_in_numpy_learn_what_is_there_and_survive_a_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(train_surrogate, "ROUNDS", 80)
     rng = np.random.default_rng(0)
     columns = rng.normal(size=(600, len(COLUMNS))).astype(np.float32)
     wanted = columns[:, 0] + np.abs(columns[:, 1])
-    found = fit(columns, wanted, [f"family {k % 7}" for k in range(600)])
-    assert np.corrcoef(found.mean(columns), wanted)[0, 1] > 0.97
+    found = train_surrogate.fit(columns, wanted, [f"family {k % 7}" for k in range(600)])
+    assert np.corrcoef(found.mean(columns), wanted)[0, 1] > 0.95
     save_file(found.arrays(), tmp_path / "w.safetensors")
     assert (Surrogate.load(tmp_path / "w.safetensors").mean(columns) == found.mean(columns)).all()
     save_file({**found.arrays(), "columns": np.frombuffer(b"other", np.uint8)}, tmp_path / "w.safetensors")
