@@ -1,6 +1,7 @@
 """How near surrogates come to the judge of cycles on families that they have not learnt from, and what searches gain by them.
 
-    python benchmarks/bench_surrogate.py [--data FOLDER] [--models FILE ...] [--networks ...] [--budget 200] [--exact-seconds 40] [--jobs 1] [--weights FILE]
+    python benchmarks/bench_surrogate.py [--data FOLDER] [--models FILE ...] [--networks ...] [--budget 200] [--exact-seconds 40]
+                                         [--jobs 1] [--weights FILE] [--json FILE]
 
 First groups are judged that random plans have, on the accelerator under scheme auto and, of each network once more, on a chip and under a scheme
 drawn at random; every family is left out in turn. Per network: Spearman's rank correlation of what is said with what is so.
