@@ -56,6 +56,7 @@ class GroupCycles:
     tensors: tuple[Waited, ...]  # what costs the most first
     operators: tuple[Waited, ...]
     links: tuple[LinkCycles, ...]  # of those that were looked at in time; where a cut costs the least first
+    links_left: int  # that were not
 
     @property
     def waiting(self) -> int:
@@ -87,6 +88,7 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
     def costly(*, computes: bool) -> tuple[Waited, ...]:
         return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda found: -found.cycles))
 
+    looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
     return GroupCycles(
         mode=cost.mode,
         dram_bytes=cost.dram_bytes,
@@ -96,9 +98,8 @@ def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
         alone=sum(_least(figures, 1 << i) for i in bits(mask)),
         tensors=costly(computes=False),
         operators=costly(computes=True),
-        links=tuple(
-            sorted(_links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds), key=lambda link: (not link.groups, link.cycles))
-        ),
+        links=tuple(sorted(looked, key=lambda link: (not link.groups, link.cycles))),
+        links_left=links(costs.dataflow, mask).shape[1] - len(looked),
     )
 
 

@@ -41,6 +41,8 @@ def _print_links(found: GroupCycles, top: int) -> None:
     if rest := found.links[top:]:
         rows.append((f"{len(rest)} other{'s' * (len(rest) > 1)}", "", "", ""))
     out.print(spread(("cut here", "operators", "cycles of both", "change"), rows))
+    if found.links_left:
+        out.print(f"[dim]{found.links_left} more links were not looked at: the time limit struck[/]")
     best = found.links[0]
     if best.groups and best.cycles < found.cycles:
         out.print(f"[bold]cut at the first: {found.cycles - best.cycles:,} cycles less[/] [dim](one group after the other)[/]")
