@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from explainers.dataset import family
-from explainers.surrogate import COLUMNS, Read, Surrogate
+from explainers.surrogate import COLUMNS, GroupColumns, Surrogate
 from explainers.train_surrogate import ROUNDS, SETTINGS, fit, trees
 from lfopt.app.commands.options import chip
 from lfopt.app.pipeline import ZOO, load_network
@@ -59,7 +59,7 @@ class Samples:
     names: tuple[str, ...]  # per network
     families: tuple[str, ...]  # per network
     network: np.ndarray  # (groups,) int64
-    read: Read
+    read: GroupColumns
     cycles: np.ndarray  # (groups,) int64
 
     @classmethod
@@ -83,7 +83,7 @@ class Samples:
             names.append(path.stem)
             families.append(family_of(source))
         network, roof, columns, cycles = (np.concatenate(found) for found in zip(*parts, strict=True))
-        return cls(tuple(names), tuple(families), network, Read(roof, columns), cycles)
+        return cls(tuple(names), tuple(families), network, GroupColumns(roof, columns), cycles)
 
     @cached_property
     def family(self) -> np.ndarray:

@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
     spread: np.ndarray  # (groups,) float64: standard deviation of that
 
 
-class Read(NamedTuple):
+class GroupColumns(NamedTuple):
     """What a surrogate reads of groups."""
 
     roof: np.ndarray  # (groups,) float64: log2 of the cycles of the roofline
@@ -84,7 +84,7 @@ class Rooflines:
     def _heights(self) -> np.ndarray:
         return np.maximum(np.array(self.costs.dataflow.heights, np.float64), 1)
 
-    def read(self, masks: Sequence[int]) -> Read:
+    def read(self, masks: Sequence[int]) -> GroupColumns:
         """Of legal groups."""
         hardware, flow = self.costs.hardware, self.costs.dataflow
         members = member_table(masks, len(flow)).astype(np.float64)
@@ -110,7 +110,7 @@ class Rooflines:
             how[:, :2], np.maximum(how[:, 2:5], 1) / hardware.buffer_bytes, chip,
         ])  # fmt: skip
         columns = (np.log2(np.maximum(shares / roof[:, None], LEAST)), np.log2(scales), how[:, 5:-1], rest[:, len(BUSY) :])
-        return Read(np.log2(roof), np.concatenate(columns, 1).astype(np.float32))
+        return GroupColumns(np.log2(roof), np.concatenate(columns, 1).astype(np.float32))
 
     def _planned(self, mask: int) -> list[float]:
         """Bytes by class, rows made at a time, weight passes, bytes of buffer, which of MODES, links."""
@@ -148,6 +148,6 @@ class Surrogate:
         names = np.frombuffer("\n".join(COLUMNS).encode(), np.uint8)
         return {"columns": names, **self.mean.arrays("mean"), **self.doubt.arrays("doubt")}
 
-    def estimate(self, read: Read) -> Estimate:
+    def estimate(self, read: GroupColumns) -> Estimate:
         """Of groups, as `Rooflines` reads them."""
         return Estimate(read.roof + self.mean(read.columns), np.exp2(self.doubt(read.columns)))

@@ -8,7 +8,7 @@ from zlib import crc32
 
 import numpy as np
 
-from explainers.surrogate import Estimate, Read, Rooflines, Surrogate
+from explainers.surrogate import Estimate, GroupColumns, Rooflines, Surrogate
 from lfopt.app.figures import GroupFigures
 from lfopt.ir import Hardware
 from lfopt.planning import GroupCosts
@@ -45,14 +45,14 @@ def hopes_of(figures: GroupFigures, doubt: float = DOUBT, surrogate: Surrogate |
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedGroups:
     """Groups of one network on one chip, and what the model says of them."""
 
-    read: Read
+    read: GroupColumns
     cycles: np.ndarray  # (groups,) int64: in the fastest way
 
 
-def judged(costs: GroupCosts, count: int, seed: int) -> Judged:
+def judged(costs: GroupCosts, count: int, seed: int) -> JudgedGroups:
     """Up to `count` groups of different structures that random plans have."""
     figures, dice, partitions = GroupFigures(costs, energy=False), Dice(seed), Partitions(costs)
     met: dict[Hashable, int] = {}
@@ -64,7 +64,7 @@ def judged(costs: GroupCosts, count: int, seed: int) -> Judged:
     others = [mask for mask in masks if mask & (mask - 1)][: count - count // SINGLES]
     masks = [*others, *singles[: count // SINGLES]]
     cycles = np.array([min(way.cycles for way in figures(mask)) for mask in masks], np.int64)
-    return Judged(Rooflines(costs, figures.meter.by_rows).read(masks), cycles)
+    return JudgedGroups(Rooflines(costs, figures.meter.by_rows).read(masks), cycles)
 
 
 def varied(hardware: Hardware, name: str) -> tuple[Hardware, str]:
