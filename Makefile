@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-cpu bench-compile bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -66,6 +66,12 @@ bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts b
 
 bench-validity: $(VENV)/.dev  ## How right verdicts are on families left out, beside simple baselines, and what they cost; what screening brings to a search
 	$(BIN)/python benchmarks/bench_validity.py --results docs/results
+
+bench-surrogate: $(VENV)/.dev  ## How near surrogates come to the judge of cycles on families left out, and what searches gain by them
+	$(BIN)/python benchmarks/bench_surrogate.py --results docs/results
+
+surrogate: $(VENV)/.dev  ## Train the surrogate that ships, from nothing
+	$(BIN)/python benchmarks/bench_surrogate.py --networks --weights explainers/weights/cycles.safetensors
 
 bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn (environments in build/peers), and with less fusion
 	$(BIN)/python benchmarks/peers.py

@@ -6,7 +6,7 @@ from lfopt.fusion import CostModel
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Result
-from search.tally import PlanTally
+from search.tally import NOTHING, PlanTally
 
 TRIES = 20  # edits drawn for one plan before a repeat is accepted
 
@@ -25,10 +25,11 @@ def improve(model: CostModel, options: SearchOptions = DEFAULTS, *, keep: int = 
     kept: list[tuple[int, int, Plan]] = []  # (DRAM bytes, -evaluation: of equal plans the newer, plan)
 
     def add(plan: Plan, dram_bytes: int) -> None:
-        tally.count(plan, dram_bytes)
-        if (same := frozenset(plan)) not in seen:
-            seen.add(same)
-            kept.append((dram_bytes, -tally.plans_evaluated, plan))
+        same, settled = frozenset(plan), tally.settled(plan, dram_bytes, NOTHING if len(kept) < keep else sorted(kept)[keep - 1][0])
+        tally.count(plan, dram_bytes if settled is None else settled)
+        if settled is not None and same not in seen:
+            kept.append((settled, -tally.plans_evaluated, plan))
+        seen.add(same)
 
     try:
         for plan in start[: tally.left]:

@@ -36,8 +36,8 @@ def _evolve(model: CostModel, options: SearchOptions) -> Result:
 
 METHODS: dict[str, Method] = {
     "exact": Method(solve, "the optimum, or a plan and a bound when it is stopped", ("passes", "start"), proves=True),
-    "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "start"), unit="plans"),
-    "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "start"), unit="plans"),
+    "nsga2": Method(_evolve, "breeds plans for few DRAM bytes and little buffer", (*SAMPLES, "settle", "start"), unit="plans"),
+    "local": Method(improve, "edits the best few plans at random places", (*SAMPLES, "settle", "start"), unit="plans"),
     "random": Method(sample, "draws plans at random", SAMPLES, unit="plans"),
     "dnnfusion": Method(grow_blocks, "fuses by mapping types, blocks grown from one operator", ("latency",)),
     "tvm": Method(fuse_by_patterns, "fuses by TVM's rules of operator kinds"),

@@ -32,7 +32,7 @@ from search.objectives import Choice, total
 from search.options import DEFAULTS, SearchOptions
 from search.partition import Dice, Guide, Partitions, Plan
 from search.result import Front, Result
-from search.tally import PlanTally
+from search.tally import NOTHING, PlanTally
 from search.weighted import Ways
 
 Point = tuple[int, ...]  # what is to be small: (DRAM bytes, required bytes), or some of the figures of a plan
@@ -51,14 +51,17 @@ def evolve(model: CostModel, options: SearchOptions = DEFAULTS, *, population: i
     tally = PlanTally(model, options, Dice((options.seed, 1)))  # pymoo draws from default_rng(seed)
     partitions = tally.partitions
     code = _Code(partitions, tally.dice, tally.guide, [(plan, ()) for plan in options.start])
+    bred: dict[Point, Made] = {}
 
     def point(made: Made) -> Point:
-        plan, _ = made
-        found = partitions.dram_bytes(plan), partitions.required_bytes(plan)
-        tally.count(plan, found[0])
-        return found
+        plan, required = made[0], partitions.required_bytes(made[0])
+        below = min((d for d, b in bred if b <= required), default=NOTHING)  # from there on another plan is as good in both
+        settled = tally.settled(plan, partitions.dram_bytes(plan), below)
+        found = partitions.dram_bytes(plan) if settled is None else settled
+        tally.count(plan, found)
+        return found, required
 
-    bred = _breed(tally, code, point, _Flip(), 2, population, offspring)
+    _breed(tally, code, point, _Flip(), 2, bred, population, offspring)
     front: Front = tuple((d, b, partitions.in_order(plan)) for (d, b), (plan, _) in sorted(bred.items()))
     return tally.sampled("nsga2", front)
 
@@ -80,7 +83,8 @@ def evolve_figures(
         tally.count(made[0], figures.dram_bytes)
         return tuple(figures[k] for k in axes)
 
-    bred = _breed(tally, code, point, _Turn(code), len(axes), min(population, 2 * len(start) + 20), population // 2)
+    bred: dict[Point, Made] = {}
+    _breed(tally, code, point, _Turn(code), len(axes), bred, min(population, 2 * len(start) + 20), population // 2)
     found: list[Choice] = []
     for _, made in sorted(bred.items()):
         way = dict(zip(*made, strict=True))
@@ -90,10 +94,16 @@ def evolve_figures(
 
 
 def _breed(
-    tally: PlanTally, code: _Code, point: Callable[[Made], Point], mutation: Mutation, width: int, population: int, offspring: int
-) -> dict[Point, Made]:
-    """Plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
-    front: dict[Point, Made] = {}
+    tally: PlanTally,
+    code: _Code,
+    point: Callable[[Made], Point],
+    mutation: Mutation,
+    width: int,
+    front: dict[Point, Made],
+    population: int,
+    offspring: int,
+) -> None:
+    """Fill `front` with plans found that no other plan found beats in everything, by what they take. Ctrl-C ends it."""
     made: dict[bytes, Made] = {}  # of the genomes asked for last
     operators: dict[str, Any] = {  # Any: pymoo's signatures name its default operators as types
         "sampling": _Draws(code),
@@ -127,7 +137,6 @@ def _breed(
                 algorithm.tell(infills=asked)
     except KeyboardInterrupt:
         tally.interrupted = True
-    return front
 
 
 def fronts(points: Sequence[Point]) -> list[list[int]]:

@@ -143,6 +143,10 @@ class Partitions:
         self._illegal.add(mask)
         return None
 
+    def forget(self, mask: int) -> None:
+        """Ask for the price of a group anew."""
+        self._prices.pop(mask, None)
+
     def _priced(self, mask: int, cost: Cost) -> Price:
         fused = sum(1 << link for v in bits(mask) for link, u in self._steps[v][1] if mask >> u & 1)
         return Price(cost.dram_bytes, cost.required_bytes, fused)

@@ -73,6 +73,23 @@ class PlanTally(Tally):
         """Plans that may still be evaluated; 0 when the time is over."""
         return 0 if self.over() else self.options.budget - self.plans_evaluated
 
+    def settled(self, plan: Sequence[int], dram_bytes: int, below: int) -> int | None:
+        """What a plan moves, given what its prices say; where these are hopes, a judge is asked, group by group, the largest first.
+
+        None as soon as the plan cannot move less than `below`, where that is known of hopes.
+        """
+        settle, price = self.options.settle, self.partitions.bytes_of
+        if settle is None:
+            return dram_bytes
+        for group in sorted(plan, key=price, reverse=True):
+            if dram_bytes >= below:
+                return None
+            before = price(group)
+            if settle(group):
+                self.partitions.forget(group)
+                dram_bytes += price(group) - before
+        return dram_bytes if dram_bytes < below else None
+
     def count(self, plan: Sequence[int], dram_bytes: int) -> bool:
         """As `Tally.count`; tells of the best plans, of every hundredth, and of the last."""
         better, budget = super().count(plan, dram_bytes), self.options.budget

@@ -7,14 +7,13 @@ in another (`search.objectives`). A product of two, such as energy x delay, is l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lfopt.fusion import Adapted, CostModel, Floor
 from lfopt.ir import Cost, Figures
 from lfopt.ops import bits
 from search.result import Result
 
-Run = Callable[[CostModel, Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan
 Ways = Callable[[int], Sequence[Figures]]  # (legal group) -> what it takes in each of the ways in which it may run; at least one
 
 
@@ -37,7 +36,7 @@ class Weighted(Adapted[Floor]):
         """`least`: per operator, what it takes in any group, its bytes aside. Bytes must weigh something: the model goes by those of a group."""
         assert weights.dram_bytes > 0, weights
         super().__init__(model)
-        self.ways, self.weights = ways, weights
+        self.ways, self.least, self.weights = ways, least, weights
         self._least = [weights.of(figures) for figures in least]
         self._rest: dict[int, int] = {0: model.least_bytes}  # per set of executed operators: bytes that the others move at the least
         self._values: dict[int, Cost | None] = {}
@@ -49,6 +48,10 @@ class Weighted(Adapted[Floor]):
             cost = self.model.price(group)
             self._values[group] = None if cost is None else cost._replace(dram_bytes=min(map(self.weights.of, self.ways(group))))
         return self._values[group]
+
+    def forget(self, group: int) -> None:
+        """Ask for the ways of a group anew."""
+        self._values.pop(group, None)
 
     def at_least(self, group: int, /) -> int:
         """The value of as many bytes as the group moves in any way, and of what its operators take in any group: no way is looked at."""
@@ -70,3 +73,6 @@ class Weighted(Adapted[Floor]):
         if after not in self._rest:
             self._rest[after] = self.model.rest_bytes(executed, self._rest[executed], group)
         return self.weights.dram_bytes * self._rest[after] + self._own(others)
+
+
+Run = Callable[[Weighted[Any], Sequence[int]], Result]  # (model, groups of a legal plan) -> what a search finds that begins with that plan

@@ -6,9 +6,25 @@ For searches: bounds first, for many groups; then the model (`simulator.timing`)
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from math import ceil
 
-from lfopt.ir import Compute, DramAccess, DramBytes, Figures, Hardware, Node, Place, Transfer, counted_leaves, dram_bytes, whole
+from lfopt.ir import (
+    Box,
+    Compute,
+    DramAccess,
+    DramBytes,
+    Figures,
+    Hardware,
+    Node,
+    Place,
+    Transfer,
+    box_shape,
+    counted_leaves,
+    dram_bytes,
+    row_axis,
+    whole,
+)
 from lfopt.ops import Dataflow, Tiling, bits
 from lfopt.ops.flight import flight_names
 from lfopt.ops.windows import windows
@@ -50,14 +66,37 @@ class Meter:
         spending, compute = Spending(self.hardware), 0
         spending.transfer(dram.total, in_runs(1, dram.total, self.hardware), dram.weight)
         for i in bits(mask):
-            results = self.flow.results[i]
-            boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
-            step = Compute(self.flow.operators[i].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[i]))
+            step = self._whole(i)
             for one in self.accelerator.passes(step):
                 spending.compute(self.accelerator.work(one), 1)
             compute += self.accelerator.cycles(step)
         moved = self.hardware.port_latency + self.port_cycles(dram)
         return Figures(dram.total, max(moved, compute) if self.hardware.overlap else moved + compute, round(spending.use.total_pj))
+
+    def by_rows(self, op: int, rows: int) -> tuple[float, float]:
+        """(cycles, commands) of an operator on whole maps that makes so many rows at a time; 0: all at once.
+
+        All rows are taken to be like those in the middle of the map.
+        """
+        step, times = self._whole(op), 1.0
+        axes = [row_axis(box_shape(box)) for box in step.boxes]
+        height = max((box[axis][1] for box, axis in zip(step.boxes, axes, strict=True) if axis is not None), default=1)
+        if 0 < rows < height:
+            times, boxes = height / rows, list[Box]()
+            for box, axis in zip(step.boxes, axes, strict=True):
+                if axis is not None:
+                    first = max(box[axis][1] - rows, 0) // 2
+                    box = (*box[:axis], (first, min(first + rows, box[axis][1])), *box[axis + 1 :])
+                boxes.append(box)
+            step = replace(step, boxes=tuple(boxes))
+        parts = self.accelerator.split(step)
+        return times * sum(self.accelerator.command(part).cycles for part in parts), times * len(parts)
+
+    def _whole(self, op: int) -> Compute:
+        """An operator, and what is in flight behind it, on whole maps."""
+        results = self.flow.results[op]
+        boxes = tuple(whole(self.flow.maps[m].shape) for m in results)
+        return Compute(self.flow.operators[op].name, boxes, (-1,) * len(results), then=flight_names(self.flow.calls[op]))
 
     def _access(self, steps: Sequence[Node], moved: DramBytes) -> DramAccess:
         """Bursts and pages of DRAM."""

@@ -110,6 +110,7 @@ def search(
     propose: Proposal = "none",
     profile: bool = False,
     objective: ObjectiveName = "bytes",
+    surrogate: bool = False,
     slack: float | None = None,
     max_bytes: Size | None = None,
     max_cycles: int | None = None,
@@ -137,7 +138,7 @@ def search(
     chip = _chip(hardware, buffer, element_bytes)
     searching = {
         "method": method, "seed": seed, "budget": budget, "time_limit": time_limit, "guidance": guidance, "screen": screen, "propose": propose,
-        "profile": profile, "objective": objective, "slack": slack, "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
+        "profile": profile, "objective": objective, "surrogate": surrogate, "slack": slack, "max_dram_bytes": max_bytes, "max_cycles": max_cycles,
         "max_energy_uj": max_energy,
     }  # fmt: skip
     given = {"scheme": scheme, "traffic": traffic, "epilogue": epilogue, "band_rows": band_rows, "max_recompute": max_recompute, "search": searching}

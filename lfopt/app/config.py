@@ -64,6 +64,7 @@ class SearchConfig:
     profile: bool = False  # whether C measured on this machine decides the doubtful pairs of dnnfusion, or DRAM bytes
     propose: Proposal = "none"  # where nsga2 and local start: the groups that rules of mapping types make (see dnnfusion), or at random
     objective: ObjectiveName = "bytes"  # what the plan is to have little of: bytes of DRAM, cycles, energy, or edp: energy x delay. By exact search
+    surrogate: bool = False  # whether the model is asked only about cycles of groups that an estimate hopes much of; proves less, much sooner
     slack: Annotated[float | None, BeforeValidator(share)] = None  # of the fewest bytes, given up for cycles; null: as the chip says
     max_dram_bytes: int | None = None  # that the plan may move, whatever the objective
     max_cycles: int | None = None  # that it may take
@@ -87,6 +88,11 @@ class SearchConfig:
         if self.wanted != Objective() and self.method != "exact":
             found = f"objective {self.objective}" if self.objective != "bytes" else "a cap"
             raise InvalidConfig(f"search.method: found {self.method} with {found}; accepted: exact, or objective bytes without caps")
+        if self.surrogate and (self.wanted == Objective() or self.objective in ("energy", "edp") or self.max_energy_uj is not None):
+            found = "a cap on energy" if self.max_energy_uj is not None else f"objective {self.objective}"
+            raise InvalidConfig(
+                f"search.surrogate: found true with {found}; accepted: false, or objective cycles, or a cap on cycles, without energy"
+            )
         if self.slack is not None and not 0 <= self.slack <= 1:
             raise InvalidConfig(f"search.slack: found {self.slack}; accepted: a share of the bytes such as 0.1%, up to 100%")
         caps = {"max_dram_bytes": self.max_dram_bytes, "max_cycles": self.max_cycles, "max_energy_uj": self.max_energy_uj}

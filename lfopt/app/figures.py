@@ -64,12 +64,33 @@ class GroupFigures:
         unmet = Figures(*[UNMET] * 3) if self.costs.breaks(group) else Figures(0, 0, 0)
         return [figures + unmet for _, figures in self._of(group)]
 
+    def known(self, group: int) -> bool:
+        """Whether a group of this structure was timed."""
+        return self.key(group) in self._known
+
+    @property
+    def timed(self) -> int:
+        """Kinds of groups that were."""
+        return len(self._known)
+
+    def key(self, group: int) -> Hashable:
+        """Equal for groups of one structure, which run in the same ways."""
+        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
+        return group if chained or group & self.costs.rules.touched else self._alike.key(group)
+
     def has_choice(self, group: int) -> bool:
         """Whether there is more than one way to look at."""
-        key = self._key(group)
+        key = self.key(group)
         if key not in self._choices:
             self._choices[key] = len([*islice(self._ways(group), 2)]) > 1
         return self._choices[key]
+
+    def fastest(self, group: int) -> tuple[Cost, Made] | None:
+        """Cost, places and steps of a legal group in the way of the fewest cycles; None where that has no steps."""
+        number, _ = min(self._of(group), key=lambda way: way[1].cycles)
+        way = next(islice(self.costs.ways(group, whole=self._whole(group)), number, None))
+        made = self._made(group, way, Limit())
+        return None if made is None else (way.cost, made)
 
     def take(self, group: int, k: int) -> None:
         """Let the group run in the way at this position of those above."""
@@ -80,17 +101,12 @@ class GroupFigures:
             self.costs.take(group, way)
 
     def _of(self, group: int) -> list[tuple[int, Figures]]:
-        key = self._key(group)
+        key = self.key(group)
         if key not in self._known:
             self._known[key] = self._look(group)
             if self.report is not None:
                 self.report(len(self._known))
         return self._known[key]
-
-    def _key(self, group: int) -> Hashable:
-        """Equal for groups of one structure, which run in the same ways."""
-        chained = self.costs.chosen(group) is self.costs.modes.get("chained", self)  # what stays on chip is not of the structure
-        return group if chained or group & self.costs.rules.touched else self._alike.key(group)
 
     def _ways(self, group: int) -> Iterator[tuple[int, Way]]:
         """(number among all its ways, way) of those that are allowed."""

@@ -9,13 +9,14 @@ from itertools import takewhile
 from lfopt.app.config import Config
 from lfopt.app.deadline import Deadline
 from lfopt.app.figures import GroupFigures
-from lfopt.fusion import CostModel
 from lfopt.ir import Figures, InvalidConfig
 from lfopt.planning import GroupCosts
 from search.exact import solve
+from search.hopes import Hopes, hoped, solve_lazily
 from search.objectives import Caps, Choice, Found, Objective, optimise, spend, total
 from search.options import SearchOptions
 from search.result import Result
+from search.weighted import Weighted
 
 NEAR = 0.005  # share of the cycles, from which a plan that is so near its bound has spent its slack well enough
 WAYS = 0.1  # share of the time limit that ways of equal bytes may be timed, or steps have no time in networks of large maps
@@ -71,7 +72,7 @@ def plan_for(costs: GroupCosts, config: Config, found: Result, report: Report | 
     if cap is not None and cap < least:
         raise InvalidConfig(f"search: no plan of these modes moves less than {least:,} bytes; found a cap of {cap:,}")
 
-    done = _optimised(costs, ways, wanted, found.groups, deadline)
+    done = _optimised(costs, ways, wanted, found.groups, deadline, surrogate=how.surrogate)
     if not wanted.caps.allow(done.choice.figures):
         names = ("bytes", "cycles", "uJ")
         said = ", ".join(
@@ -90,13 +91,26 @@ def _taken(costs: GroupCosts, ways: GroupFigures, found: Result, done: Found) ->
     return replace(found, groups=groups, dram_bytes=costs.dram_bytes(groups), interrupted=interrupted)
 
 
-def _optimised(costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: Deadline, near: float = 0.0) -> Found:
-    """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with."""
+def _optimised(
+    costs: GroupCosts, ways: GroupFigures, wanted: Objective, groups: Sequence[int], deadline: Deadline, near: float = 0.0, *, surrogate: bool = False
+) -> Found:
+    """See `optimise`: by exact search, one pass over the network for each weighted sum. `groups`: of a plan to begin with.
 
-    def run(model: CostModel, first: Sequence[int]) -> Result:
-        return solve(model, SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),)))
+    `surrogate`: of groups whose cycles are not known, an estimate says which to ask the model about.
+    """
+    hopes = _hopes(ways) if surrogate else None
+
+    def run(model: Weighted, first: Sequence[int]) -> Result:
+        options = SearchOptions(time_limit=deadline.left("cycles"), passes=1, start=(tuple(first),))
+        return solve(model, options) if hopes is None else solve_lazily(hoped(model, hopes), hopes, options)
 
     return optimise(costs, ways, ways.least, wanted, run, groups, ways.late, near)
+
+
+def _hopes(ways: GroupFigures) -> Hopes:
+    from lfopt.app.surrogates import hopes_of  # noqa: PLC0415  (it brings the explainers)
+
+    return hopes_of(ways)
 
 
 def _figures(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from lfopt.app.answers.files import FileAnswer
 from lfopt.app.explain import Taken
+from lfopt.app.explain_cycles import GroupCycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class ExplainAnswer:
     cut: CutAnswer | None
     explainers: dict[str, BlameAnswer]
     grown: tuple[GrownAnswer, ...] | None = None  # with --grow
+    cycles: GroupCycles | None = None  # with --objective cycles
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
+from lfopt.app.commands.explain_cycles import print_cycles
 from lfopt.app.commands.options import InputShapes, check_seconds, check_top, chip
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
+from lfopt.app.explain_cycles import cycles_of
 from lfopt.app.nodes import chosen
 from lfopt.app.origins import named_table, scope_of
 from lfopt.app.pipeline import load_network
@@ -55,6 +57,7 @@ def explain(
     hardware: str | None = None,
     element_bytes: int | None = None,
     explainer: Annotated[tuple[ExplainerName, ...], Parameter(consume_multiple=True, negative="")] = (),
+    objective: Literal["bytes", "cycles"] = "bytes",
     time_limit: float = 5.0,
     top: int = 6,
     seed: int = 0,
@@ -85,8 +88,10 @@ def explain(
         Bytes per element of a feature map (2 if nothing else is said).
     explainer
         Whose scores of links are shown, one or more; if not given: analytic, and rg and pg where there are weights for the scheme. gnne needs torch.
+    objective
+        cycles: also say where those of a group go that runs: what it takes without each map, without each operator, and cut at each link.
     time_limit
-        Seconds for the exact search for the best cut.
+        Seconds for the exact search for the best cut; of objective cycles, for looking at links.
     top
         Lines of each list.
     seed
@@ -115,10 +120,14 @@ def explain(
     )
     found = explained(asked.costs, asked.group, explainers(asked.costs, tuple(dict.fromkeys(explainer)), seed), time_limit)
     grown = growths(asked.costs, asked.groups, tuple(g.mode for g in asked.planned), asked.number) if grow else []
+    cycles = cycles_of(asked.costs, asked.group, time_limit) if objective == "cycles" else None
     _print(asked, found, top)
     if grow:
         _print_grown(asked, grown)
-    answer(_data(asked, found, grown if grow else None))
+    if cycles is not None:
+        out.print()
+        print_cycles(cycles, top)
+    answer({**_data(asked, found, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
 
 
 def _of_model(graph: Graph, nodes: str, scheme: Scheme | None, **options: Any) -> _Asked:

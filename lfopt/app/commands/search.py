@@ -56,6 +56,7 @@ def search(
     propose: Proposal | None = None,
     profile: Literal["on", "off"] | None = None,
     objective: ObjectiveName | None = None,
+    surrogate: Literal["on", "off"] | None = None,
     slack: str | None = None,
     max_bytes: str | None = None,
     max_cycles: int | None = None,
@@ -123,6 +124,8 @@ def search(
         on: dnnfusion decides doubtful pairs by C that it compiles and times on this machine, once for all networks, not by DRAM bytes.
     objective
         What the plan is to have little of: bytes of DRAM, cycles, energy, or edp (energy x delay). Cycles and energy are the model's.
+    surrogate
+        For objective cycles: an estimate says which groups are worth the model's time. Much sooner done; that nothing is better is then not proven.
     slack
         Bytes that a plan of objective bytes gives up for cycles, as 0.1% or 0.001 of the fewest; if nothing is said, what the chip says, else 0.
     max_bytes
@@ -153,6 +156,8 @@ def search(
     picked: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
     wanted = {"objective": objective, "max_cycles": max_cycles, "max_energy_uj": max_energy}
     picked |= {name: value for name, value in wanted.items() if value is not None}
+    if surrogate is not None:
+        picked["surrogate"] = surrogate == "on"
     if slack is not None:
         picked["slack"] = _share(slack)
     if max_bytes is not None:

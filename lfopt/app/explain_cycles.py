@@ -1,0 +1,137 @@
+"""Where the cycles of a group go: what each map, each operator and each link of it costs, by asking the model what would be without it.
+
+There is no formula for that: transfers and computation overlap, and what is hidden behind something else costs nothing. So the schedule of the group
+is timed again with all transfers of a map left out, or an operator's computation; and a link is cut, and both halves are scheduled and timed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from explainers.cuts import GroupCuts
+from explainers.graph import links
+from lfopt.app.figures import GroupFigures
+from lfopt.ir import Compute, InvalidConfig, Loop, Node, Step, counted_leaves
+from lfopt.ir.cost import Mode
+from lfopt.ops import bits
+from lfopt.planning import GroupCosts
+from simulator.meter import WALKED
+
+CUTS = 3  # of a link, those of the fewest elements, that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """A tensor that moves, or an operator."""
+
+    name: str
+    busy: int  # cycles that it holds the port, or the compute engine
+    cycles: int  # that the group would take less if it took none
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCycles:
+    """A link, and what the best cut through it brings."""
+
+    ends: tuple[str, str]
+    groups: tuple[tuple[str, ...], ...]  # names of operators on both sides; none: no cut leaves two groups that may run
+    cycles: int  # of both, one after the other
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCycles:
+    """Where the cycles of a group go."""
+
+    mode: Mode
+    dram_bytes: int
+    cycles: int  # in the fastest of its ways
+    computing: int  # cycles in which the compute engine works
+    port: int  # in which the busier channel to DRAM does
+    alone: int  # cycles of its operators one by one
+    tensors: tuple[Waited, ...]  # what costs the most first
+    operators: tuple[Waited, ...]
+    links: tuple[LinkCycles, ...]  # of those that were looked at in time; where a cut costs the least first
+    links_left: int  # that were not
+
+    @property
+    def waiting(self) -> int:
+        """Cycles in which the compute engine does not work."""
+        return self.cycles - self.computing
+
+
+def cycles_of(costs: GroupCosts, mask: int, seconds: float) -> GroupCycles:
+    """Of a connected, convex group. Links are looked at as long as the time lasts.
+
+    Raises InvalidConfig where the group may not run, or has no steps.
+    """
+    figures, clock = GroupFigures(costs, energy=False), time.perf_counter()
+    made = None if costs.price(mask) is None else figures.fastest(mask)
+    if made is None:
+        why = "the group may not run as one" if costs.price(mask) is None else "its mode has no steps"
+        raise InvalidConfig(f"--objective cycles: {why}; accepted: a group that runs, or --objective bytes, which says why one does not")
+    cost, (places, steps) = made
+    accelerator = figures.meter.accelerator
+    whole = accelerator.time(steps, places, WALKED)
+    busy = Counter[tuple[bool, str]]()
+    for times, step in counted_leaves(steps):
+        busy[_key(step)] += times * accelerator.cycles(step)
+
+    def without(key: tuple[bool, str]) -> Waited:
+        rest = accelerator.time(left_out(steps, lambda step: _key(step) == key), places, WALKED)
+        return Waited(key[1], busy[key], whole.total - rest.total)
+
+    def costly(*, computes: bool) -> tuple[Waited, ...]:
+        return tuple(sorted((without(key) for key in busy if key[0] == computes), key=lambda found: -found.cycles))
+
+    looked = _links(costs, figures, mask, lambda: time.perf_counter() - clock > seconds)
+    return GroupCycles(
+        mode=cost.mode,
+        dram_bytes=cost.dram_bytes,
+        cycles=whole.total,
+        computing=whole.compute,
+        port=whole.dma,
+        alone=sum(_least(figures, 1 << i) for i in bits(mask)),
+        tensors=costly(computes=False),
+        operators=costly(computes=True),
+        links=tuple(sorted(looked, key=lambda link: (not link.groups, link.cycles))),
+        links_left=links(costs.dataflow, mask).shape[1] - len(looked),
+    )
+
+
+def left_out(nodes: Sequence[Node], drop: Callable[[Step], bool]) -> tuple[Node, ...]:
+    """A schedule without some of its steps."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Loop):
+            if body := left_out(node.body, drop):
+                found.append(Loop(node.count, body))
+        elif not drop(node):
+            found.append(node)
+    return tuple(found)
+
+
+def _key(step: Step) -> tuple[bool, str]:
+    """(whether it computes, name of the operator or of the tensor)."""
+    return (True, step.operator) if isinstance(step, Compute) else (False, step.tensor)
+
+
+def _least(figures: GroupFigures, mask: int) -> int:
+    return min(way.cycles for way in figures(mask))
+
+
+def _links(costs: GroupCosts, figures: GroupFigures, mask: int, late: Callable[[], bool]) -> list[LinkCycles]:
+    flow, cuts, found = costs.dataflow, GroupCuts(costs.dataflow, mask), list[LinkCycles]()
+    where = np.array([*bits(mask)])[links(flow, mask)]
+    for u, v in where.T.tolist():
+        if late():
+            break
+        halves = [(cut.first, cut.second) for cut in cuts.through(u, v, CUTS)]
+        legal = [both for both in halves if all(costs.price(half) is not None for half in both)]
+        taken, both = min(((sum(_least(figures, half) for half in both), both) for both in legal), default=(0, ()))
+        found.append(LinkCycles((flow.operators[u].name, flow.operators[v].name), tuple(flow.names(half) for half in both), taken))
+    return found
