@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from lfopt.app.screen import out, spread
 from lfopt.ir import Graph, Operator
@@ -54,10 +54,12 @@ def scope_of_named(known: Mapping[str, Operator], names: Iterable[str]) -> str:
     return scope_of(known[name] for name in names if name in known)
 
 
-def named_table(columns: Sequence[str], rows: Sequence[Sequence[str]], modules: Sequence[str], *, bold: Collection[int] = ()) -> Table:
+def named_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], modules: Sequence[str], *, left: Sequence[int] = (), bold: Collection[int] = ()
+) -> RenderableType:
     """As `spread`: names are in the first column. Beside them stand the modules that they are from, where any is known and the screen has room."""
     others = sum(max([len(column), *(len(row[k]) for row in rows)]) + 2 for k, column in enumerate(columns) if k)
     if not any(modules) or out.width - others < ROOM:
-        return spread(columns, rows, bold=bold)
+        return spread(columns, rows, left=left, bold=bold)
     wide = [(name, module, *rest) for (name, *rest), module in zip(rows, modules, strict=True)]
-    return spread((columns[0], "module", *columns[1:]), wide, stretch=(0, 1), bold=bold)
+    return spread((columns[0], "module", *columns[1:]), wide, stretch=(0, 1), left=[k + 1 for k in left], bold=bold)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -334,7 +335,7 @@ def _totals(outcome: Outcome) -> Table:
     return rows
 
 
-def _groups(outcome: Outcome) -> Table:
+def _groups(outcome: Outcome) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]
