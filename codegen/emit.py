@@ -28,7 +28,7 @@ from codegen.target import Target, target
 from codegen.writer import Writer, string
 from lfopt.ir import Graph, Plan
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
-from lfopt.ir.names import identifier
+from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 from lfopt.planning.cpu import lower_for_cpu
@@ -36,6 +36,8 @@ from lfopt.planning.cpu import lower_for_cpu
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 ENOUGH = 4  # images for each thread, so that those that have one more do not matter
+
+PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_SYMBOL - 1}}}")  # of symbols: what ISO C takes, and no header of the system begins with
 
 
 def emit_c(
@@ -50,6 +52,7 @@ def emit_c(
     winograd: int = 4,
     element: ElementName = "float32",
     images: int = 1,
+    prefix: str | None = None,
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
@@ -57,8 +60,10 @@ def emit_c(
     that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
     4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16. `images`: so many networks
     of this graph, one after the other: inputs and outputs begin with that axis (`lfopt.rewrite.images`). Where each thread has its share of them, it
-    runs them alone, in memory of its own.
+    runs them alone, in memory of its own. `prefix`: what every symbol begins with, and the library is called, in place of the model's name.
     """
+    if prefix is not None and not PREFIX.fullmatch(prefix):
+        raise Unsupported(f"prefix: found {one_line(repr(prefix))[:80]}; accepted: up to {LONGEST_SYMBOL} letters, digits and _, a letter first")
     if images < 1 or (images > 1 and count):
         raise Unsupported(
             f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
@@ -71,7 +76,7 @@ def emit_c(
     while True:
         model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats, in_parts=in_parts)
         try:
-            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew, prefix=prefix).source()
         except NotFused as attention:
             in_parts.add(attention.operator)
             continue
@@ -130,9 +135,9 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int) -> None:
+    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int, prefix: str | None) -> None:
         self.model, self.embed, self.profile = model, embed, profile
-        self.name = identifier(model.plan.model.name)
+        self.name = prefix or identifier(model.plan.model.name)
         self.arena = max((group.allocated_bytes for group in model.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
@@ -168,7 +173,7 @@ class _Printer:
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags = (*model.target.flags, *(["-pthread"] if self._workers > 1 else []))
-        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, self.schedule)
+        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, len(weights), self.schedule)
 
     def _outside(self, ends: str, k: int, name: str) -> str:
         """Address of an input or output of the network; of the present image, where there are several."""

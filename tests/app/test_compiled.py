@@ -54,7 +54,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     """What the back end was asked to print; the cache is an empty one."""
     asked: list[tuple[object, ...]] = []
 
-    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1):
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1, prefix=None):
         asked.append((target, threads, embed, *([element] if element != "float32" else [])))
         return twice(embed=embed)
 
@@ -248,8 +248,8 @@ def test_codegen_writes_what_make_needs(here, printed: list, plan: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert printed == [("c99", 2, False)]
     names = {path.name for path in (tmp_path / "c").iterdir()}
-    assert names == {"model.c", "model.h", "weights.bin", "main.c", "npy.c", "npy.h", "Makefile", "README.md"}
-    assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B" in done.stdout
+    assert names > {"model.c", "model.h", "weights.bin", "main.c", "Makefile", "README.md", "CMakeLists.txt", "twice.pc"}
+    assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B\nweights 64 B" in done.stdout
 
 
 def test_codegen_says_what_threads_do(here, printed: list, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
