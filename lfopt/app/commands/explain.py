@@ -97,7 +97,7 @@ def explain(
     seed
         Seed of the explainers that draw.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
         Graph simplification of a model: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.

@@ -105,7 +105,7 @@ def search(
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     seed
         Seed of the methods that sample.
     budget
