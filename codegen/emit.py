@@ -26,9 +26,10 @@ from codegen.model import LINE, Model
 from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import Target, target
 from codegen.writer import Writer, string
-from lfopt.ir import Graph, Plan
+from lfopt.ir import Graph, Operator, Plan
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
 from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
+from lfopt.ir.origins import scope_of, source_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 from lfopt.planning.cpu import lower_for_cpu
@@ -161,7 +162,9 @@ class _Printer:
         if self.counted:
             self.run.all(self.counted.run)
         else:
+            operators = {operator.name: operator for operator in graph.operators}
             for group in self.schedule.groups:
+                self._comment(group.id, [operators[name] for function in group.functions for name in function.operators])
                 call = calls(model.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(graph.outputs):
@@ -174,6 +177,12 @@ class _Printer:
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags = (*model.target.flags, *(["-pthread"] if self._workers > 1 else []))
         return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, len(weights), self.schedule)
+
+    def _comment(self, group: int, operators: Sequence[Operator]) -> None:
+        """Where the exporter says that a group is from."""
+        if scope := scope_of(operators):
+            source = source_of(operators)
+            self.model.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
 
     def _outside(self, ends: str, k: int, name: str) -> str:
         """Address of an input or output of the network; of the present image, where there are several."""

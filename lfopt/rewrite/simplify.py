@@ -55,8 +55,8 @@ def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
     Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of one-hot vectors are lookups
-    (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1]
-    (`lfopt.rewrite.positions`).
+    (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d]
+    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
     """
     return (
         graph

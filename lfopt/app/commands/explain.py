@@ -16,7 +16,7 @@ from lfopt.app.commands.options import InputShapes, check_figure, check_seconds,
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
 from lfopt.app.nodes import chosen
-from lfopt.app.origins import named_table, scope_of
+from lfopt.app.origins import named_table
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
@@ -24,6 +24,7 @@ from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_o
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
 from lfopt.ir.names import shared_prefix, span
+from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
 
