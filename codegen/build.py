@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ TEMPLATES = Path(__file__).with_name("program")  # main.c and what belongs to it
 PROGRAM_SOURCES = ("main.c", "npy.c")
 COMPILERS = ("cc", "gcc", "clang")
 TAKEN = frozenset({"all", "bench", "clean", "Makefile"})  # that a program cannot be called, because `make` means something by them
+LOADED, EXECUTABLE = 1, 1  # of segments of ELF: PT_LOAD, PF_X
 LINES = 3  # of what a compiler says
 
 
@@ -54,7 +56,8 @@ def _write(path: Path, content: bytes) -> None:
 def write_source(source: CSource, folder: Path, write: Callable[[Path, bytes], object] = _write) -> tuple[Path, ...]:
     """Write the model's files and those of its program into `folder`, each by `write`. Raises CannotWrite."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = {**source.files, **{path.name: _rendered(path, source) for path in sorted(TEMPLATES.iterdir()) if path.is_file()}}
+    templates = {path.name.replace("NAME", source.name): path for path in sorted(TEMPLATES.iterdir()) if path.is_file()}
+    files = {**source.files, **{name: _rendered(path, source) for name, path in templates.items()}}
     for name, content in files.items():
         write(folder / name, content)
     if "weights.bin" not in files:
@@ -68,6 +71,8 @@ def _rendered(template: Path, source: CSource) -> bytes:
         "name": source.name,
         "sources": " ".join(_model_sources(source)),
         "flags": shlex.join(source.flags),
+        "libraries": f"{'-pthread ' * ('-pthread' in source.flags)}m",
+        "link": f"{'-pthread ' * ('-pthread' in source.flags)}-lm",
         "program": program_name(source),
         "target": source.target,
         "arena_bytes": f"{source.arena_bytes:,}",
@@ -132,6 +137,17 @@ def build(source: CSource, folder: Path, compiler: Sequence[str], jobs: int = 2)
             _call([*base, *parts, "-o", str(aside), "-lm"])
             aside.replace(path)
     return built
+
+
+def code_bytes(library: Path) -> int:
+    """Bytes of machine code in a shared library: those of its executable segments. Raises CannotBuild for what is no ELF file of 64 bits."""
+    data = library.read_bytes()
+    if data[:5] != b"\x7fELF\x02":
+        raise CannotBuild(f"{library}: found no ELF file of 64 bits")
+    order = "<" if data[5] == 1 else ">"
+    (start,), (size, count) = struct.unpack_from(f"{order}Q", data, 32), struct.unpack_from(f"{order}HH", data, 54)
+    segments = (struct.unpack_from(f"{order}II32xQ", data, start + k * size)[:3] for k in range(count))  # kind, flags, bytes in memory
+    return sum(taken for kind, flags, taken in segments if kind == LOADED and flags & EXECUTABLE)
 
 
 def build_text(text: str, folder: Path, command: Sequence[str]) -> Path:

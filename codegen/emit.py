@@ -26,9 +26,10 @@ from codegen.model import LINE, Model
 from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import Target, target
 from codegen.writer import Writer, string
-from lfopt.ir import Graph, Plan
+from lfopt.ir import Graph, Operator, Plan
 from lfopt.ir.cpu import MOST_THREADS, CpuSchedule
-from lfopt.ir.names import identifier
+from lfopt.ir.names import LONGEST_SYMBOL, identifier, one_line
+from lfopt.ir.origins import scope_of, source_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES
 from lfopt.planning.cpu import lower_for_cpu
@@ -36,6 +37,8 @@ from lfopt.planning.cpu import lower_for_cpu
 HEAD = 2 * LINE  # bytes before the maps of a context
 UNROLLED = 4  # channels of a graph's input or output that are copied pixel by pixel
 ENOUGH = 4  # images for each thread, so that those that have one more do not matter
+
+PREFIX = re.compile(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_SYMBOL - 1}}}")  # of symbols: what ISO C takes, and no header of the system begins with
 
 
 def emit_c(
@@ -50,6 +53,7 @@ def emit_c(
     winograd: int = 4,
     element: ElementName = "float32",
     images: int = 1,
+    prefix: str | None = None,
 ) -> CSource:
     """The plan of this graph as C for a target. Raises Unsupported where nothing can print an operator, a type or a shape.
 
@@ -57,8 +61,10 @@ def emit_c(
     that it moves (see `codegen.counted`). `profile`: code that takes the time of each group. `winograd`: the largest tiles of Winograd's algorithm,
     4 or 2; 0: every convolution is direct. `element`: that float32 maps and their weights are stored in, float32 or bf16. `images`: so many networks
     of this graph, one after the other: inputs and outputs begin with that axis (`lfopt.rewrite.images`). Where each thread has its share of them, it
-    runs them alone, in memory of its own.
+    runs them alone, in memory of its own. `prefix`: what every symbol begins with, and the library is called, in place of the model's name.
     """
+    if prefix is not None and not PREFIX.fullmatch(prefix):
+        raise Unsupported(f"prefix: found {one_line(repr(prefix))[:80]}; accepted: up to {LONGEST_SYMBOL} letters, digits and _, a letter first")
     if images < 1 or (images > 1 and count):
         raise Unsupported(
             f"images: found {images}; generated C that {'counts' if count else 'does not count'} accepts {'1' if count else 'from 1 on'}"
@@ -71,7 +77,7 @@ def emit_c(
     while True:
         model = Model(plan, graph, replace(chosen, threads=threads // crew), count=count, floats=floats, in_parts=in_parts)
         try:
-            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew).source()
+            source = _Printer(model, embed=embed, profile=profile, images=images, crew=crew, prefix=prefix).source()
         except NotFused as attention:
             in_parts.add(attention.operator)
             continue
@@ -130,9 +136,9 @@ def _check(plan: Plan, graph: Graph, chosen: Target, *, count: bool) -> None:
 class _Printer:
     """From a model to its files."""
 
-    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int) -> None:
+    def __init__(self, model: Model, *, embed: bool, profile: bool, images: int, crew: int, prefix: str | None) -> None:
         self.model, self.embed, self.profile = model, embed, profile
-        self.name = identifier(model.plan.model.name)
+        self.name = prefix or identifier(model.plan.model.name)
         self.arena = max((group.allocated_bytes for group in model.plan.groups), default=0)  # of one thread
         self.run = Writer(1)  # what runs the network
         dram = {model.flow.maps[m].name: 4 * start for m, start in model.maps.items()}
@@ -156,7 +162,9 @@ class _Printer:
         if self.counted:
             self.run.all(self.counted.run)
         else:
+            operators = {operator.name: operator for operator in graph.operators}
             for group in self.schedule.groups:
+                self._comment(group.id, [operators[name] for function in group.functions for name in function.operators])
                 call = calls(model.functions, group)
                 self.run(f"TIMED({group.id}, {call[:-1]});" if self.profile else call)
         for k, name in enumerate(graph.outputs):
@@ -168,7 +176,13 @@ class _Printer:
         found = {"model.c": self._code(weights).encode(), "model.h": header(self.name, count=model.count, profile=self.profile).encode()}
         found |= {"weights.c": _embedded(self.name, weights)} if self.embed else {"weights.bin": weights}
         flags = (*model.target.flags, *(["-pthread"] if self._workers > 1 else []))
-        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, self.schedule)
+        return CSource(self.name, model.target.name, flags, found, self._arena_bytes, self._context_bytes, len(weights), self.schedule)
+
+    def _comment(self, group: int, operators: Sequence[Operator]) -> None:
+        """Where the exporter says that a group is from."""
+        if scope := scope_of(operators):
+            source = source_of(operators)
+            self.model.functions.comment(f"group {group}: {scope}{f' ({source})' if source else ''}")
 
     def _outside(self, ends: str, k: int, name: str) -> str:
         """Address of an input or output of the network; of the present image, where there are several."""

@@ -32,6 +32,7 @@ class CSource:
     files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
     arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread
     context_bytes: int  # memory of one caller, the arena included
+    weights_bytes: int  # of weights.bin, or of what is linked in
     schedule: CpuSchedule  # what its threads run; without groups where the C counts: it follows the plan's steps
 
     @property

@@ -26,10 +26,26 @@ KINDS = (  # types that move data alike are one: exports of one network differ i
     "shuffle", "gather", "other",
 )  # fmt: skip
 RATIOS = 4  # logarithms of ratios of sizes
-SHARES = 13  # sizes that are given as a share of the buffer, and as the logarithm of that
+SIZES = (  # each is given as a share of the buffer, and as the logarithm of that
+    "maps in: row", "maps in: all", "maps out: row", "maps out: all", "weights", "weights: channel", "first operand: row", "first operand: all",
+    "first operand: channel of a row", "results: row", "results: all", "results: channel of a row", "rows read for one row",
+)  # fmt: skip
+SHARES = len(SIZES)
 FEATURES = len(KINDS) + 1 + RATIOS + 2 * SHARES  # columns of `GroupGraph.features`; after the kinds: whether one row of the result needs all rows
 MOST_SHARE = 2.0  # a share above this says no more than that it is far too large
 LEAST_SHARE = 2**-16  # one below this is as good as none
+
+
+def columns() -> tuple[str, ...]:
+    """(FEATURES,) what each column of `GroupGraph.features` is: 0 or 1 up to "all rows", the others without a unit.
+
+    >>> len(columns()) == FEATURES
+    True
+    """
+    ratios = ("channels", "rows", "elements of a row", "rows read for one row")
+    flags = (*(f"is {kind}" for kind in KINDS), "all rows")
+    logarithms = (*(f"log2({name}, result / first operand) / 16" for name in ratios[:3]), f"log2({ratios[3]}) / 16")
+    return (*flags, *logarithms, *(f"{name} / beta" for name in SIZES), *(f"log2({name} / beta) / 16" for name in SIZES))
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,10 +23,11 @@ _PLACES = {
     "simulator.execute": "Execution",
     "codegen.build": "CannotBuild",
     "codegen.runtime": "CannotRun Compiled",
+    "lfopt.app.by_shape": "CompiledByShape",
     "codegen.source": "CSource Unsupported",
     "lfopt.ir": (
         "CannotWrite CommandStream Cost DoesNotFit DramBytes Energy FusionScheme Graph Hardware "
-        "InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues Operator Plan "
+        "InvalidConfig InvalidGraph InvalidModel InvalidPlan LfoptError MissingValues OpenShape Operator Plan "
         "PlannedGroup Report SearchRecord Tensor Totals UnsupportedModel Verdict"
     ),
 }

@@ -56,6 +56,7 @@ from lfopt.app.api import (
 from lfopt.app.api import (
     simulate as simulate,
 )
+from lfopt.app.by_shape import CompiledByShape as CompiledByShape
 from lfopt.app.compiled import compile_model as compile  # noqa: A004
 from lfopt.app.front import (
     Advice as Advice,
@@ -195,6 +196,9 @@ from lfopt.ir import (
 )
 from lfopt.ir import (
     Node as Node,
+)
+from lfopt.ir import (
+    OpenShape as OpenShape,
 )
 from lfopt.ir import (
     Operator as Operator,
@@ -353,6 +357,7 @@ __all__ = [
     "CannotWrite",
     "CommandStream",
     "Compiled",
+    "CompiledByShape",
     "Cost",
     "DoesNotFit",
     "DramBytes",
@@ -370,6 +375,7 @@ __all__ = [
     "LfoptError",
     "Limit",
     "MissingValues",
+    "OpenShape",
     "Operator",
     "Plan",
     "Planned",

@@ -326,13 +326,14 @@ def emit_c(
     count: bool = False,
     winograd: Literal[0, 2, 4] = 4,
     element: ElementName = "float32",
+    prefix: str | None = None,
 ) -> CSource:
     """A plan as C: `files` by name. For elements of 4 bytes, 2 for bf16, or 1 where the network is quantised; options: see `lfopt codegen`.
 
     Raises MissingValues for a network without weights, and names what it cannot print.
     """
     check_options(target, threads, element)
-    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd, element=element)
+    return print_c(*_planned(plan, model), target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
 
 
 def encode(plan: PlanLike, *, model: Network | None = None) -> CommandStream:

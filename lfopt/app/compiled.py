@@ -17,6 +17,7 @@ from codegen.emit import better_whole, emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from codegen.target import target as instructions
+from lfopt.app.by_shape import CompiledByShape
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
@@ -26,7 +27,7 @@ from lfopt.app.random_values import random_inputs
 from lfopt.app.sizes import looks_like_a_size, size_option
 from lfopt.frontend import InputShapes
 from lfopt.fusion import Adapted, CostModel, Floor
-from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, Plan
+from lfopt.ir import Cost, Graph, Hardware, InvalidConfig, MissingValues, OpenShape, Plan
 from lfopt.ir.names import one_line
 from lfopt.ops import Dataflow, Family, bits, spec
 from lfopt.ops.flight import attending
@@ -50,13 +51,14 @@ def compile_model(
     element: ElementName = "float32",
     tune: bool = False,
     verify: bool = False,
-) -> Compiled:
+) -> Compiled | CompiledByShape:
     """A network, compiled for this machine: `lfopt.compile("m.onnx").run({"x": x})` gives its outputs by name.
 
     Takes seconds to minutes the first time, and is kept in ~/.cache/lfopt by content. `model` is an ONNX file with weights, zoo:NAME, an
-    `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by name. `hardware` may be a file, such as `lfopt hw
-    detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps and weights of a float32
-    network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
+    `onnx.ModelProto`, or a Graph, which is taken as it is. `input_shapes`: lists or tuples by input, whole numbers by named dimension. Where the
+    file leaves shapes open and none are given, those of the arrays of each run count: there is a program for each of the last eight. `hardware` may
+    be a file, such as `lfopt hw detect` writes, the name of an installed one, or the size of its buffer, such as "1MiB". `element`: bf16 stores maps
+    and weights of a float32 network in bfloat16, and adds up in float32. `tune`: see `plan_for_cpu`.
     `verify`: read what is kept from end to end; otherwise samples of its weights are enough.
     """
     if not isinstance(hardware, Hardware | str | os.PathLike):
@@ -68,9 +70,17 @@ def compile_model(
     check_options(target, threads, element)
     if isinstance(model, Graph) and input_shapes:
         raise InvalidConfig("input_shapes: found some with a Graph, whose shapes are known; accepted: none")
-    graph = model if isinstance(model, Graph) else load_network(model, input_shapes, "default")
-    label = one_line(graph.name if isinstance(model, Graph) else label_of(model))
-    return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
+    label = one_line(model.name if isinstance(model, Graph) else label_of(model))
+
+    def made(shapes: InputShapes | None) -> Compiled:
+        graph = model if isinstance(model, Graph) else load_network(model, shapes, "default")
+        return compile_graph(graph, threads=threads, target=target, hardware=chip, element=element, label=label, tune=tune, verify=verify)[0]
+
+    try:
+        return made(input_shapes)
+    except OpenShape:
+        assert not isinstance(model, Graph), "shapes of a Graph are known"
+        return CompiledByShape(model, label, made, input_shapes or {})
 
 
 def compile_graph(

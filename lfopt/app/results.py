@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from lfopt.app.commands.options import check_figure
 from lfopt.app.explain import Explanation, as_data
 from lfopt.app.files import path_of
 from lfopt.app.pipeline import check_folder
@@ -76,6 +77,12 @@ class Explained:
     def data(self) -> Mapping[str, Any]:
         """All of it by name, as `lfopt explain --json` writes it."""
         return as_data(self.explanation, self.flow)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Draw the group, its links in the colours of their scores, into a .svg or .png. Raises InvalidConfig, CannotWrite."""
+        from lfopt.app.report.blamed import write_figure  # noqa: PLC0415  (it brings matplotlib)
+
+        write_figure(check_figure(path_of(file, "file"), "file"), self.explanation, self.flow, "group")
 
     def __repr__(self) -> str:
         need, what = self.explanation.need, plural(len(self.operators), "operator")

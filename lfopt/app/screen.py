@@ -6,19 +6,21 @@ import os
 import re
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from lfopt.app.pipeline import Report
 from lfopt.ir import Graph, Hardware
 from lfopt.ir.names import printable
 
-NARROWEST = 12  # characters of a column that is folded
+NARROWEST = 16  # characters of a column that is folded
+NARROW = 24  # of the first, where it is folded into more than three lines
 INDENT = "  "  # of its lines but the first
 BREAKS = "./_:-"  # behind which names are broken
 CELL_LINES = 24  # of one cell; the names of files are hostile
@@ -145,23 +147,50 @@ def _lines() -> Report:
     return report
 
 
-def spread(names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequence[int] = (0,), bold: Collection[int] = ()) -> Table:
+def spread(
+    names: Sequence[str], rows: Sequence[Sequence[str]], *, stretch: Sequence[int] = (0,), left: Sequence[int] = (), bold: Collection[int] = ()
+) -> RenderableType:
     """A table as wide as the screen at most: what the other columns leave is shared by the columns `stretch`, whose texts are folded.
 
-    Columns of names are on the left; `bold` are rows to stand out.
+    Texts are on the left: the first column, `stretch` and `left`. `bold` are rows to stand out. Where too little is left for a text, it has lines
+    of its own.
     """
     needs = [max([len(name), *(len(row[k]) for row in rows)]) for k, name in enumerate(names)]
-    left = out.width - sum(need for k, need in enumerate(needs) if k not in stretch) - 2 * (len(names) - 1)
+    room = out.width - sum(need for k, need in enumerate(needs) if k not in stretch) - 2 * (len(names) - 1)
     widths: dict[int, int] = {}
     for at, k in enumerate(sorted(stretch, key=needs.__getitem__)):  # the narrowest takes no more than it needs
-        widths[k] = min(needs[k], max((left - sum(widths.values())) // (len(stretch) - at), NARROWEST))
+        widths[k] = min(needs[k], (room - sum(widths.values())) // (len(stretch) - at))
+    texts = {0, *stretch, *left}
+    if any(width < min(needs[k], NARROWEST) or (k == 0 and width < NARROW and 3 * width < needs[k]) for k, width in widths.items()):
+        return Group(*_stacked(names, rows, {k: (need, k in texts) for k, need in enumerate(needs)}, stretch, bold))
     made = table(*names)
-    for k in stretch:
+    for k in texts:
         made.columns[k].justify = "left"
     for number, row in enumerate(rows):
         cells = (escape(folded(cell, widths[k]) if k in widths else cell) for k, cell in enumerate(row))
         made.add_row(*cells, style="bold" if number in bold else None)
     return made
+
+
+def _stacked(
+    names: Sequence[str], rows: Sequence[Sequence[str]], needs: Mapping[int, tuple[int, bool]], stretch: Sequence[int], bold: Collection[int]
+) -> Iterator[Text]:
+    """As `spread`: long texts of a row have lines of their own, its figures as many as they take. `needs`: (characters, whether on the left)."""
+    lines: list[list[int]] = [[]]  # columns of figures in each line
+    for k in (k for k in needs if k not in stretch):
+        if lines[-1] and len(INDENT) + sum(needs[c][0] + 2 for c in lines[-1]) + needs[k][0] > out.width:
+            lines.append([])
+        lines[-1].append(k)
+    ahead = 0 in stretch  # whether the name of the row is a text of its own
+    for number, row in enumerate((names, *rows), start=-1):
+        style = "dim" if number < 0 else "bold" if number in bold else ""
+        figures = ["  ".join(row[k].ljust(needs[k][0]) if needs[k][1] else row[k].rjust(needs[k][0]) for k in columns) for columns in lines]
+        figures = [INDENT * (ahead or at > 0) + line for at, line in enumerate(figures) if line.strip()]
+        text = folded("  ".join(row[k] for k in stretch if row[k]), out.width - len(INDENT))
+        told = [text] if ahead else [f"{INDENT}{line}" for line in text.split("\n")]
+        for line in (*told, *figures) if ahead else (*figures, *told):
+            if line.strip():
+                yield Text(line.rstrip(), style)
 
 
 def folded(text: str, width: int) -> str:

@@ -137,15 +137,15 @@ def format_size(size: int) -> str:
 
 
 def parse_shapes(texts: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """Input shapes given as name=1,3,224,224.
+    """Input shapes given as name=1,3,224,224, and named dimensions as name=1.
 
-    >>> parse_shapes(("x=1,3,8,8",))
-    {'x': (1, 3, 8, 8)}
+    >>> parse_shapes(("x=1,3,8,8", "batch=2"))
+    {'x': (1, 3, 8, 8), 'batch': (2,)}
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, dims = text.rpartition("=")
         if not equals or not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", dims):
-            raise InvalidConfig(f"--input-shape: found {text!r}; accepted: name=1,3,224,224")
+            raise InvalidConfig(f"--input-shape: found {text!r}; accepted: name=1,3,224,224 for an input, or name=1 for a named dimension")
         shapes[name] = tuple(int(d) for d in dims.split(","))
     return shapes

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 QUIET, VERBOSE, JSON = ("--quiet", "-q"), ("--verbose", "-v"), "--json"
+SHAPE_OPTION, SHAPE = "--input-shape", re.compile(r"[^=-][^=]*=[0-9]+(,[0-9]+)*")  # one after the other
 STDOUT = "-"  # as a file of JSON
 PLAN, MODEL = {"--plan": ""}, {"--model": ""}
 RENAMED: dict[str, dict[str, str]] = {  # command: old name -> new one; empty: its value is given by position
@@ -64,9 +66,23 @@ def read(tokens: Sequence[str], takes: Callable[[Sequence[str]], bool]) -> Said:
             kept.append(new + equals + value)
         elif equals:
             kept.append(value)
-    found, target = _without_target(kept, lambda some: takes([*some, *rest]))
+    found, target = _without_target(_spread_shapes(kept), lambda some: takes([*some, *rest]))
     quiet, verbose = (any(word in names for word in words) for names in (QUIET, VERBOSE))
     return Said((*found, *rest), quiet, verbose, target, tuple(dict.fromkeys(notes)))
+
+
+def _spread_shapes(words: Sequence[str]) -> list[str]:
+    """Words in which every shape has an option of its own.
+
+    >>> _spread_shapes(["inspect", "--input-shape", "batch=1", "height=320", "m.onnx"])
+    ['inspect', '--input-shape', 'batch=1', '--input-shape', 'height=320', 'm.onnx']
+    """
+    found: list[str] = []
+    for k, word in enumerate(words):
+        if len(found) > 1 and found[-2] == SHAPE_OPTION and words[k - 1] != SHAPE_OPTION and SHAPE.fullmatch(word):
+            found.append(SHAPE_OPTION)
+        found.append(word)
+    return found
 
 
 def _without_target(words: list[str], takes: Callable[[list[str]], bool]) -> tuple[list[str], str | None]:

@@ -25,6 +25,7 @@ from lfopt.frontend.operands import mismatch
 from lfopt.frontend.origins import origins
 from lfopt.frontend.qdq import Stored, is_q_or_dq, moved, quantization_of, standard_form
 from lfopt.frontend.read import SMALL, prepare, read_model
+from lfopt.frontend.shapes import dims_of, is_open, with_dims
 from lfopt.frontend.spelling import labels, spell
 from lfopt.frontend.upgrade import ROUND_AS_BEFORE_11, fault, newest_opset
 from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_name
@@ -34,7 +35,7 @@ from lfopt.ops import Call, resizing, spec
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.windows import transposed_extents, windows
 
-InputShapes = Mapping[str, Sequence[int]]  # by name: lists or tuples of whole numbers
+InputShapes = Mapping[str, Sequence[int] | int]  # by input: lists or tuples of whole numbers; by named dimension: a whole number
 RANDOM = frozenset({"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"})
 SAME_ELEMENTS = frozenset({"DepthToSpace", "Flatten", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"})
 SAME_SHAPE = frozenset(
@@ -71,12 +72,13 @@ def _whole_shapes(given: object) -> dict[str, tuple[int, ...]]:
     """Shapes of inputs, as callers give them. Raises InvalidConfig."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise InvalidConfig(f"input_shapes: found {type(given).__name__}; accepted: shapes by name")
+    given = {name: (shape,) if _is_dim(shape) else shape for name, shape in given.items()}
     for name, shape in given.items():
         dims = shape if isinstance(shape, list | tuple) else ()
         if dims is not shape or not all(_is_dim(d) for d in dims):
             told = ", ".join(str(d) if _is_dim(d) else type(d).__name__ for d in dims[:16])
             found = f"[{told}]" if dims is shape else type(shape).__name__
-            raise InvalidConfig(f"input_shapes: {name!r}: found {found}; accepted: a list or tuple of whole numbers")
+            raise InvalidConfig(f"input_shapes: {name!r}: found {found}; accepted: a list or tuple of whole numbers, or one for a named dimension")
     return {name: tuple(int(d) for d in shape) for name, shape in given.items()}
 
 
@@ -130,28 +132,22 @@ class _Walk:
     def take_inputs(self, given: Mapping[str, tuple[int, ...]]) -> None:
         """Graph inputs that are not initializers, with static shapes."""
         wanted = [v for v in self.model.graph.input if v.name not in self.constants]
-        if unknown := [name for name in given if name not in {v.name for v in wanted}]:
-            raise InvalidModel(f"{self.label}: --input-shape {unknown[0]!r}: the inputs are {', '.join(v.name for v in wanted)}")
+        given = with_dims(self.label, [v for v in wanted if v.type.HasField("tensor_type")], given)
         for value in wanted:
             what = f"{self.label}: input {value.name!r}"
             if not value.type.HasField("tensor_type"):
                 raise UnsupportedModel(f"{what}: only tensors are supported")
             found = value.type.tensor_type
-            dims: list[int | str] = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in found.shape.dim]
-            shape = given.get(value.name)
-            static = found.HasField("shape") and all(isinstance(d, int) and d > 0 for d in dims)
+            dims, shape = dims_of(value), given.get(value.name)
             if shape is not None:
-                if found.HasField("shape") and len(shape) != len(dims):
-                    raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {dims}")
+                if dims is not None and len(shape) != len(dims):
+                    raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {list(dims)}")
                 if any(d <= 0 for d in shape):
                     raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1")
-                if static and list(shape) != dims:
+                if not is_open(dims) and shape != dims:
                     self.declared = {}  # the shapes that the file states were those of its own input shape
             else:
-                if not static:
-                    like = ",".join(str(d) for d in dims) or "..."
-                    raise UnsupportedModel(f"{what}: shape [{like}] is not static; give --input-shape {value.name}=1,3,224,224 or the like")
-                shape = tuple(int(d) for d in dims)
+                shape = tuple(int(d) for d in dims or ())
             dtype = dtype_name(found.elem_type, what)
             self._add_tensor(value.name, Tensor(value.name, shape, dtype), what)
             self.inputs.append(value.name)

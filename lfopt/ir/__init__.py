@@ -12,6 +12,7 @@ from lfopt.ir.errors import (
     InvalidPlan,
     LfoptError,
     MissingValues,
+    OpenShape,
     UnsupportedModel,
 )
 from lfopt.ir.graph import Attribute, Graph, Operator, Origin
@@ -106,6 +107,7 @@ __all__ = [
     "MissingValues",
     "ModelReference",
     "Node",
+    "OpenShape",
     "Operator",
     "Origin",
     "Place",

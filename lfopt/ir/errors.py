@@ -2,7 +2,8 @@
 
     LfoptError
     ├── InvalidModel         the ONNX file cannot be read, or is not a legal model
-    │   └── UnsupportedModel legal ONNX that lfopt does not take: control flow, unknown shapes
+    │   └── UnsupportedModel legal ONNX that lfopt does not take, such as control flow
+    │       └── OpenShape    shapes are known only when arrays are there, and none were given
     ├── InvalidGraph         a Graph that breaks its own rules
     ├── InvalidConfig        a configuration file, hardware description or command-line value
     ├── InvalidPlan          a plan.json that is malformed or contradicts its model
@@ -23,6 +24,10 @@ class InvalidModel(LfoptError):
 
 class UnsupportedModel(InvalidModel):
     """A legal ONNX model that lfopt does not take."""
+
+
+class OpenShape(UnsupportedModel):
+    """An input of the model has extents that are known only when arrays are there, and nothing was given for them."""
 
 
 class InvalidGraph(LfoptError):

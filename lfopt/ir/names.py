@@ -79,6 +79,17 @@ def span(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} .. {names[-1]}"
 
 
+def shared_prefix(names: Sequence[str]) -> str:
+    """What all names begin with, up to a dot, a slash or the like.
+
+    >>> shared_prefix(("stage1.block1.expand", "stage1.block2.expand"))
+    'stage1.'
+    """
+    first, last = min(names), max(names)
+    length = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return re.sub(r"[^./:_]*$", "", first[:length])
+
+
 def identifier(text: str) -> str:
     """A C identifier for a name. Those of names that differ in more than `- . / :` and spaces differ.
 

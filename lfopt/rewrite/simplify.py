@@ -12,6 +12,7 @@ from lfopt.rewrite.einsum import einsums_as_products
 from lfopt.rewrite.engine import Engine, Index
 from lfopt.rewrite.facts import Facts
 from lfopt.rewrite.fold import fold_norms
+from lfopt.rewrite.group_norms import instances_as_groups
 from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.lookups import products_as_lookups
 from lfopt.rewrite.movement import VIEWS
@@ -54,10 +55,14 @@ def simplify(graph: Graph, rules: str = "default") -> Graph:
     """Apply a set of rules by name (a key of `RULES`).
 
     Unless that is "none", Einsum is a matrix product where it can be (`lfopt.rewrite.einsum`), products of one-hot vectors are lookups
-    (`lfopt.rewrite.lookups`), linear layers are on maps [b, s, d] (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1]
-    (`lfopt.rewrite.positions`).
+    (`lfopt.rewrite.lookups`), GroupNormalization is made of its parts (`lfopt.rewrite.group_norms`), linear layers are on maps [b, s, d]
+    (`lfopt.rewrite.rows`), and convolutions along one axis on maps [n, c, l, 1] (`lfopt.rewrite.positions`).
     """
-    return graph if rules == "none" else on_rows(on_positions(rewrite(products_as_lookups(einsums_as_products(graph)), rules).graph))
+    return (
+        graph
+        if rules == "none"
+        else on_rows(on_positions(rewrite(instances_as_groups(products_as_lookups(einsums_as_products(graph))), rules).graph))
+    )
 
 
 def rewrite(graph: Graph, rules: str | tuple[Rule, ...] = "all") -> Rewriting:

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import lfopt
 from codegen.source import Unsupported
 from lfopt.app import compiled
 from lfopt.app.arrays import with_values
+from lfopt.app.by_shape import CompiledByShape
 from lfopt.app.cache import key_of
 from lfopt.app.commands import codegen as command
 from lfopt.app.compiled import compile_graph
@@ -25,7 +26,7 @@ from lfopt.app.config import Config
 from lfopt.app.pipeline import load_network
 from lfopt.app.pipeline import run as search
 from lfopt.frontend import load
-from lfopt.ir import Hardware, InvalidConfig, MissingValues
+from lfopt.ir import Hardware, InvalidConfig, LfoptError, MissingValues
 from lfopt.ir.cpu import CpuGroup, CpuSchedule, CpuSection
 from lfopt.ops import Dataflow
 from tests.app.conftest import refused
@@ -54,7 +55,7 @@ def printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[objec
     """What the back end was asked to print; the cache is an empty one."""
     asked: list[tuple[object, ...]] = []
 
-    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1):
+    def emit_c(plan, graph, target="native", *, threads=1, embed=False, count=False, winograd=4, element="float32", images=1, prefix=None):
         asked.append((target, threads, embed, *([element] if element != "float32" else [])))
         return twice(embed=embed)
 
@@ -174,11 +175,11 @@ def test_input_shapes_are_lists_or_tuples_of_whole_numbers(printed: list, model:
     folders = {lfopt.compile(model, input_shapes={"x": shape}).folder for shape in (SHAPE, list(SHAPE), [*np.array(SHAPE)])}
     folders |= {lfopt.compile(model, input_shapes=shapes).folder for shapes in (None, {})}
     assert len(folders) == 1
-    wrong = ((10**5000, 3, 4, 4), 1, "1,3,4,4", None, (1, 3, 4, 4.0), (1, 3, 4, True), [1, 3, 4, "4"], {1: 3}, np.zeros((99, 99)), iter(SHAPE))
+    wrong = ((10**5000, 3, 4, 4), 1.0, "1,3,4,4", None, (1, 3, 4, 4.0), (1, 3, 4, True), [1, 3, 4, "4"], {1: 3}, np.zeros((99, 99)), iter(SHAPE))
     for shape in wrong:
-        with pytest.raises(InvalidConfig, match=r"^input_shapes: 'x': found .*; accepted: a list or tuple of whole numbers$") as caught:
+        with pytest.raises(InvalidConfig, match=r"^input_shapes: 'x': found .*; accepted: a list or tuple of whole numbers, or one for a ") as caught:
             lfopt.compile(model, input_shapes={"x": shape})
-        assert len(str(caught.value)) < 160
+        assert len(str(caught.value)) < 200
     for shapes in ([("x", SHAPE)], "x=1", {1: SHAPE}):
         with pytest.raises(InvalidConfig, match=r"^input_shapes: found .*; accepted: shapes by name$"):
             lfopt.compile(model, input_shapes=shapes)
@@ -240,6 +241,51 @@ def test_run_draws_weights_only_when_it_may(here, printed: list, tmp_path: Path)
     assert key_of(filled[0]) == key_of(filled[1]) != key_of(filled[2])
 
 
+# -- shapes that come with arrays --------------------------------------------------------------------------------------------------------------
+
+
+def open_model() -> onnx.ModelProto:
+    """y = relu(x) of any batch and width, beside a bias of three channels."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3, "w"]) for name in "xy"]
+    bias = numpy_helper.from_array(np.ones((3, 1), np.float32), "b")
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    graph = helper.make_graph(nodes, "open", ends[:1], ends[1:], [bias])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def test_shapes_come_with_the_arrays_of_a_run_and_the_last_programs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    model = lfopt.compile(open_model(), target="c99")
+    assert isinstance(model, CompiledByShape) and not model.programs
+    model.most = 2
+    for shape in ((1, 3, 4), (2, 3, 5), (1, 3, 4), (1, 3, 6)):
+        x = np.linspace(-2, 2, np.prod(shape), dtype=np.float32).reshape(shape)
+        assert np.array_equal(model.run({"x": x})["y"], np.maximum(x + 1, 0))
+        assert np.array_equal(model.run(x)["y"], np.maximum(x + 1, 0))
+    assert model.programs == (((1, 3, 4),), ((1, 3, 6),))  # (2, 3, 5) was used least recently
+    assert repr(model) == "CompiledByShape(open: x: an array [batch, 3, w]; programs for 2 shapes)"
+    half = lfopt.compile(open_model(), target="c99", input_shapes={"batch": 1})
+    with pytest.raises(InvalidConfig, match=r"input 'x': found float32 \[2, 3, 4\]; accepted: float32 \[1, 3, 4\]"):
+        half.run(np.zeros((2, 3, 4), np.float32))
+    for wrong, said in (({"z": x}, "found input 'z'; accepted: 'x'"), (np.zeros((1, 4, 4), np.float32), "x|b"), ("x", "found str; accepted: 'x'")):
+        with pytest.raises(LfoptError, match=said):
+            model.run(wrong)
+
+
+def test_run_takes_open_shapes_from_its_input_file(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    onnx.save(open_model(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.zeros((2, 3, 7), np.float32))
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 7), np.float32))
+    for file, options in (("x.npz", ()), ("x.npy", ()), ("x.npy", ("--input-shape", "batch=2", "w=7"))):
+        done = here("run", tmp_path / "m.onnx", "--input", tmp_path / file, "--target", "c99", *options)
+        assert done.returncode == 0 and "2x3x7" in done.stdout.replace(", ", "x"), (done.stdout, done.stderr)
+    done = here("run", tmp_path / "m.onnx", "--target", "c99")
+    assert done.returncode == 2 and "give --input-shape batch=1 w=128 or the like, or --input-shape x=1,3,128" in done.stderr
+    done = here("run", tmp_path / "m.onnx", "--input", tmp_path / "x.npy", "--target", "c99", "--input-shape", "batch=1")
+    assert done.returncode == 2 and "found float32 [2, 3, 7]; accepted: float32 [1, 3, 7]" in done.stderr
+
+
 # -- lfopt codegen ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -248,8 +294,8 @@ def test_codegen_writes_what_make_needs(here, printed: list, plan: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert printed == [("c99", 2, False)]
     names = {path.name for path in (tmp_path / "c").iterdir()}
-    assert names == {"model.c", "model.h", "weights.bin", "main.c", "npy.c", "npy.h", "Makefile", "README.md"}
-    assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B" in done.stdout
+    assert names > {"model.c", "model.h", "weights.bin", "main.c", "Makefile", "README.md", "CMakeLists.txt", "twice.pc"}
+    assert "arena 192 of 1,048,576 B of buffer; memory of one caller 208 B\nweights 64 B" in done.stdout
 
 
 def test_codegen_says_what_threads_do(here, printed: list, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from matplotlib.patches import FancyBboxPatch, PathPatch
 
 from explainers.controls import brute
 from explainers.graph import links
@@ -19,7 +22,9 @@ from lfopt.app.config import Config
 from lfopt.app.explain import as_data, divided, explained, explainers, need_of, repair, whole_bytes
 from lfopt.app.nodes import chosen
 from lfopt.app.pipeline import load_network, run
+from lfopt.app.report.blamed import figure, write_figure
 from lfopt.app.report.cuts import cuts, growths
+from lfopt.app.report.picture import FILLS
 from lfopt.app.verify import load_planned
 from lfopt.fusion import connected, convex_gap, legal
 from lfopt.ir import FusionScheme, Graph, Hardware, InvalidConfig, LfoptError
@@ -371,6 +376,29 @@ def test_explain_of_a_plan_says_what_a_group_saves_and_how_it_could_grow(lfopt, 
     assert "fits" in with_more
 
 
+def test_a_figure_has_a_link_for_every_score_as_wide_as_it_is_blamed_and_names_as_text(mobilenet, tmp_path):
+    flow, costs = mobilenet, GroupCosts(mobilenet, Hardware(128 << 10))
+    found = explained(costs, (1 << 24) - 1, explainers(costs, ("analytic", "random"), 0), 2.0)
+    drawn = figure(found, flow, "<b>$x$</b>")
+    panels = [axes for axes in drawn.axes if axes.get_title(loc="left")]
+    assert [axes.get_title(loc="left").partition(":")[0] for axes in panels] == ["analytic", "random"]
+    for axes, blame in zip(panels, found.blames, strict=True):
+        widths = [patch.get_linewidth() for patch in axes.patches if isinstance(patch, PathPatch)]
+        assert np.array_equal(np.argsort(widths, kind="stable"), np.argsort(blame.scores, kind="stable"))
+        assert len(axes.lines) == sum(divided(found.links, found.repair.groups)) > 0  # bars: the cheapest cut
+        colours = [patch.get_facecolor() for patch in axes.patches if isinstance(patch, FancyBboxPatch)]
+        assert len(colours) == 24 and len({*colours}) == min(len(found.repair.groups), len(FILLS))
+    for kind in ("svg", "PNG"):
+        write_figure(tmp_path / f"new/a.{kind}", found, flow, "<b>$x$</b>")
+    texts = [text.text for text in ET.parse(tmp_path / "new/a.svg").iter("{http://www.w3.org/2000/svg}text")]
+    assert any(text.startswith("<b>$x$</b>: 24 operators") for text in texts) and "stem" in texts
+    assert (tmp_path / "new/a.PNG").read_bytes().startswith(b"\x89PNG")
+    fits = explained(costs, 1, {}, 1.0)
+    assert not [axes for axes in figure(fits, flow, "one").axes if axes.lines]
+    with pytest.raises(InvalidConfig, match=r"found a group of 500 operators; accepted: up to 400"):
+        write_figure(tmp_path / "a.svg", SimpleNamespace(group=(1 << 500) - 1), flow, "")
+
+
 def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = "zoo:fsrcnn"
@@ -383,6 +411,7 @@ def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeyp
         (model, {"nodes": first, "grow": True}, "--grow: found no --group"),
         (model, {"nodes": first, "top": 0}, "--top: found 0"),
         (model, {"nodes": first, "time_limit": 0}, "--time-limit: found 0"),
+        (model, {"nodes": first, "save": Path("a.gif")}, "--save: found a.gif; accepted: NAME.svg, NAME.png"),
         (model, {"nodes": first, "buffer": "much"}, "--buffer: found 'much'"),
         (model, {"nodes": first, "scheme": "resident", "explainer": ("rg",)}, "--explainer rg: "),
         (str(planned.folder), {"group": 500}, "--group: found 500; accepted: a group of the plan, 0 to"),

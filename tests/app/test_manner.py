@@ -195,3 +195,20 @@ def test_tables_fold_names_and_tell_neighbours_apart(width: int, monkeypatch: py
     text = captured.get()
     assert "…" not in text and max(map(len, text.splitlines())) <= max(width, 40)
     assert "k2" in text and "k3" in text
+
+
+def test_where_figures_leave_no_room_for_names_these_have_lines_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(out, "_width", 40)
+    names, rows = ("link", "score", "bytes", "chip"), [("a.b → c.d", "0.50", "12,345,678,901", "x" * 9), ("e → f" * 9, "1.00", "-", "")]
+
+    def lines(**options: Any) -> list[str]:
+        with out.capture() as captured:
+            out.print(spread(names, rows, **options))
+        found = captured.get().splitlines()
+        assert max(map(len, found)) <= 40
+        return found
+
+    assert lines()[:4] == ["link", "  score           bytes       chip", "a.b → c.d", "   0.50  12,345,678,901  xxxxxxxxx"]
+    assert lines()[4:] == ["e → fe → fe → fe → fe → fe → fe → fe →", "  fe → f", "   1.00               -"]
+    rows = [("chip" * 5, "8x8", "a text of its own", "1,024")]
+    assert lines(stretch=(2,), left=(1,))[2:] == ["chipchipchipchipchip  8x8    1,024", "  a text of its own"]

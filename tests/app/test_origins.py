@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 
+from codegen.emit import emit_c
+from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.origins import named_table
 from lfopt.app.report.stages import by_path
 from lfopt.app.screen import out
+from lfopt.frontend import from_model
+from lfopt.ir import Hardware, Origin
+from lfopt.rewrite.simplify import simplify
 from tests.frontend.test_origins import block
+
+
+def test_generated_c_says_where_groups_are_from() -> None:
+    graph = simplify(from_model(block()))
+    plan = plan_for_cpu(graph, Hardware(1 << 18, element_bytes=4))
+    code = emit_c(plan, graph, "c99").files["model.c"].decode()
+    assert "/* group 0: layer1.0: conv .. relu (net.py:31) */\nstatic void group_0(" in code
+    silent = replace(graph, operators=tuple(replace(operator, origin=Origin()) for operator in graph.operators))
+    assert "/* group" not in emit_c(plan, silent, "c99").files["model.c"].decode()
 
 
 def test_commands_name_the_module_of_a_group_where_the_screen_is_wide(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def twice(*flags: str, embed: bool = False) -> CSource:
     files = {"model.h": header("twice").encode(), "model.c": (FOLDER / "model.c").read_bytes()}
     if not embed:
         files["weights.bin"] = struct.pack("<f", 2.0)
-    return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208, CpuSchedule("c99", 1, (), ()))
+    return CSource("twice", "c99", (*STRICT, *(["-DEMBED"] if embed else []), *flags), files, 192, 208, 64, CpuSchedule("c99", 1, (), ()))
 
 
 def compiled(source: CSource, folder: Path) -> Compiled:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from explainers.dataset import HELD_OUT, Dataset, Shard, family, make, splits
 from explainers.graph import Groups
@@ -134,6 +135,45 @@ def test_quotas_and_families():
     assert [family(name) for name in ("efficientnet_b7", "deeplabv3_mobilenet_v3_large", "fsrcnn", "tv_fasterrcnn_r50_fpn_rpn", "own")] == [
         "EfficientNet", "DeepLab", "FSRCNN", "R-CNN", "own",
     ]  # fmt: skip
+
+
+def test_pyg_reads_the_graphs_of_a_data_set_without_lfopt(made, tmp_path):
+    folder = _copy(made, tmp_path / "set")
+    command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False, scheme="brr", form="pyg")
+    script = """
+import sys, torch
+from torch_geometric.data import InMemoryDataset
+graphs = InMemoryDataset()
+graphs.load("pyg/brr.pt")
+torch.load("pyg/brr.pt", weights_only=True)
+assert not {"lfopt", "explainers"} & {*sys.modules}
+fields = {key: [graph[key] for graph in graphs] for key in graphs[0].keys()}
+torch.save(fields, "fields.pt")
+"""
+    subprocess.run([sys.executable, "-P", "-c", script], cwd=folder, check=True, env={**os.environ, "PYTHONPATH": ""}, timeout=120)
+    fields, card = torch.load(folder / "fields.pt", weights_only=True), json.loads((folder / "pyg/brr.json").read_text())
+    read = Dataset.read(folder, "brr", dataflow)
+    examples = read.examples()
+    assert {*fields} == {*card["fields"]} and len(fields["x"]) == len(examples) == card["graphs"]
+    assert all(tensor.shape[1] == len(card["columns"]) for tensor in fields["x"])
+    for k, graph in list(enumerate(examples.graphs))[::11]:
+        assert np.array_equal(fields["x"][k], graph.features) and np.array_equal(fields["edge_index"][k], graph.links)
+        assert fields["y"][k] == examples.valid[k] == (fields["need"][k] < fields["beta"][k]) and fields["beta"][k] == examples.betas[k]
+        origin = read.provenance(int(fields["group"][k]))
+        network = card["networks"][int(fields["network"][k])]
+        assert [network["names"][i] for i in fields["operators"][k]] == origin["nodes"]
+        assert card["families"][int(fields["family"][k])] == network["family"] == origin["family"]
+    assert card["command"] == f"lfopt dataset {' '.join(NETWORKS)} --no-zoo --groups 120 --drawn 0 --seed 0 --scheme brr"
+    assert card["sha256"] == hashlib.sha256((folder / "pyg/brr.pt").read_bytes()).hexdigest()
+
+
+def test_without_pyg_one_line_names_the_extra_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, "explainers.pyg", raising=False)
+    monkeypatch.setitem(sys.modules, "torch_geometric", None)
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", None)
+    with pytest.raises(InvalidConfig, match=r"--format pyg needs .*pip install 'lfopt\[learn\]'"):
+        command(*NETWORKS, out_dir=tmp_path / "set", form="pyg", jobs=1)
+    assert not (tmp_path / "set").exists()
 
 
 # -- splits ------------------------------------------------------------------------------------------------------------------------------------

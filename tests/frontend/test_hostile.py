@@ -97,8 +97,8 @@ CASES = {  # name: (model, what the message says)
     "initializer twice": (lambda: edited(initializer(), lambda m: m.graph.initializer.append(m.graph.initializer[0])), "'c0' is there twice"),
     "sparse initializer": (lambda: edited(relu(), sparse), "sparse initializers are not supported"),
     "input dims that overflow": (lambda: relu((HUGE, HUGE)), "input 'x'.*out of range"),
-    "a zero dim": (lambda: relu((0, 3)), r"shape \[0,3\] is not static; give --input-shape x="),
-    "a symbolic dim": (lambda: relu(("batch", 3)), r"shape \[batch,3\] is not static; give --input-shape x="),
+    "a zero dim": (lambda: relu((0, 3)), r"shape \[0,3\] is not static; give --input-shape x=1,3 or"),
+    "a symbolic dim": (lambda: relu(("batch", 3)), r"shape \[batch,3\] is not static; give --input-shape batch=1 or"),
     "a sequence input": (
         lambda: edited(relu(), lambda m: m.graph.input[0].type.sequence_type.elem_type.tensor_type.SetInParent()),
         "input 'x'|elem_type",
@@ -344,8 +344,11 @@ def test_an_unknown_operator_of_known_shape_is_opaque_with_one_warning():
 @pytest.mark.parametrize(
     ("given", "wanted"),
     [
-        ({}, r"input 'x': shape \[batch,3,h,w\] is not static; give --input-shape x="),
-        ({"y": (1, 3, 8, 8)}, "--input-shape 'y': the inputs are x"),
+        ({}, r"input 'x': shape \[batch,3,h,w\] is not static; give --input-shape batch=1 h=224 w=224 or the like, or --input-shape x=1,3,224,224"),
+        ({"batch": 2, "w": 8}, r"shape \[batch,3,h,w\] is not static; give --input-shape h=224 or the like, or --input-shape x=2,3,224,8"),
+        ({"y": (1, 3, 8, 8)}, r"--input-shape 'y': the inputs are x \[batch,3,h,w\]; named dimensions: batch, h, w"),
+        ({"h": (1, 3)}, "--input-shape h=1,3: found for a dimension; accepted: h= and one whole number"),
+        ({"h": 0}, "--input-shape h=0: found for a dimension"),
         ({"x": (1, 3, 8)}, "--input-shape gives 3 dims, the model has 4"),
         ({"x": (1, 3, 0, 8)}, "--input-shape 1,3,0,8: dims are at least 1"),
         ({"x": (1, 3, -8, 8)}, "dims are at least 1"),
@@ -359,6 +362,8 @@ def test_wrong_input_shapes_are_refused(given, wanted):
 
 def test_input_shapes_give_symbolic_dims_and_override_static_ones():
     assert from_model(relu(("batch", 3, "h", "w")), {"x": (2, 3, 8, 8)}).shape("z0") == (2, 3, 8, 8)
+    assert from_model(relu(("batch", 3, "h", "h")), {"batch": 2, "h": 8}).shape("z0") == (2, 3, 8, 8)
+    assert from_model(relu(("batch", 3, "h", "x")), {"batch": 2, "h": (8,), "x": (1, 3, 4, 5)}).shape("z0") == (1, 3, 4, 5)  # an input's name wins
     assert from_model(relu((1, 3)), {"x": (5, 3)}).shape("z0") == (5, 3)
     shapeless = relu((1, 3))
     shapeless.graph.input[0].type.tensor_type.ClearField("shape")

@@ -89,6 +89,8 @@ class CodegenAnswer:
     commands: int | None = None  # of a command stream
     instruction_bytes: int | None = None  # of a command stream
     schedule: tuple[str, ...] | None = None  # of C, with --list: what its threads run, line by line
+    weights_bytes: int | None = None  # of C
+    code_bytes: int | None = None  # of C, with --build: machine code of the library
 
 
 @dataclass(frozen=True, slots=True)

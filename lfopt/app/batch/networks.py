@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
 
 from lfopt.app.files import sha256
 from lfopt.app.pipeline import ZOO, load_network
-from lfopt.frontend import InputShapes
 from lfopt.frontend.read import read_model
 from lfopt.ir import Graph, InvalidModel
 
@@ -42,7 +41,7 @@ def _locations(model: ModelProto) -> Iterator[str]:
             yield from (entry.value for entry in tensor.external_data if entry.key == "location")
 
 
-def network(model: str, digest: str, input_shapes: InputShapes, rules: str) -> tuple[Graph, bool]:
+def network(model: str, digest: str, input_shapes: Mapping[str, tuple[int, ...]], rules: str) -> tuple[Graph, bool]:
     """A network, simplified, and whether it was there already. Raises InvalidModel, also where its content has another digest."""
     before = _loaded.cache_info().hits
     graph = _loaded(model, digest, tuple((name, tuple(shape)) for name, shape in input_shapes.items()), rules)

@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from codegen.accel import encode
 from codegen.build import build as compile_c
-from codegen.build import find_compiler, write_source
+from codegen.build import code_bytes, find_compiler, write_source
 from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.source import CSource
@@ -47,6 +47,7 @@ def codegen(
     count: bool = False,
     winograd: Literal[0, 2, 4] = 4,
     element: ElementName = "float32",
+    prefix: str | None = None,
     build: bool = False,
     list_schedule: Annotated[bool, Parameter(name="--list")] = False,
     fill: bool = False,
@@ -78,6 +79,8 @@ def codegen(
         Largest tiles of Winograd's algorithm, for convolutions 3 x 3 that make whole maps; 0: every convolution is direct.
     element
         That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
+    prefix
+        What the names of all symbols and of the library begin with, in place of the model's name: two networks of one name link into one program.
     build
         Compile too, with cc or the compiler that $CC names: a shared library and a stand-alone program.
     list_schedule
@@ -94,7 +97,7 @@ def codegen(
             "--list: found with --count, whose C follows the steps of the plan; accepted: without (`lfopt simulate --group` lists those)"
         )
     if target == "accel":
-        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or list_schedule or out_dir is None:
+        if threads != 1 or embed or count or build or winograd != 4 or element != "float32" or prefix or list_schedule or out_dir is None:
             raise InvalidConfig("--target accel: found an option for C; accepted: --fill and --seed")
     else:
         check_options(target, threads, element)
@@ -106,10 +109,10 @@ def codegen(
     if target == "accel" and out_dir:
         _stream(found, plan / "plan.json" if plan.is_dir() else plan, graph, out_dir)
         return
-    compiler = find_compiler(os.environ.get("CC")) if build else ()
+    compiler, code = find_compiler(os.environ.get("CC")) if build else (), None
     with progress_line() as report:
         report("printing C", 0.0)
-        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element)
+        source = emit_c(found, graph, target, threads=threads, embed=embed, count=count, winograd=winograd, element=element, prefix=prefix)
         if list_schedule:
             report("following its threads", 0.3)
             wrong = recount_threads(source.schedule, found, graph)
@@ -117,16 +120,29 @@ def codegen(
         files = write_source(source, out_dir, write_bytes) if out_dir else ()
         if build and out_dir:
             report("compiling", 0.5)
-            compile_c(source, out_dir, compiler, os.cpu_count() or 1)
+            code = code_bytes(compile_c(source, out_dir, compiler, os.cpu_count() or 1).library)
     lines = tuple(cpu_listing(source.schedule)) if list_schedule else None
     if out_dir:
         _print_files(files)
     for line in lines or ():
         out.print(line, markup=False, soft_wrap=True)
-    _print(found, source)
+    _print(found, graph, source, code)
     listed = tuple(map(FileAnswer.of, files))
     loops = dict(source.loops)
-    answer(CodegenAnswer(source.name, source.target, len(found.groups), listed, source.arena_bytes, source.context_bytes, loops, schedule=lines))
+    answer(
+        CodegenAnswer(
+            source.name,
+            source.target,
+            len(found.groups),
+            listed,
+            source.arena_bytes,
+            source.context_bytes,
+            loops,
+            schedule=lines,
+            weights_bytes=source.weights_bytes,
+            code_bytes=code,
+        )
+    )
     if out_dir:
         out.print(f"[dim]wrote[/] {shown(out_dir)}", soft_wrap=True)
         if not build:
@@ -155,12 +171,15 @@ def _print_files(files: tuple[Path, ...]) -> None:
     out.print(rows)
 
 
-def _print(plan: Plan, source: CSource) -> None:
+def _print(plan: Plan, graph: Graph, source: CSource, code: int | None) -> None:
     """Operators and memory."""
     out.print(f"[bold]{escape(source.name)}[/]: {len(plan.groups)} groups for {source.target}", soft_wrap=True)
     if source.loops:
-        reasons = [re.sub(r"node '[^']*' ", "", reason) for reason in source.loops.values()]
-        out.print(f"{len(source.loops)} operators as plain loops, which are slow: {escape(', '.join(dict.fromkeys(reasons)))}")
+        out.print(f"{plural(len(source.loops), 'operator')} as plain loops, which are slow:")
+        kinds = {operator.name: operator.kind for operator in graph.operators}
+        why = {name: re.sub(r"node '[^']*' ", "", reason) for name, reason in source.loops.items()}
+        for reason in dict.fromkeys(why.values()):
+            out.print(f"  {escape(reason)}: {escape(', '.join(f'{name} ({kinds[name]})' for name in why if why[name] == reason))}")
     if source.together:
         out.print(
             f"{plural(len(source.together), 'group')} in which threads share every row: {escape(', '.join(dict.fromkeys(source.together.values())))}"
@@ -173,3 +192,4 @@ def _print(plan: Plan, source: CSource) -> None:
         f", {source.arenas} of them" if source.arenas > 1 else "",
     )
     out.print(f"arena {arena}{many}; memory of one caller {source.context_bytes:,} B", soft_wrap=True)
+    out.print(f"weights {source.weights_bytes:,} B" + (f"; machine code {code:,} B" if code is not None else ""), soft_wrap=True)

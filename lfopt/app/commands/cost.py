@@ -81,7 +81,7 @@ def cost(
     rules
         Graph simplification, as for lfopt search.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     top
         Groups listed: those that do not fit first, then those that move the most.
     out_dir

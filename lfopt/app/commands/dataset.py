@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,12 +15,27 @@ import numpy as np
 from cyclopts import Parameter
 from rich.markup import escape
 
-from explainers.dataset import CHIP, MANIFEST, SCHEMA, LabelScheme, Order, Shard, Source, costs_of, family, fingerprint, make, outdated, read_manifest
+from explainers.dataset import (
+    CHIP,
+    MANIFEST,
+    SCHEMA,
+    Dataset,
+    LabelScheme,
+    Order,
+    Shard,
+    Source,
+    costs_of,
+    family,
+    fingerprint,
+    make,
+    outdated,
+    read_manifest,
+)
 from explainers.sampling import BETAS, Draw, Fits, Seed, gated, quotas
 from lfopt.app.answers.networks import DatasetAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.batch.engine import Workers, processes, values
-from lfopt.app.files import sha256, write_bytes, write_text
+from lfopt.app.batch.engine import Workers, needed, processes, values
+from lfopt.app.files import sha256, write_bytes, write_text, write_with
 from lfopt.app.pipeline import ZOO, Report, load_network
 from lfopt.app.screen import err, out, progress_line, spread
 from lfopt.ir import Hardware, InvalidConfig
@@ -47,6 +64,7 @@ def dataset(
     seed: int = 0,
     jobs: int = 2,
     zoo: bool = True,
+    form: Annotated[Literal["npz", "pyg"], Parameter(name="--format")] = "npz",
 ) -> None:
     """Draw fusion groups of many networks as a random search does, and label them with the exact checker at five buffer sizes.
 
@@ -72,6 +90,9 @@ def dataset(
         Processes.
     zoo
         Whether the whole zoo is in.
+    form
+        npz: groups and labels, which `lfopt train` reads; pyg: besides, the graphs with all features as PyTorch Geometric's InMemoryDataset
+        reads them, pyg/SCHEME.pt with a card, pyg/SCHEME.json.
     """
     if groups < 1 or min(seed, drawn) < 0 or jobs < 1:
         raise InvalidConfig(
@@ -80,17 +101,28 @@ def dataset(
     if out_dir.exists() and not out_dir.is_dir():
         raise InvalidConfig(f"--out {out_dir}: found a file; accepted: a folder")
     workers = processes(jobs, "lfopt dataset", "learn")
+    pyg = needed("explainers.pyg", "lfopt dataset --format pyg", "learn") if form == "pyg" else None  # torch is optional, and slow to import
     schemes = IN_PAPER if scheme == "both" else (scheme,)
     with progress_line() as report:
         found = _networks(_sources(models, drawn, whole_zoo=zoo), report)
-        job = _Job(out_dir, groups, seed, tuple(network for network, _ in found))
+        job = _Job(out_dir, groups, seed, tuple(network for network, _ in found), _command(models, groups, drawn, seed, whole_zoo=zoo))
         job.start()
         for name in schemes:
             kept = [network for network, gates in found if name != "brr" or not gates]
             job.run(name, kept, [network.name for network, gates in found if network not in kept], report, workers)
+            if pyg:
+                report(f"{name}: graphs for PyTorch Geometric", 1.0)
+                job.export(name, pyg)
     for name in schemes:
         _print(name, job.entries(name))
     answer(DatasetAnswer(str(out_dir), {name: job.entries(name) for name in schemes}))
+
+
+def _command(models: Iterable[str], groups: int, drawn: int, seed: int, *, whole_zoo: bool) -> str:
+    """What makes such groups again, but for the folder and the scheme."""
+    return shlex.join(
+        ["lfopt", "dataset", *models, *(() if whole_zoo else ["--no-zoo"]), "--groups", str(groups), "--drawn", str(drawn), "--seed", str(seed)]
+    )
 
 
 def dataflow(source: str) -> Dataflow:
@@ -170,6 +202,7 @@ class _Job:
     groups: int
     seed: int
     networks: tuple[Source, ...]
+    command: str  # that makes them
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -205,7 +238,8 @@ class _Job:
         def note(*, finished: bool) -> None:
             listed = [entries[order.file] for order in orders if order.file in entries]
             data = read_manifest(self.folder)
-            data["schemes"][scheme] = {"finished": finished, "left_out": left_out, "networks": listed}
+            command = f"{self.command} --scheme {scheme}"
+            data["schemes"][scheme] = {"finished": finished, "command": command, "left_out": left_out, "networks": listed}
             self._write(data)
 
         report(f"{scheme}: {len(entries)} of {len(orders)} networks", made / max(total, 1))
@@ -257,6 +291,14 @@ class _Job:
             "valid": valid,
             "network": asdict(order.network),
         }
+
+    def export(self, scheme: LabelScheme, pyg: Any) -> None:
+        """Write a finished scheme as PyTorch Geometric reads it."""
+        data = Dataset.read(self.folder, scheme, dataflow)
+        (self.folder / "pyg").mkdir(exist_ok=True)
+        write_with(self.folder / f"pyg/{scheme}.pt", partial(pyg.save, data))
+        card = {**pyg.card(data, self.entries(scheme)["command"]), "sha256": sha256(self.folder / f"pyg/{scheme}.pt")}
+        write_text(self.folder / f"pyg/{scheme}.json", json.dumps(card, indent=1) + "\n")
 
     def _write(self, data: dict[str, Any]) -> None:
         write_text(self.folder / MANIFEST, json.dumps(data, indent=1) + "\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from rich.console import RenderableType
 from rich.markup import escape
-from rich.table import Table
 
 from lfopt.app.answers.plans import ChangeAnswer, ChangedGroup, DiffAnswer, MisfitAnswer, MovedAnswer, SettingAnswer, SideAnswer
 from lfopt.app.answers.writing import answer
@@ -89,14 +89,14 @@ def _print(found: Comparison, top: int, known: Mapping[str, Operator]) -> None:
     out.print(f"[dim]* model: on {'; '.join(chips)}[/]", soft_wrap=True)
 
 
-def _sums(found: Comparison) -> Table:
+def _sums(found: Comparison) -> RenderableType:
     rows = table("", "before", "after", "more", "")
     for row in sums(found):
         rows.add_row(*row)
     return rows
 
 
-def _changes(listed: Sequence[Changed], known: Mapping[str, Operator]) -> Table:
+def _changes(listed: Sequence[Changed], known: Mapping[str, Operator]) -> RenderableType:
     rows: list[list[str]] = []
     for number, changed in enumerate(listed, 1):
         nodes = changed.nodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,19 +13,20 @@ from rich.markup import escape
 
 from lfopt.app.answers.writing import answer
 from lfopt.app.commands.explain_cycles import print_cycles
-from lfopt.app.commands.options import InputShapes, check_seconds, check_top, chip
+from lfopt.app.commands.options import InputShapes, check_figure, check_seconds, check_top, chip
 from lfopt.app.config import Rules, Scheme
 from lfopt.app.explain import Blame, ExplainerName, Explanation, Repair, as_data, costs_of_plan, divided, explained, explainers
 from lfopt.app.explain_cycles import cycles_of
 from lfopt.app.nodes import chosen
-from lfopt.app.origins import named_table, scope_of
+from lfopt.app.origins import named_table
 from lfopt.app.pipeline import load_network
 from lfopt.app.report.cuts import Growth, growths, named
 from lfopt.app.screen import err, note, out, shown, spread
 from lfopt.app.sizes import UNLIMITED, memories, of_buffer, parse_shapes, size_option
 from lfopt.app.verify import load_planned
 from lfopt.ir import Graph, InvalidConfig, PlannedGroup
-from lfopt.ir.names import span
+from lfopt.ir.names import shared_prefix, span
+from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import GroupCosts, masks_of
 
@@ -43,6 +43,11 @@ class _Asked(NamedTuple):
     groups: tuple[int, ...] = ()  # of the plan
     planned: tuple[PlannedGroup, ...] = ()
     number: int = -1  # of the plan's group
+
+    @property
+    def title(self) -> str:
+        """What the group belongs to."""
+        return f"{self.model}, group {self.number}" if self.groups else self.model
 
 
 def explain(
@@ -63,6 +68,7 @@ def explain(
     seed: int = 0,
     input_shape: InputShapes = (),
     rules: Rules = "default",
+    save: Path | None = None,
 ) -> None:
     """Say what overflows where operators do not fit the buffer as one group, by how much, and the cheapest cut that repairs it.
 
@@ -97,13 +103,17 @@ def explain(
     seed
         Seed of the explainers that draw.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
         Graph simplification of a model: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
+    save
+        Also draw the group into this file (NAME.svg or NAME.png): operators, links by their scores, the cheapest cut.
     """
     check_top(top)
     check_seconds(time_limit)
+    if save is not None:
+        check_figure(save)
     if (nodes is None) == (group is None):
         found = "neither --nodes nor --group" if nodes is None else "both --nodes and --group"
         raise InvalidConfig(f"lfopt explain: found {found}; accepted: --nodes A..B of a network, or --group N of a plan")
@@ -127,6 +137,11 @@ def explain(
     if cycles is not None:
         out.print()
         print_cycles(cycles, top)
+    if save is not None:
+        from lfopt.app.report.blamed import write_figure  # noqa: PLC0415  (it brings matplotlib)
+
+        write_figure(save, found, asked.costs.dataflow, asked.title)
+        out.print(f"[dim]wrote[/] {shown(save)}", soft_wrap=True)
     answer({**_data(asked, found, grown if grow else None), "cycles": None if cycles is None else asdict(cycles)})
 
 
@@ -190,8 +205,7 @@ def _print(asked: _Asked, found: Explanation, top: int) -> None:
     flow, hardware = asked.costs.dataflow, asked.costs.hardware
     names = flow.names(found.group)
     count = f"{len(names)} operator{'s' * (len(names) > 1)}"
-    title = f"{asked.model}, group {asked.number}" if asked.groups else asked.model
-    out.print(f"[bold]{escape(title)}[/]: {count}, {shown(span(names))}")
+    out.print(f"[bold]{escape(asked.title)}[/]: {count}, {shown(span(names))}")
     out.print(f"{memories(hardware)}, {hardware.element_bytes} B per element, scheme {asked.costs.scheme}\n")
     _print_need(found, hardware.weight_buffer_bytes)
     if found.need.uses:
@@ -309,7 +323,7 @@ def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
         rank[blame.ranking] = range(len(blame.ranking))
     order = np.lexsort((ranks.sum(0), ranks.min(0))).tolist()  # by the best place that any of them gives a link
     shown = order[:top] + [k for k in order[top:] if cut[k]][:top]
-    prefix = _prefix(flow.names(found.group))
+    prefix = shared_prefix(flow.names(found.group))
     rows = [(_link(found, flow, k, len(prefix)), "cut" if cut[k] else "", *(_score(blame, k) for blame in blames)) for k in shown]
     if count > len(shown):
         rows.append((f"{count - len(shown)} other link{'s' * (count - len(shown) > 1)}", "", *([""] * len(blames))))
@@ -326,17 +340,6 @@ def _print_blames(found: Explanation, flow: Dataflow, top: int) -> None:
     if any(blame.explainer == "analytic" for blame in blames):
         counted = "buffer that a cut there frees" if not found.need.never else "maps and weights that a cut there keeps out of what cannot run"
         out.print(f"[dim]analytic: bytes of {counted}[/]")
-
-
-def _prefix(names: Sequence[str]) -> str:
-    """What all names begin with, up to a dot, a slash or the like.
-
-    >>> _prefix(("stage1.block1.expand", "stage1.block2.expand"))
-    'stage1.'
-    """
-    first, last = min(names), max(names)
-    length = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return re.sub(r"[^./:_]*$", "", first[:length])
 
 
 def _link(found: Explanation, flow: Dataflow, k: int, prefix: int) -> str:

@@ -49,7 +49,7 @@ def inspect(
     element_bytes
         Bytes per element of a feature map (2 if not given).
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
@@ -131,9 +131,8 @@ def _print_unfusable(costs: GroupCosts, chosen: Hardware, *, everything: bool) -
     shown = sorted(found, key=lambda f: -f.needed)[: None if everything else SHOWN]
     names = [flow.names(misfit.group)[0] for misfit in shown]
     rows = [(name, f"{f.needed:,}", f"{f.needed - f.available + 1:,}", why(f)) for name, f in zip(names, shown, strict=True)]
-    listed = named_table(("name", "needs B", "over B", "why"), rows, [scope_of_named(by_name(flow.graph), [name]) for name in names])
-    listed.columns[-1].justify = "left"
-    out.print(listed)
+    modules = [scope_of_named(by_name(flow.graph), [name]) for name in names]
+    out.print(named_table(("name", "needs B", "over B", "why"), rows, modules, left=(3,)))
     if len(found) > len(shown):
         out.print(f"[dim]... and {len(found) - len(shown)} more (--all-operators)[/]")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -13,6 +14,7 @@ from lfopt.app.sizes import size_option
 from lfopt.ir import Hardware, InvalidConfig
 
 WITHOUT_STEPS = 3  # exit code: what was asked for is written, but for the steps of some groups
+FIGURES = ("svg", "png")  # endings of the files that a figure is written to
 INTERRUPTED = 130  # exit code: Ctrl-C; what there was until then is written where the command says so
 
 InputShapes = Annotated[tuple[str, ...], Parameter(name="--input-shape", consume_multiple=False, negative="")]
@@ -43,6 +45,13 @@ def check_top(top: int) -> None:
     """Raises InvalidConfig for what is no number of lines."""
     if top < 1:
         raise InvalidConfig(f"--top: found {top}; accepted: a whole number of at least 1")
+
+
+def check_figure(path: Path, option: str = "--save") -> Path:
+    """The path. Raises InvalidConfig unless a figure can be written as a file of this name."""
+    if path.suffix.lower().removeprefix(".") not in FIGURES:
+        raise InvalidConfig(f"{option}: found {path.name}; accepted: {', '.join(f'NAME.{kind}' for kind in FIGURES)}")
+    return path
 
 
 def dice(seed: int) -> np.random.Generator:

@@ -84,7 +84,7 @@ def pareto(
     rules
         Graph simplification, as for lfopt search.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     corners
         Exact searches on each chip, at most; at least 3.
     budget

@@ -71,7 +71,7 @@ def quantize(
     unsigned
         Maps as uint8 instead of int8.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     end
         Tensor at which the network ends, in place of its outputs; may be repeated. What comes after is left to the host.
     """

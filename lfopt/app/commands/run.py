@@ -17,14 +17,15 @@ from codegen.runtime import Compiled
 from lfopt.app.agreement import Agreement, expected, said_of
 from lfopt.app.answers.programs import KernelTime, OutputAnswer, Roofline, RunAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.arrays import read_inputs, with_values, write_arrays
+from lfopt.app.arrays import read_arrays, read_inputs, with_values, write_arrays
+from lfopt.app.by_shape import completed
 from lfopt.app.commands.options import InputShapes, chip, dice
 from lfopt.app.compiled import CPU, Target, compile_graph
 from lfopt.app.pipeline import load_network
 from lfopt.app.roofline import roofline as measure
 from lfopt.app.screen import note, out, progress_line, shown, spread
 from lfopt.app.sizes import parse_shapes, size_option
-from lfopt.ir import Graph, Hardware, InvalidConfig
+from lfopt.ir import Graph, Hardware, InvalidConfig, OpenShape
 
 
 def run(
@@ -58,7 +59,7 @@ def run(
     model
         ONNX file with weights, zoo:NAME, or a folder that `lfopt search` has written.
     inputs
-        .npz with one array per input of the network; .npy if there is one input.
+        .npz with one array per input of the network; .npy if there is one input. Their shapes count where the file leaves shapes open.
     output
         .npz to write the outputs to.
     target
@@ -72,7 +73,7 @@ def run(
     element
         That maps and weights of float32 are stored in; sums, inputs and outputs are float32. bf16: see docs/cpu-code.md.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     fill
         Draw weights at random where the model has only their shapes.
     seed
@@ -90,7 +91,13 @@ def run(
     if roofline and element != "float32":
         raise InvalidConfig(f"--roofline: found with --element {element}; accepted: float32")
     chosen = _hardware(hardware, buffer)
-    graph = load_network(model, parse_shapes(input_shape), "default")
+    shapes = parse_shapes(input_shape)
+    try:
+        graph = load_network(model, shapes, "default")
+    except OpenShape:
+        if inputs is None:
+            raise
+        graph = load_network(model, completed(model, shapes, read_arrays(inputs)), "default")
     note(graph)
     values = _inputs(graph, inputs)
     graph = with_values(graph, model, dice(seed) if fill else None)

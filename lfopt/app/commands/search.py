@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -105,7 +106,7 @@ def search(
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     seed
         Seed of the methods that sample.
     budget
@@ -339,7 +340,7 @@ def _totals(outcome: Outcome) -> Table:
     return rows
 
 
-def _groups(outcome: Outcome) -> Table:
+def _groups(outcome: Outcome) -> RenderableType:
     """The groups that move the most, and the fused ones that fill the buffer the most."""
     groups = [group for group in outcome.plan.groups if MODES[group.mode].counted]
     fused = [group for group in groups if MODES[group.mode].whole and len(group.nodes) > 1]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
@@ -201,7 +202,7 @@ def _busiest(cycles: Cycles) -> str:
     return f"{name} {100 * busy / max(cycles.total, 1):.0f} %"
 
 
-def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Table:
+def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> RenderableType:
     """The groups that move the most, and all others together."""
     columns = [column for column in GROUP_COLUMNS if out.width >= column[2] and (column[0] != WEIGHTS or report.hardware.weight_buffer_bytes)]
     ordered = sorted((g for g in report.groups if MODES[g.mode].counted), key=lambda g: (-g.dram.total, g.id))
@@ -222,12 +223,10 @@ def _groups(report: Report, top: int, known: Mapping[str, Operator]) -> Table:
     return named_table(("group", *(name for name, _, _ in columns)), rows, modules)
 
 
-def _movers(report: Report, top: int) -> Table:
+def _movers(report: Report, top: int) -> RenderableType:
     """The tensors that move the most, and which groups move them."""
     cells = [(t.name, t.role, f"{t.moved_bytes:,}", f"{t.moved_bytes / max(t.size_bytes, 1):.2f}", _movement(t)) for t in report.tensors[:top]]
-    rows = spread(("tensor", "role", "moved bytes", "x size", "stored → loaded by"), cells)
-    rows.columns[-1].justify = "left"
-    return rows
+    return spread(("tensor", "role", "moved bytes", "x size", "stored → loaded by"), cells, left=(4,))
 
 
 def _movement(tensor: TensorTraffic) -> str:

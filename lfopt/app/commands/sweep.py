@@ -68,7 +68,7 @@ def sweep(
     element_bytes
         Bytes per element of a feature map (2 if not given).
     input_shape
-        Shape of an input, as name=1,3,224,224; may be repeated.
+        Shapes of inputs, as name=1,3,224,224, and sizes of named dimensions, as batch=1 height=320.
     rules
         Graph simplification: default folds BatchNormalization, all also rewrites
         (algebra, parts of GELU, Softmax and the like, noise of exporters), none does nothing.

@@ -14,7 +14,7 @@ from lfopt.app.answers.writing import answer
 from lfopt.app.commands.dataset import dataflow
 from lfopt.app.files import sha256, write_bytes, write_text
 from lfopt.app.pipeline import Report
-from lfopt.app.screen import err, out, progress_line, shown, table
+from lfopt.app.screen import err, out, progress_line, shown, spread, table
 from lfopt.ir import InvalidConfig
 
 
@@ -119,12 +119,11 @@ class _Job:
         self._write(name, made.weights, {**made.card, **others})
         figures = [(f"{split} split", made.card["metrics"]["test"])]
         figures += [("unseen families", found["metrics"]["test"]) for found in others.values()]
-        rows = table(name, "samples", "accuracy", "F1", "AUROC", "calibration error", "valid called invalid", "invalid called valid")
-        for label, found in figures:
-            keys = ("accuracy", "f1", "auroc", "ece", "valid_called_invalid", "invalid_called_valid")
-            rows.add_row(label, f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys))
+        keys = ("accuracy", "f1", "auroc", "ece", "valid_called_invalid", "invalid_called_valid")
+        rows = [(label, f"{found['samples']:,}", *("-" if found[key] is None else f"{found[key]:.4f}" for key in keys)) for label, found in figures]
+        columns = (name, "samples", "accuracy", "F1", "AUROC", "calibration error", "valid called invalid", "invalid called valid")
         self.lines += [
-            rows,
+            spread(columns, rows),
             f"[dim]{made.card['epochs']} epochs, {made.card['seconds']:.0f} s; wrote[/] {shown(self.folder / name)}.safetensors\n",
         ]
 

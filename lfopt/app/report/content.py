@@ -7,7 +7,6 @@ from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from lfopt.app.origins import scope_of
 from lfopt.app.report.colours import colours
 from lfopt.app.report.cuts import Cut
 from lfopt.app.report.heat import operator_bytes, operator_cycles
@@ -16,6 +15,7 @@ from lfopt.app.report.stages import marks, stages
 from lfopt.app.report.sweep import Stair
 from lfopt.app.steps import corners
 from lfopt.ir import UNLIMITED, Compute, DoesNotFit, DramBytes, Plan, PlannedGroup, Report, row_axis, step_count
+from lfopt.ir.origins import scope_of
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, GroupCosts, epilogue_groups, masks_of
 from simulator.occupancy import Occupancy, likeness, occupancy, step_at

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from lfopt.app.origins import parts
 from lfopt.app.report.layout import WIDTH, Drawing
+from lfopt.ir.origins import parts
 from lfopt.ops import Dataflow
 
 MOST = 26  # stages of a network

@@ -1,0 +1,86 @@
+"""A data set as PyTorch Geometric reads it: one file a scheme, and a card beside it.
+
+    pyg/SCHEME.pt     what `InMemoryDataset.save` writes: tensors alone, so that `torch.load(path, weights_only=True)` takes it
+    pyg/SCHEME.json   where the graphs come from, and what the numbers in them stand for
+
+Nothing of lfopt is needed to read them.
+
+Source: PyTorch Geometric, `torch_geometric.data.InMemoryDataset`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch_geometric.data import Data, InMemoryDataset
+
+from explainers.dataset import CHIP, Dataset
+from explainers.graph import columns
+from explainers.sampling import BETAS
+
+SCHEMA = "lfopt.pyg/1"
+FIELDS = {
+    "x": "(operators, columns) float32: an operator a row, in topological order; see `columns`",
+    "edge_index": "(2, links) int64: where operators meet, the earlier first, each pair once; messages go both ways with ToUndirected()",
+    "y": "(1,) int64: 1 if the group runs whole from the buffer, which is need < beta",
+    "need": "(1,) int64: F_beta in bytes; 2**62 where no buffer is large enough",
+    "beta": "(1,) int64: buffer in bytes",
+    "group": "(1,) int64: number of the group in the data set; it has one graph for each beta",
+    "structure": "(1,) int64: equal for groups whose graphs are equal: such groups must not be in two parts of a split",
+    "network": "(1,) int64: position in `networks`",
+    "family": "(1,) int64: position in `families`",
+    "operators": "(operators,) int64: position in the names of the network, networks[network].names",
+}
+
+
+def save(dataset: Dataset, file: BinaryIO) -> None:
+    """Write all graphs of a scheme. Raises InvalidConfig as `Dataset.flow` does."""
+    examples = dataset.examples()
+    owners = examples.groups
+    per_graph = {
+        "y": examples.valid.astype(np.int64),
+        "need": dataset.needs[owners],
+        "beta": examples.betas,
+        "group": owners,
+        "structure": np.unique(dataset.twins, return_inverse=True)[1].astype(np.int64)[owners],
+        "network": dataset.network[owners],
+        "family": np.unique(dataset.families, return_inverse=True)[1].astype(np.int64)[owners],
+    }
+    tensors = {name: torch.from_numpy(values) for name, values in per_graph.items()}
+    graphs = [
+        Data(
+            x=torch.from_numpy(graph.features),
+            edge_index=torch.from_numpy(graph.links),
+            operators=torch.tensor(graph.operators),
+            **{name: values[k : k + 1] for name, values in tensors.items()},
+        )
+        for k, graph in enumerate(examples.graphs)
+    ]
+    data, slices = InMemoryDataset.collate(graphs)
+    torch.save((data.to_dict(), slices, Data), file)  # as `InMemoryDataset.save`, which takes no open file
+
+
+def card(dataset: Dataset, command: str) -> dict[str, Any]:
+    """What the file does not say: `command` made the data set."""
+    networks = [
+        {**asdict(source), "chip": {key: getattr(dataset.chip(n), key) for key in CHIP}, "names": dataset.shards[n].names.tolist()}
+        for n, source in enumerate(dataset.networks)
+    ]
+    return {
+        "schema": SCHEMA,
+        "command": command,
+        "dataset_sha256": dataset.sha256,
+        "scheme": dataset.scheme,
+        "graphs": len(dataset) * len(BETAS),
+        "groups": len(dataset),
+        "betas": list(BETAS),
+        "fields": FIELDS,
+        "columns": list(columns()),
+        "families": np.unique(dataset.families).tolist(),
+        "networks": networks,
+        "versions": {name: version(name) for name in ("torch", "torch-geometric")},
+    }

@@ -1,0 +1,83 @@
+"""Networks whose inputs are open: shapes come with the arrays, and every shape has a program of its own."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Lock
+
+import numpy as np
+from onnx import ModelProto
+
+from codegen.runtime import Compiled, Inputs, array, by_name
+from lfopt.app.pipeline import Model, file_of, label_of
+from lfopt.frontend import InputShapes
+from lfopt.frontend.read import read_model
+from lfopt.frontend.shapes import filled_by, open_inputs
+from lfopt.ir.names import one_line
+
+PROGRAMS = 8  # that are kept in memory
+Shapes = dict[str, tuple[int, ...]]
+
+
+def proto_of(model: Model) -> ModelProto:
+    """The model as the file has it, without external data."""
+    return model if isinstance(model, ModelProto) else read_model(Path(file_of(label_of(model))))
+
+
+def completed(model: Model, given: InputShapes, arrays: Mapping[str, np.ndarray] | np.ndarray) -> InputShapes:
+    """What is `given`, and of inputs that stay open the shapes of their arrays: by name, or alone for the first input."""
+    proto = proto_of(model)
+    opened = open_inputs(proto)
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    first = next((v.name for v in proto.graph.input if v.name not in constants), "")
+    named = arrays if isinstance(arrays, Mapping) else {first: arrays}
+    extents = {name: (shape,) if isinstance(shape, int) else shape for name, shape in given.items()}
+    return {**{name: filled_by(dims, named[name].shape, extents) for name, dims in opened.items() if name in named}, **given}
+
+
+class CompiledByShape:
+    """A network that is compiled when arrays of a new shape come, and kept for the shapes that were used last.
+
+    May be run by several threads at once. What was compiled is in the cache on disk too, by content.
+    """
+
+    def __init__(self, model: Model, label: str, make: Callable[[InputShapes], Compiled], given: InputShapes, programs: int = PROGRAMS) -> None:
+        """`make`: compiles for shapes by input. `given`: shapes and extents that do not follow the arrays."""
+        proto = proto_of(model)
+        constants = {tensor.name for tensor in proto.graph.initializer}
+        self.inputs = tuple(v.name for v in proto.graph.input if v.name not in constants)
+        self.name, self.most = label, programs
+        opened = open_inputs(proto)
+        self._wanted = {
+            name: f"an array [{', '.join(map(str, dims))}]" if (dims := opened.get(name)) is not None else "an array" for name in self.inputs
+        }
+        self._model, self._make, self._given = proto, make, given
+        self._programs: OrderedDict[tuple[tuple[int, ...], ...], Compiled] = OrderedDict()  # by the shapes of inputs, the last used behind
+        self._lock = Lock()
+
+    @property
+    def programs(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """Shapes of inputs that there are programs for, those used last behind."""
+        return tuple(self._programs)
+
+    def program(self, inputs: Inputs) -> Compiled:
+        """The program for arrays of these shapes; compiled where there is none yet. Raises as `run`."""
+        arrays = {name: array(value, name) for name, value in by_name(inputs, self._wanted, self.name).items()}
+        shapes = tuple(value.shape for value in arrays.values())
+        with self._lock:
+            if shapes not in self._programs:
+                self._programs[shapes] = self._make(completed(self._model, self._given, arrays))
+            self._programs.move_to_end(shapes)
+            while len(self._programs) > self.most:
+                self._programs.popitem(last=False)
+            return self._programs[shapes]
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """As `Compiled.run`, for arrays of any shape that the network takes. Raises as that, and as `lfopt.compile`."""
+        return self.program(inputs).run(inputs)
+
+    def __repr__(self) -> str:
+        ends = ", ".join(f"{name}: {what}" for name, what in self._wanted.items())
+        return one_line(f"CompiledByShape({self.name}: {ends}; programs for {len(self._programs)} shapes)")
