@@ -18,7 +18,9 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.absorption import absorb
-from lfopt.frontend.definitions import DEFINED, Definitions
+from lfopt.frontend.bodies import BRANCHES, Bodies
+from lfopt.frontend.control import Control
+from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
@@ -86,10 +88,11 @@ def _is_dim(value: object) -> bool:
 
 
 def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], folder: Path | None, label: str, name: str | None) -> Graph:
-    light, values = prepare(model, folder, label)
+    bodies = Bodies()
+    light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
     said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}  # what upgrades a model drops it
-    walk = _Walk(label, light, values, labels(model, spelled, label), said)
+    walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
@@ -103,6 +106,8 @@ class _Walk:
     values: Values
     labels: Mapping[str, str]  # what callers call inputs and outputs, where it is not their plain name
     origins: dict[str, Origin]  # of the operator that makes a tensor
+    bodies: Bodies
+    folder: Path | None  # of external data
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -120,12 +125,13 @@ class _Walk:
         self.read = {name for node in graph.node for name in node.input if name} | {v.name for v in graph.output}
         taken = {v.name for v in (*graph.input, *graph.initializer)} | {name for node in graph.node for name in node.output} | {*self.values}
         self.definitions = Definitions(self.tensors, self.constants, self.types, taken)
+        self.control = Control(self, self.bodies, self.folder, self.label)
         for name, (tensor, value) in self.values.items():
-            self._add_constant(name, tensor, value)
+            self.add_constant(name, tensor, value)
         for tensor in graph.initializer:  # those that the up-conversion added
             if tensor.name not in self.constants:
                 dtype = dtype_name(tensor.data_type, self.label)
-                self._add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
+                self.add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
 
     def take_inputs(self, given: Mapping[str, tuple[int, ...]]) -> None:
         """Graph inputs that are not initializers, with static shapes."""
@@ -168,11 +174,7 @@ class _Walk:
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(operator, [self.tensors[name].shape if name else None for name in operator.inputs]):
             raise InvalidModel(f"{what}: {wrong}")
-        if operator.kind in DEFINED and not operator.domain:
-            self._inferred(node, what)
-            for part in self.definitions.nodes(node, what):
-                self.origins.update(dict.fromkeys(part.output, origin))
-                self.step(part, position)
+        if not operator.domain and self._written_out(node, what, origin, position):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
@@ -182,11 +184,33 @@ class _Walk:
             quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
         if self._fold(operator, results, what):
             return
+        operator = self._without_nothing(operator, results)
+        if not any(operator.outputs):
+            return
         for name in operator.outputs:
             if name:
                 self._add_tensor(name, results[name], what)
         self._refuse_training(operator, what)
         self.operators.append(operator)
+
+    def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
+        """Whether an operator is one that others stand for, which are in the network then."""
+        if node.op_type in BRANCHES and self.bodies.of(node):
+            self.control.write(node, what)
+        elif node.op_type in DEFINED:
+            self._inferred(node, what)
+            for part in self.definitions.nodes(node, what):
+                self.origins.update(dict.fromkeys(part.output, origin))
+                self.step(part, position)
+        elif node.op_type in FUNCTIONS:
+            self.control.call(node, self._inferred(node, what), what)
+        else:
+            return False
+        return True
+
+    def free(self, wanted: str) -> str:
+        """A name that no tensor has."""
+        return self.definitions.free(wanted)
 
     def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
         """Refuse what the arithmetic of an operator does not take."""
@@ -218,8 +242,6 @@ class _Walk:
             if needed.intersection(operator.outputs):
                 needed.update(name for name in operator.inputs if name)
                 alive.append(replace(operator, outputs=_asked(operator, needed)))
-        if not alive:
-            raise InvalidModel(f"{self.label}: every output is a constant or an input; there is nothing to plan")
         kept = {t for operator in alive for t in (*operator.inputs, *operator.outputs) if t} | set(self.inputs) | set(outputs)
         constants = {t: value for t, value in self.constants.items() if t in kept}
         return Graph(
@@ -326,8 +348,15 @@ class _Walk:
             else:
                 values = found
         for name, tensor in results.items():
-            self._add_constant(name, tensor, values[name])
+            self.add_constant(name, tensor, values[name])
         return True
+
+    def _without_nothing(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
+        """The operator without results that have no elements, which are constants, whatever it reads."""
+        empty = {name: tensor for name, tensor in results.items() if not tensor.elements and tensor.dtype != "string"}
+        for name, tensor in empty.items():
+            self.add_constant(name, tensor, np.zeros(tensor.shape, tensor.dtype))
+        return replace(operator, outputs=tuple("" if name in empty else name for name in operator.outputs)) if empty else operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
         """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
@@ -343,7 +372,7 @@ class _Walk:
             return False
         (name, tensor), *_ = results.items()
         self.stored[name] = found
-        self._add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
+        self.add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
         return True
 
     def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
@@ -353,7 +382,8 @@ class _Walk:
             self.constants[name] = self.stored[name].real()
         return self.constants[name]
 
-    def _add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+    def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+        """A tensor that is known before anything runs; None: its shape alone."""
         if value is not None:
             tensor = Tensor(name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name)
         self.tensors[name], self.constants[name] = tensor, value

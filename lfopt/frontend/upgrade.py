@@ -18,6 +18,7 @@ import onnx.version_converter
 from onnx import ModelProto, NodeProto, TypeProto
 from onnx.helper import make_attribute, make_node
 
+from lfopt.frontend.bodies import KEY
 from lfopt.frontend.messages import ONNX_REFUSES, function_key, title
 from lfopt.frontend.values import MAX_RANK
 from lfopt.ir import InvalidModel, UnsupportedModel
@@ -80,6 +81,8 @@ def _shelter_unregistered(model: ModelProto, label: str) -> None:
 
 
 def _is_unregistered(node: NodeProto, functions: set[tuple[str, str, str]]) -> bool:
+    if any(attribute.name == KEY for attribute in node.attribute):
+        return True  # its graphs, without which it is not ONNX's, are kept apart
     return node.domain == "" and not onnx.defs.has(node.op_type) and function_key(node) not in functions
 
 
