@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
-from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto, ValueInfoProto
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TypeProto, ValueInfoProto
 
 from lfopt.frontend.messages import title
 from lfopt.ir import InvalidModel, UnsupportedModel
@@ -39,6 +39,8 @@ class Body:
         del graph.input[:]
         graph.input.extend(ValueInfoProto(name=name, type=known) for name, known in zip(names, types, strict=True))
         for value in graph.output:
+            if not value.HasField("type"):  # inside of functions, whose types nobody states; ONNX wants some
+                value.type.tensor_type.elem_type = TensorProto.FLOAT
             if value.type.HasField("tensor_type"):
                 value.type.tensor_type.ClearField("shape")  # often stated as that of one turn alone
         del graph.value_info[:]

@@ -10,55 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.bodies import Bodies, Body, function_body
+from lfopt.frontend.builder import Builder, Network
 from lfopt.frontend.definitions import definition
 from lfopt.frontend.messages import ONNX_REFUSES
+from lfopt.frontend.lowering import LOWERINGS
 from lfopt.frontend.read import MAX_NODES, prepare
 from lfopt.frontend.spelling import spell
 from lfopt.frontend.upgrade import newest_opset
-from lfopt.frontend.values import Values, dtype_name
+from lfopt.frontend.values import Values, dtype_name, options
 from lfopt.ir import InvalidModel, LfoptError, Tensor, UnsupportedModel
 from lfopt.ir.names import one_line, plain
 
 MAX_DEPTH = 16  # of graphs inside of graphs
 MAX_TURNS = 1 << 12  # of one loop
-
-
-class Network(Protocol):
-    """What is known of a network so far, and how operators are added to it."""
-
-    @property
-    def tensors(self) -> Mapping[str, Tensor]:
-        """By name."""
-        ...
-
-    @property
-    def constants(self) -> Mapping[str, np.ndarray | None]:
-        """By name."""
-        ...
-
-    @property
-    def types(self) -> Mapping[str, TypeProto]:
-        """By name."""
-        ...
-
-    def free(self, wanted: str) -> str:
-        """A name that no tensor has."""
-        ...
-
-    def step(self, node: NodeProto, position: int) -> None:
-        """Add an operator."""
-        ...
-
-    def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
-        """Add a constant."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -103,6 +73,14 @@ class Control:
 
         self._replace(node, what, made)
 
+    def lower(self, node: NodeProto, what: str) -> None:
+        """The operators that stand for one that has no row in the operator table. Raises InvalidModel, UnsupportedModel."""
+        self._replace(node, what, lambda: LOWERINGS[node.op_type](self.build(node), node))
+
+    def build(self, node: NodeProto) -> Builder:
+        """What adds operators under the name of a node."""
+        return Builder(self.network, node.name or next(name for name in node.output if name))
+
     def _replace(self, node: NodeProto, what: str, written: Callable[[], list[str]]) -> None:
         """What is written stands for a node, under the names that the node's outputs have."""
         try:
@@ -114,8 +92,8 @@ class Control:
         if len(made) < len(node.output):
             raise InvalidModel(f"{what}: found {len(node.output)} outputs; its graph makes {len(made)}")
         for source, name in zip(made, node.output, strict=False):
-            if name:
-                self.run("Identity", [source], output=name)
+            if name and name != source:
+                self.build(node).run("Identity", source, output=name)
 
     def inline(self, body: Body, operands: Sequence[str], prefix: str) -> list[str]:
         """Add the operators of a body on these operands: the names of what it makes. `prefix`: of the names of its operators."""
@@ -163,107 +141,84 @@ class Control:
                 self.network.add_constant(names[name], tensor.named(names[name]), value)
         return names
 
-    # -- single operators ------------------------------------------------------------------------------------------------------------------
 
-    def run(self, kind: str, operands: Sequence[str], output: str = "", **attributes: object) -> str:
-        """Add one operator of one result; its name."""
-        made = output or self.network.free(f"{operands[0]}.{kind}")
-        self.network.step(onnx.helper.make_node(kind, [*operands], [made], name=plain(f"{made}.{kind}"), **attributes), 0)
-        return made
-
-    def constant(self, value: np.ndarray, wanted: str) -> str:
-        """Add a constant; its name."""
-        name = self.network.free(wanted)
-        self.network.add_constant(name, Tensor(name, value.shape, value.dtype.name), value)
-        return name
-
-    def known(self, name: str) -> np.ndarray | None:
-        """The value of a constant; None for what is computed."""
-        return self.network.constants.get(name)
-
-    def choose(self, condition: str, yes: str, no: str) -> str:
-        """One of two tensors of the same type and shape. Raises UnsupportedModel for others."""
-        if yes == no:
-            return yes
-        one, other = self.network.tensors[yes], self.network.tensors[no]
-        if (one.shape, one.dtype) != (other.shape, other.dtype):
-            found = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
-            raise UnsupportedModel(f"its condition is computed, and decides about {found}; lfopt reads results of one type and shape")
-        return self.run("Where", [condition, yes, no])
+def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
+    """One of two tensors of the same type and shape. Raises UnsupportedModel for others."""
+    if yes == no:
+        return yes
+    one, other = build.network.tensors[yes], build.network.tensors[no]
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        found = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))
+        raise UnsupportedModel(f"its condition is computed, and decides about {found}; lfopt reads results of one type and shape")
+    return build.run("Where", condition, yes, no)
 
 
 def _if(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
     """One branch, or both."""
-    condition, stem = given[0], node.name or node.output[0]
-    value = control.known(condition)
+    condition, build = given[0], control.build(node)
+    stem, value = build.prefix, build.known(condition)
     if value is not None:
         if value.size != 1:
             raise InvalidModel(f"a condition of shape {[*value.shape]}; accepted: one element")
         taken = bool(value.reshape(()))
         return control.inline(bodies[not taken], captured, f"{stem}.{'then' if taken else 'else'}")
     branches = [control.inline(body, captured, f"{stem}.{which}") for body, which in zip(bodies, ("then", "else"), strict=True)]
-    return [control.choose(condition, yes, no) for yes, no in zip(*branches, strict=True)]
+    return [_chosen(build, condition, yes, no) for yes, no in zip(*branches, strict=True)]
 
 
 def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
     """Turn after turn."""
-    (body,), (trips, condition, *state), stem = bodies, [*given, "", ""][: max(len(given), 2)], node.name or node.output[0]
-    count = control.known(trips) if trips else None
+    (body,), (trips, condition, *state), build = bodies, [*given, "", ""][: max(len(given), 2)], control.build(node)
+    count = build.known(trips) if trips else None
     if trips and count is None:
         raise UnsupportedModel("how often it turns is computed; lfopt reads loops whose number of turns is a constant")
     most = MAX_TURNS + 1 if count is None else int(count.reshape(()))
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
     active, turn = condition, 0  # active: a condition that is computed, or ""
     while turn < most:
-        value = control.known(active) if active else np.array(True)
+        value = build.known(active) if active else np.array(True)
         if value is not None and not value.reshape(()):
             break
         if turn >= MAX_TURNS or (value is None and count is None):
             raise UnsupportedModel(f"it turns until a condition that is computed, or more than {MAX_TURNS} times; lfopt reads loops of fewer turns")
-        operands = [control.constant(np.array(turn, np.int64), f"{stem}.turn"), active or control.constant(np.array(True), f"{stem}.go"), *state]
-        going, *made = control.inline(body, [*operands, *captured], f"{stem}.{turn}")
+        operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.array(True)), *state]
+        going, *made = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
         after, outs = made[: len(state)], made[len(state) :]
         if value is None:
             if outs:
                 raise UnsupportedModel("a condition that is computed decides how long its results are; lfopt reads results of known shapes")
-            after = [control.choose(active, new, old) for new, old in zip(after, state, strict=True)]
-            going = control.run("And", [active, going])
+            after = [_chosen(build, active, new, old) for new, old in zip(after, state, strict=True)]
+            going = build.run("And", active, going)
         state, active, turn = after, going, turn + 1
         for found, name in zip(scanned, outs, strict=True):
             found.append(name)
-    return [*state, *(_stacked(control, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
+    return [*state, *(_stacked(build, names, body, len(state) + 1 + k) for k, names in enumerate(scanned))]
 
 
-def _stacked(control: Control, names: Sequence[str], body: Body, output: int) -> str:
+def _stacked(build: Builder, names: Sequence[str], body: Body, output: int) -> str:
     """What a loop made in all its turns, along a new first axis."""
-    if not names:
-        found = body.graph.output[output].type.tensor_type
-        if not found.HasField("shape") or not all(dim.HasField("dim_value") for dim in found.shape.dim):
-            raise UnsupportedModel("it never turns, and does not say of what shape its results are")
-        shape = 0, *(dim.dim_value for dim in found.shape.dim)
-        return control.constant(np.zeros(shape, dtype_name(found.elem_type, "a loop")), "nothing")
-    return _joined(control, names, 0)
-
-
-def _joined(control: Control, names: Sequence[str], axis: int) -> str:
-    at = control.constant(np.array([axis], np.int64), "axis")
-    return control.run("Concat", [control.run("Unsqueeze", [name, at]) for name in names], axis=axis)
+    if names:
+        return build.concat([build.unsqueeze(name, 0) for name in names], 0)
+    found = body.graph.output[output].type.tensor_type
+    if not found.HasField("shape") or not all(dim.HasField("dim_value") for dim in found.shape.dim):
+        raise UnsupportedModel("it never turns, and does not say of what shape its results are")
+    shape = 0, *(dim.dim_value for dim in found.shape.dim)
+    return build.constant(np.zeros(shape, dtype_name(found.elem_type, "a loop")))
 
 
 def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list[str], captured: list[str]) -> list[str]:
     """Turn after turn, over slices of operands."""
-    (body,), stem = bodies, node.name or node.output[0]
-    options = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    (body,), build, told = bodies, control.build(node), options(node)
     if any(opset.domain == "" and opset.version < 9 for opset in body.opsets):
         raise UnsupportedModel("Scan of opset 8; lfopt reads that of opset 9 and later")
-    count = int(options.get("num_scan_inputs", 0))
+    count = int(told.get("num_scan_inputs", 0))
     if not 0 < count <= len(given):
         raise InvalidModel(f"num_scan_inputs is {count}; it has {len(given)} inputs")
     state, scanned = given[: len(given) - count], given[len(given) - count :]
     results = len(body.graph.output) - len(state)
-    axes, directions = (options.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions"))
-    to_axes, to_directions = (options.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions"))
-    shapes = [control.network.tensors[name].shape for name in scanned]
+    axes, directions = (told.get(f"scan_input_{what}") or [0] * count for what in ("axes", "directions"))
+    to_axes, to_directions = (told.get(f"scan_output_{what}") or [0] * results for what in ("axes", "directions"))
+    shapes = [build.shape(name) for name in scanned]
     axes = [axis % len(shape) for axis, shape in zip(axes, shapes, strict=True)]
     turns = {shape[axis] for shape, axis in zip(shapes, axes, strict=True)}
     if len(turns) != 1 or not 0 < max(turns) <= MAX_TURNS:
@@ -271,18 +226,14 @@ def _scan(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     (extent,) = turns
     made: list[list[str]] = [[] for _ in range(results)]
     for turn in range(extent):
-        slices = [_slice(control, name, axis, extent - 1 - turn if back else turn) for name, axis, back in zip(scanned, axes, directions, strict=True)]
-        after = control.inline(body, [*state, *slices, *captured], f"{stem}.{turn}")
+        slices = [build.entry(name, axis, extent - 1 - turn if back else turn) for name, axis, back in zip(scanned, axes, directions, strict=True)]
+        after = control.inline(body, [*state, *slices, *captured], f"{build.prefix}.{turn}")
         state = after[: len(state)]
         for found, name, back in zip(made, after[len(state) :], to_directions, strict=True):
             found.insert(0 if back else len(found), name)
-    rank = [len(control.network.tensors[names[0]].shape) + 1 for names in made]
-    return [*state, *(_joined(control, names, axis % n) for names, axis, n in zip(made, to_axes, rank, strict=True))]
-
-
-def _slice(control: Control, name: str, axis: int, index: int) -> str:
-    first, stop, at = (control.constant(np.array([value], np.int64), "slice") for value in (index, index + 1, axis))
-    return control.run("Squeeze", [control.run("Slice", [name, first, stop, at]), at])
+    ranks = [len(build.shape(names[0])) + 1 for names in made]
+    stacked = [(names, axis % rank) for names, axis, rank in zip(made, to_axes, ranks, strict=True)]
+    return [*state, *(build.concat([build.unsqueeze(name, axis) for name in names], axis) for names, axis in stacked)]
 
 
 Writer = Callable[[Control, NodeProto, Sequence[Body], list[str], list[str]], list[str]]  # -> what the node's outputs are

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
 from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions
 from lfopt.frontend.fold import Folding
+from lfopt.frontend.lowering import is_lowered
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
 from lfopt.frontend.origins import origins
@@ -117,6 +119,7 @@ class _Walk:
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
     unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
+    nothing: dict[str, str] = field(default_factory=dict[str, str])  # inputs without elements, and the constants that are read in their places
     stored: dict[str, Stored] = field(default_factory=dict)  # integers that a DequantizeLinear made float constants of, by the constant's name
 
     def __post_init__(self) -> None:
@@ -145,12 +148,12 @@ class _Walk:
             found = value.type.tensor_type
             dims: list[int | str] = [d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in found.shape.dim]
             shape = given.get(value.name)
-            static = found.HasField("shape") and all(isinstance(d, int) and d > 0 for d in dims)
+            static = found.HasField("shape") and all(isinstance(d, int) for d in dims)
             if shape is not None:
                 if found.HasField("shape") and len(shape) != len(dims):
                     raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {dims}")
-                if any(d <= 0 for d in shape):
-                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1")
+                if any(d < 0 for d in shape):
+                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: no dim is below 0")
                 if static and list(shape) != dims:
                     self.declared = {}  # the shapes that the file states were those of its own input shape
             else:
@@ -161,11 +164,17 @@ class _Walk:
             dtype = dtype_name(found.elem_type, what)
             self._add_tensor(value.name, Tensor(value.name, shape, dtype), what)
             self.inputs.append(value.name)
+            if not prod(shape) and dtype != "string":
+                self.nothing[value.name] = self.free(f"{value.name}.empty")
+                self.add_constant(self.nothing[value.name], Tensor(self.nothing[value.name], shape, dtype), np.zeros(shape, dtype))
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
         node = standard_form(node, f"{self.label}: {title(node)}")
+        node.input[:] = [self.nothing.get(name, name) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
+        if node.op_type == "Range" and not node.domain:
+            self._take_scalars(node)
         operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
@@ -182,15 +191,15 @@ class _Walk:
         self._check(operator, results)
         if is_q_or_dq(operator):
             quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
+        self._refuse_training(operator, what)
         if self._fold(operator, results, what):
             return
-        operator = self._without_nothing(operator, results)
+        operator = self._without_constants(operator, results)
         if not any(operator.outputs):
             return
         for name in operator.outputs:
             if name:
                 self._add_tensor(name, results[name], what)
-        self._refuse_training(operator, what)
         self.operators.append(operator)
 
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
@@ -202,11 +211,21 @@ class _Walk:
             for part in self.definitions.nodes(node, what):
                 self.origins.update(dict.fromkeys(part.output, origin))
                 self.step(part, position)
+        elif is_lowered(node):
+            self._inferred(node, what)
+            self.control.lower(node, what)
         elif node.op_type in FUNCTIONS:
             self.control.call(node, self._inferred(node, what), what)
         else:
             return False
         return True
+
+    def _take_scalars(self, node: NodeProto) -> None:
+        """Operands of one element as scalars, as ONNX's inference wants those of Range; lists of one element are common."""
+        for k, name in enumerate(node.input):
+            if (value := self.constants.get(name)) is not None and value.shape == (1,):
+                node.input[k] = self.free(f"{name}.scalar")
+                self.add_constant(node.input[k], replace(self.tensors[name], name=node.input[k], shape=()), value.reshape(()))
 
     def free(self, wanted: str) -> str:
         """A name that no tensor has."""
@@ -224,11 +243,10 @@ class _Walk:
     def _refuse_training(self, operator: Operator, what: str) -> None:
         if operator.kind == "BatchNormalization" and operator.attributes.get("training_mode", 0):
             raise UnsupportedModel(f"{what}: training mode is not supported")
-        if operator.kind == "Dropout" and len(operator.outputs) > 1 and operator.outputs[1] in self.read:
-            raise UnsupportedModel(f"{what}: its mask {operator.outputs[1]!r} is used, which has no meaning in inference")
         if operator.kind == "Dropout" and len(operator.inputs) > 2 and operator.inputs[2]:
-            training = self.constants.get(operator.inputs[2])
-            if training is None or training.any():
+            training, ratio = (self.constants.get(name) for name in operator.inputs[:0:-1])
+            drops = not operator.inputs[1] or ratio is None or ratio.any()
+            if training is None or (training.any() and drops):
                 raise UnsupportedModel(f"{what}: training mode is not supported")
 
     def finish(self, name: str) -> Graph:
@@ -351,12 +369,17 @@ class _Walk:
             self.add_constant(name, tensor, values[name])
         return True
 
-    def _without_nothing(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
-        """The operator without results that have no elements, which are constants, whatever it reads."""
-        empty = {name: tensor for name, tensor in results.items() if not tensor.elements and tensor.dtype != "string"}
-        for name, tensor in empty.items():
-            self.add_constant(name, tensor, np.zeros(tensor.shape, tensor.dtype))
-        return replace(operator, outputs=tuple("" if name in empty else name for name in operator.outputs)) if empty else operator
+    def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
+        """The operator without results that are constants whatever it reads: those without elements, and the mask of a Dropout that drops nothing."""
+        known = {name: np.zeros(t.shape, t.dtype) for name, t in results.items() if not t.elements and t.dtype != "string"}
+        if operator.kind == "ConstantOfShape" and not operator.domain:
+            fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
+            known |= {name: np.broadcast_to(fill.reshape(()), tensor.shape) for name, tensor in results.items() if fill.size == 1}
+        if operator.kind == "Dropout" and not operator.domain:
+            known |= {name: np.broadcast_to(True, results[name].shape) for name in operator.outputs[1:] if name}
+        for name, value in known.items():
+            self.add_constant(name, results[name], value)
+        return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
         """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
@@ -392,7 +415,7 @@ class _Walk:
             self.small[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
 
     def _add_tensor(self, name: str, tensor: Tensor, what: str) -> None:
-        check_shape(tensor.shape, f"{what}: tensor {name!r}", least=1)
+        check_shape(tensor.shape, f"{what}: tensor {name!r}")
         self.tensors[name] = tensor
         self.types[name] = _type_proto(tensor)
 

@@ -24,7 +24,7 @@ from lfopt.frontend.values import MAX_RANK
 from lfopt.ir import InvalidModel, UnsupportedModel
 from lfopt.ir.names import one_line
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 1
 SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}  # operand whose elements become dims, by operator
 SHELTER = "lfopt.shelter"  # domain of nodes that checker and converter must not look at
 ROUND_AS_BEFORE_11 = "as before opset 11"  # nearest_mode of a Resize that `lfopt.frontend.load` replaces once it knows the shapes
@@ -202,9 +202,33 @@ def _up_convert(model: ModelProto, version: int, label: str) -> ModelProto:
         newer = onnx.version_converter.convert_version(model, newest_opset())
     except ONNX_REFUSES as error:
         raise UnsupportedModel(f"{label}: opset {version} cannot be brought to {newest_opset()}: {one_line(error)}") from None
+    if version < 7:
+        _spread_slopes(newer)
     if version < 11:
         for node in newer.graph.node:
             if node.op_type == "Resize" and node.domain == "":
                 node.attribute.append(make_attribute("coordinate_transformation_mode", "asymmetric"))
                 node.attribute.append(make_attribute("nearest_mode", ROUND_AS_BEFORE_11))
     return newer
+
+
+def _spread_slopes(model: ModelProto) -> None:
+    """PRelu as it was before opset 7, one slope for each channel (axis 1), with slopes that broadcast. The converter leaves them as they are."""
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for node in nodes:
+        if node.op_type == "PRelu" and not node.domain and len(node.input) == 2:
+            x, slope = node.input
+            stem = f"{node.output[0]}/slope"
+            behind, ones, channels, shape, spread = (f"{stem}/{part}" for part in ("behind", "ones", "channels", "shape", "spread"))
+            model.graph.node.extend(
+                [
+                    make_node("Shape", [x], [behind], name=behind, start=2),
+                    make_node("Div", [behind, behind], [ones], name=ones),
+                    make_node("Constant", [], [channels], name=channels, value_ints=[-1]),
+                    make_node("Concat", [channels, ones], [shape], name=shape, axis=0),
+                    make_node("Reshape", [slope, shape], [spread], name=spread),
+                ]
+            )
+            node.input[1] = spread
+        model.graph.node.append(node)
