@@ -78,7 +78,7 @@ def cases(kind: str) -> list[Case]:
 
 def model_of(case: Case) -> ModelProto:
     """The model of a case, which lies in a file for all parts but the nodes."""
-    return case.model if case.model is not None else onnx.load(Path(case.model_dir) / "model.onnx")
+    return case.model if case.model is not None else onnx.load(Path(case.model_dir or "") / "model.onnx")
 
 
 def is_core(model: ModelProto) -> bool:
@@ -106,9 +106,9 @@ def _value(value: object) -> object:
 
 def _data(case: Case, model: ModelProto) -> tuple[Sequence[object], Sequence[object]]:
     """Inputs and outputs of the first data set; None for what is no tensor."""
-    if case.model is not None:
+    if case.data_sets:
         return case.data_sets[0]
-    folder = next(Path(case.model_dir).glob("test_data_set*"))
+    folder = next(Path(case.model_dir or "").glob("test_data_set*"))
     ends = (("input", model.graph.input), ("output", model.graph.output))
     inputs, outputs = ([_read(folder / f"{what}_{i}.pb", value) for i, value in enumerate(values)] for what, values in ends)
     return [value for value in inputs if value is not None], outputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -54,11 +54,11 @@ class Builder:
     network: Network
     prefix: str  # of the names of what is added
 
-    def run(self, kind: str, *operands: Operand, output: str = "", **attributes: object) -> str:
+    def run(self, kind: str, *operands: Operand, output: str = "", **attributes: Any) -> str:
         """The name of the one result of an operator. `output`: what it is to be."""
         return self.results(kind, *operands, outputs=[output], **attributes)[0]
 
-    def results(self, kind: str, *operands: Operand, outputs: list[str], **attributes: object) -> list[str]:
+    def results(self, kind: str, *operands: Operand, outputs: list[str], **attributes: Any) -> list[str]:
         """The names of all results of an operator, each as it is wanted, or "" for any."""
         names = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
         made = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]

@@ -18,14 +18,14 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.bodies import Bodies, Body, function_body
 from lfopt.frontend.builder import Builder, Network
 from lfopt.frontend.definitions import definition
-from lfopt.frontend.messages import ONNX_REFUSES
+from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import LOWERINGS
 from lfopt.frontend.read import MAX_NODES, prepare
 from lfopt.frontend.spelling import spell
 from lfopt.frontend.upgrade import newest_opset
 from lfopt.frontend.values import Values, dtype_name, options
-from lfopt.ir import InvalidModel, LfoptError, Tensor, UnsupportedModel
-from lfopt.ir.names import one_line, plain
+from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
+from lfopt.ir.names import plain
 
 MAX_DEPTH = 16  # of graphs inside of graphs
 MAX_TURNS = 1 << 12  # of one loop
@@ -124,6 +124,7 @@ class Control:
         if (found := self.ready.get(key)) is None:
             light, values = prepare(body.model(types), self.folder, self.label, self.bodies)
             values, _ = spell(light, values)
+            values, _ = widen(light, values, self.label, ends=False)
             inputs = {value.name for value in light.graph.input[: len(operands)]}
             found = self.ready[key] = _Ready(light, self._constants(light, values, inputs))
         return found
@@ -181,7 +182,7 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
             break
         if turn >= MAX_TURNS or (value is None and count is None):
             raise UnsupportedModel(f"it turns until a condition that is computed, or more than {MAX_TURNS} times; lfopt reads loops of fewer turns")
-        operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.array(True)), *state]
+        operands = [build.constant(np.array(turn, np.int64)), active or build.constant(np.ones((), bool)), *state]
         going, *made = control.inline(body, [*operands, *captured], f"{build.prefix}.{turn}")
         after, outs = made[: len(state)], made[len(state) :]
         if value is None:

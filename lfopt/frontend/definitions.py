@@ -75,9 +75,7 @@ class Definitions:
         return name
 
     def _written(self, part: NodeProto, given: Sequence[str], results: Sequence[str], name: str) -> NodeProto:
-        """A node of a definition in the network; CastLike as a Cast, which reads nothing for its type alone."""
-        if part.op_type == "CastLike":
-            return onnx.helper.make_node("Cast", given[:1], results, name=name, to=self._type(given[1]))
+        """A node of a definition in the network."""
         written = onnx.helper.make_node(part.op_type, given, results, name=name)
         written.attribute.extend(part.attribute)
         return written
@@ -114,6 +112,11 @@ class Definitions:
         """Whether every element of a constant is this number."""
         value = self.constants.get(name)
         return value is not None and bool((value[tuple(slice(None if step else 1) for step in value.strides)] == number).all())
+
+
+def as_cast(node: NodeProto, like: TypeProto) -> NodeProto:
+    """A CastLike as a Cast, which reads nothing for its type alone."""
+    return onnx.helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=like.tensor_type.elem_type)
 
 
 def definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> FunctionProto:

@@ -21,8 +21,9 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.absorption import absorb
 from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
-from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions
+from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast
 from lfopt.frontend.fold import Folding
+from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import is_lowered
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
@@ -93,8 +94,9 @@ def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], 
     bodies = Bodies()
     light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
+    values, note = widen(light, values, label, ends=True)
     said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}  # what upgrades a model drops it
-    walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder)
+    walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder, note)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
@@ -110,6 +112,7 @@ class _Walk:
     origins: dict[str, Origin]  # of the operator that makes a tensor
     bodies: Bodies
     folder: Path | None  # of external data
+    note: str  # of how the file was read; or ""
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -175,6 +178,8 @@ class _Walk:
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
         if node.op_type == "Range" and not node.domain:
             self._take_scalars(node)
+        if node.op_type == "CastLike" and not node.domain and node.input[1] in self.types:
+            node = as_cast(node, self.types[node.input[1]])
         operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
@@ -275,6 +280,8 @@ class _Walk:
         )
 
     def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
+        if self.note:
+            yield self.note
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more
@@ -376,7 +383,7 @@ class _Walk:
             fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
             known |= {name: np.broadcast_to(fill.reshape(()), tensor.shape) for name, tensor in results.items() if fill.size == 1}
         if operator.kind == "Dropout" and not operator.domain:
-            known |= {name: np.broadcast_to(True, results[name].shape) for name in operator.outputs[1:] if name}
+            known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
         for name, value in known.items():
             self.add_constant(name, results[name], value)
         return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator

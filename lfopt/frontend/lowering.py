@@ -1,4 +1,4 @@
-"""Operators that have no row of their own, as operators that have one: rare ones, whose parts are plain loops. Source: the ONNX operators of these names."""
+"""Rare operators, which have no row of their own, as operators that have one. Source: the ONNX operators of these names."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ def _activation(build: Builder, kind: str, alpha: float | None, beta: float | No
         return lambda x: build.run("Add", scaled(x, alpha), np.array(beta, build.dtype(x)))
     if kind == "ScaledTanh":
         return lambda x: scaled(build.run("Tanh", scaled(x, beta)), alpha)
-    attributes = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
+    attributes: dict[str, Any] = {name: value for name, value in (("alpha", alpha), ("beta", beta)) if value is not None}
     return lambda x: build.run(kind, x, **attributes)
 
 

@@ -1,8 +1,7 @@
-"""GridSample as the operators that it consists of: coordinates, elements at the grid's neighbours, their weighted sum. Source: ONNX operator GridSample."""
+"""GridSample as coordinates, the elements at their neighbours, and a sum with weights. Source: ONNX operator GridSample."""
 
 from __future__ import annotations
 
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -28,14 +27,27 @@ def grid_sample(build: Builder, node: NodeProto) -> list[str]:
         raise UnsupportedModel(f"mode {mode!r}, padding {padding!r} on {len(space)} axes; lfopt reads linear, nearest and (2 axes) cubic")
     points = prod(out)
     flat = build.reshape(grid, n, points, len(space))
-    places = [_place(build, build.slice(flat, 2, k, k + 1), size, padding, aligned) for k, size in enumerate(reversed(space))][::-1]
-    taps = [_taps(build, place, mode) for place in places]  # by axis: (index, weight) of each neighbour, [n, points, 1]
+    place, weight = "", ""  # of all combinations of neighbours, [n, points, ...]
+    for k, size in enumerate(space):  # the grid has its last axis first
+        coordinate = _place(build, build.slice(flat, 2, len(space) - 1 - k, len(space) - k), size, padding, aligned)
+        index, share = _taps(build, coordinate, mode, size, padding, aligned)
+        step = build.run("Mul", index, np.array(prod(space[k + 1 :]), np.int64))
+        place = _combined(build, "Add", place, step)
+        weight = _combined(build, "Mul", weight, share)
+    count = build.shape(place)[-1]
     pixels = build.run("Transpose", build.reshape(x, n, c, prod(space)), perm=[0, 2, 1])
-    total = ""
-    for corner in product(*taps):
-        found = _weighted(build, pixels, corner, space, padding, aligned)
-        total = build.run("Add", total, found) if total else found
-    return [build.reshape(build.run("Transpose", total, perm=[0, 2, 1]), n, c, *out)]
+    found = build.run("GatherND", pixels, build.reshape(place, n, points, count, 1), batch_dims=1)  # [n, points, count, c]
+    total = build.run("MatMul", build.reshape(weight, n, points, 1, count), found)
+    return [build.reshape(build.run("Transpose", build.reshape(total, n, points, c), perm=[0, 2, 1]), n, c, *out)]
+
+
+def _combined(build: Builder, kind: str, one: str, other: str) -> str:
+    """[n, points, a] and [n, points, b] as [n, points, a * b]."""
+    if not one:
+        return other
+    n, points, count = build.shape(one)
+    found = build.run(kind, build.reshape(one, n, points, count, 1), build.reshape(other, n, points, 1, build.shape(other)[-1]))
+    return build.reshape(found, n, points, count * build.shape(other)[-1])
 
 
 def _place(build: Builder, grid: str, size: int, padding: str, aligned: bool) -> str:
@@ -62,47 +74,32 @@ def _reflected(build: Builder, place: str, size: int, aligned: bool) -> str:
     return build.run("Add", build.run("Min", rest, back), np.array(low, dtype))
 
 
-def _taps(build: Builder, place: str, mode: str) -> list[tuple[str, str]]:
-    """The neighbours along an axis, as whole floats, and their weights; "" for a weight of 1."""
+def _taps(build: Builder, place: str, mode: str, size: int, padding: str, aligned: bool) -> tuple[str, str]:
+    """The neighbours along an axis of coordinates [n, points, 1], int64, and their weights: [n, points, neighbours]."""
     dtype = build.dtype(place)
     if mode == "nearest":
-        return [(build.run("Round", place), "")]
-    first = build.run("Floor", place)
-    past = build.run("Sub", place, first)
-    one = np.array(1, dtype)
-    if mode == "linear":
-        return [(first, build.run("Sub", one, past)), (build.run("Add", first, one), past)]
-    found: list[tuple[str, str]] = []
-    for offset in (-1, 0, 1, 2):
-        distance = build.run("Abs", build.run("Sub", past, np.array(offset, dtype)))
-        found.append((build.run("Add", first, np.array(offset, dtype)), _cubic(build, distance, near=offset in (0, 1))))
-    return found
+        index, share = build.run("Round", place), build.constant(np.ones(build.shape(place), dtype))
+    else:
+        offsets = np.array([0, 1] if mode == "linear" else [-1, 0, 1, 2], dtype)
+        first = build.run("Floor", place)
+        index = build.run("Add", first, offsets)
+        distance = build.run("Abs", build.run("Sub", build.run("Sub", place, first), offsets))
+        share = build.run("Sub", np.array(1, dtype), distance) if mode == "linear" else _cubic(build, distance)
+    if padding == "zeros":
+        inside = build.run("And", build.run("GreaterOrEqual", index, np.array(0, dtype)), build.run("Less", index, np.array(size, dtype)))
+        share = build.run("Where", inside, share, np.array(0, dtype))
+    if padding == "reflection":
+        index = _reflected(build, index, size, aligned)
+    index = build.run("Clip", index, np.array(0, dtype), np.array(size - 1, dtype))
+    return build.cast(index, "int64"), share
 
 
-def _cubic(build: Builder, distance: str, *, near: bool) -> str:
-    """Keys' kernel: of neighbours within a distance of 1, and of the others."""
+def _cubic(build: Builder, distance: str) -> str:
+    """Keys' kernel: of the neighbours at a distance of up to 1 (the inner two), and of the others."""
     a, dtype = CUBIC, build.dtype(distance)
-    coefficients = (a + 2, -a - 3, 0, 1) if near else (a, -5 * a, 8 * a, -4 * a)
-    value = build.constant(np.array(coefficients[0], dtype))
-    for coefficient in coefficients[1:]:
-        value = build.run("Mul", value, distance)
-        value = build.run("Add", value, np.array(coefficient, dtype)) if coefficient else value
+    rows = ((a + 2, -a - 3, 0, 1), (a, -5 * a, 8 * a, -4 * a))
+    value = build.constant(np.array([rows[outer][0] for outer in (1, 0, 0, 1)], dtype))
+    for power in range(1, 4):
+        coefficients = np.array([rows[outer][power] for outer in (1, 0, 0, 1)], dtype)
+        value = build.run("Add", build.run("Mul", value, distance), coefficients)
     return value
-
-
-def _weighted(build: Builder, pixels: str, corner: tuple[tuple[str, str], ...], space: list[int], padding: str, aligned: bool) -> str:
-    """The elements of one combination of neighbours, [n, points, c], times their weights."""
-    dtype, place, weight = build.dtype(pixels), "", ""
-    for k, ((index, share), size) in enumerate(zip(corner, space, strict=True)):
-        factors = [share] if share else []
-        if padding == "zeros":
-            inside = build.run("And", build.run("GreaterOrEqual", index, np.array(0, dtype)), build.run("Less", index, np.array(size, dtype)))
-            factors.append(build.cast(inside, dtype))
-        kept = _reflected(build, index, size, aligned) if padding == "reflection" else index
-        kept = build.run("Clip", kept, np.array(0, dtype), np.array(size - 1, dtype))
-        step = build.run("Mul", build.cast(kept, "int64"), np.array(prod(space[k + 1 :]), np.int64))
-        place = build.run("Add", place, step) if place else step
-        for factor in factors:
-            weight = build.run("Mul", weight, factor) if weight else factor
-    found = build.run("GatherND", pixels, place, batch_dims=1)
-    return build.run("Mul", found, weight) if weight else found
