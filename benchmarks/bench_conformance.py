@@ -219,7 +219,7 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [(kind, i) for kind in options.kinds for i, case in enumerate(cases(kind)) if re.search(options.match, case.name)]
     found = list[Outcome]()
-    with tempfile.TemporaryDirectory() as cache, open(options.log or os.devnull, "w", encoding="utf-8") as log:
+    with tempfile.TemporaryDirectory() as cache, (options.log or Path(os.devnull)).open("w", encoding="utf-8") as log:
         os.environ["XDG_CACHE_HOME"] = cache
         for outcome_ in run(chosen, options.jobs, options.target):
             found.append(outcome_)

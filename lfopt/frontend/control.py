@@ -177,7 +177,7 @@ def _loop(control: Control, node: NodeProto, bodies: Sequence[Body], given: list
     scanned: list[list[str]] = [[] for _ in range(len(body.graph.output) - 1 - len(state))]
     active, turn = condition, 0  # active: a condition that is computed, or ""
     while turn < most:
-        value = build.known(active) if active else np.array(True)
+        value = build.known(active) if active else np.ones((), bool)
         if value is not None and not value.reshape(()):
             break
         if turn >= MAX_TURNS or (value is None and count is None):

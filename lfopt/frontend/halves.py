@@ -15,7 +15,7 @@ from lfopt.frontend.messages import title
 from lfopt.frontend.values import Initializer, Values
 from lfopt.ir import UnsupportedModel
 
-HALVES = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+HALVES: dict[int, str] = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
 TYPE_ATTRIBUTES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type"})
 NOTE = "{}: computed in float32; inputs and outputs keep their types"
 
@@ -26,7 +26,7 @@ def widen(model: ModelProto, values: Values, label: str, *, ends: bool) -> tuple
     `ends`: inputs and outputs keep their types, behind and before a Cast. Raises UnsupportedModel for what reads bits.
     """
     graph = model.graph
-    found = {HALVES[kind] for kind in _kinds(graph, values) if kind in HALVES}
+    found = {name for kind in _kinds(graph, values) if (name := HALVES.get(kind))}
     if not found:
         return values, ""
     for node in graph.node:

@@ -91,11 +91,13 @@ def _max_unpool(build: Builder, node: NodeProto) -> list[str]:
     strides, pads = told.get("strides", [1] * rank), told.get("pads", [0] * 2 * rank)
     spatial = [(n - 1) * s + k - pads[i] - pads[i + rank] for i, (n, s, k) in enumerate(zip(shape[2:], strides, kernel, strict=True))]
     made = [*shape[:2], *spatial]
-    if len(node.input) > 2 and node.input[2]:
-        made = _constant(build, node.input[2], "output shape").tolist()
     nothing = np.zeros(prod(made), build.dtype(x))
     filled = build.run("ScatterElements", nothing, build.reshape(places, prod(shape)), build.reshape(x, prod(shape)), axis=0)
-    return [build.reshape(filled, *made)]
+    filled = build.reshape(filled, *made)
+    if len(node.input) > 2 and node.input[2]:  # the places are those of the smaller map, which stands in a corner of the larger
+        wanted = _constant(build, node.input[2], "output shape")
+        filled = build.run("Pad", filled, np.concatenate([np.zeros(len(made), np.int64), wanted - made]))
+    return [filled]
 
 
 def _tensor_scatter(build: Builder, node: NodeProto) -> list[str]:
