@@ -96,7 +96,7 @@ def forms(case: Case) -> Iterator[Form]:
         plain = Form(model, [*map(np.asarray, given)], [*map(np.asarray, wanted)])
         yield plain
         names = [value.name for value in model.graph.input]
-        if len(given) > 1:
+        if 1 < len(given) == len(names):
             yield Form(bound(model, dict(zip(names[1:], plain.inputs[1:], strict=True))), plain.inputs[:1], plain.outputs)
 
 

@@ -155,8 +155,8 @@ class _Walk:
             if shape is not None:
                 if found.HasField("shape") and len(shape) != len(dims):
                     raise InvalidModel(f"{what}: --input-shape gives {len(shape)} dims, the model has {len(dims)}: {dims}")
-                if any(d < 0 for d in shape):
-                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: no dim is below 0")
+                if any(d <= 0 for d in shape):
+                    raise InvalidModel(f"{what}: --input-shape {','.join(map(str, shape))}: dims are at least 1")
                 if static and list(shape) != dims:
                     self.declared = {}  # the shapes that the file states were those of its own input shape
             else:
@@ -282,6 +282,8 @@ class _Walk:
     def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
         if self.note:
             yield self.note
+        for name in self.nothing:
+            yield f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of it alone is a constant"
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more

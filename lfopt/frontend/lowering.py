@@ -204,6 +204,11 @@ def _determinant(build: Builder, node: NodeProto) -> list[str]:
     return [expanded(0, list(range(size)))]
 
 
+def _has_element(build: Builder, node: NodeProto) -> list[str]:
+    """A tensor is there; what is absent is not."""
+    return [build.constant(np.array(any(node.input)))]
+
+
 Lowering = Callable[[Builder, NodeProto], list[str]]  # -> the node's outputs
 LOWERINGS: dict[str, Lowering] = {
     **dict.fromkeys(["GRU", "LSTM", "RNN"], recurrent),
@@ -216,6 +221,8 @@ LOWERINGS: dict[str, Lowering] = {
     "GridSample": grid_sample,
     "MaxUnpool": _max_unpool,
     "OneHot": _one_hot,
+    "OptionalGetElement": lambda build, node: [node.input[0]],
+    "OptionalHasElement": _has_element,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
     "TensorScatter": _tensor_scatter,
