@@ -218,7 +218,7 @@ def main() -> None:
     add_option(parser)
     options = parser.parse_args()
     chosen = [(kind, i) for kind in options.kinds for i, case in enumerate(cases(kind)) if re.search(options.match, case.name)]
-    found = list[Outcome]()
+    sheet, found = Sheet("conformance", options.results), list[Outcome]()
     with tempfile.TemporaryDirectory() as cache, (options.log or Path(os.devnull)).open("w", encoding="utf-8") as log:
         os.environ["XDG_CACHE_HOME"] = cache
         for outcome_ in run(chosen, options.jobs, options.target):
@@ -227,7 +227,6 @@ def main() -> None:
             log.flush()
             if len(found) % 100 == 0:
                 say(f"{len(found)} of {len(chosen)}: {dict(Counter(one.status for one in found))}")
-    sheet = Sheet("conformance", options.results)
     _show(sheet, found)
     sheet.write()
 

@@ -20,21 +20,23 @@ from lfopt.frontend.builder import Builder, Network
 from lfopt.frontend.definitions import definition
 from lfopt.frontend.halves import widen
 from lfopt.frontend.lowering import LOWERINGS
-from lfopt.frontend.read import MAX_NODES, prepare
+from lfopt.frontend.read import prepare
 from lfopt.frontend.spelling import spell
 from lfopt.frontend.upgrade import newest_opset
 from lfopt.frontend.values import Values, dtype_name, options
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
 from lfopt.ir.names import plain
 
-MAX_DEPTH = 16  # of graphs inside of graphs
-MAX_TURNS = 1 << 12  # of one loop
+MAX_DEPTH = 8  # of graphs inside of graphs
+MAX_TURNS = 1 << 10  # of one loop
+MAX_NODES = 1 << 14  # that all bodies of a network come to
 
 
 @dataclass(frozen=True)
 class _Ready:
     """A body in the newest opset, on operands of some types; its constants are in the network by their new names."""
 
+    body: Body  # which lives as long, as it is known by its identity
     model: ModelProto
     constants: Mapping[str, str]
 
@@ -102,7 +104,7 @@ class Control:
         ready = self._ready(body, operands)
         graph, names = ready.model.graph, {"": "", **ready.constants}
         names |= {value.name: operand for value, operand in zip(graph.input, operands, strict=False)}
-        self.nodes += len(graph.node)
+        self.nodes += max(len(graph.node), 1)
         if self.nodes > MAX_NODES:
             raise UnsupportedModel(f"more than {MAX_NODES} nodes once its turns are written out")
         self.depth += 1
@@ -126,7 +128,7 @@ class Control:
             values, _ = spell(light, values)
             values, _ = widen(light, values, self.label, ends=False)
             inputs = {value.name for value in light.graph.input[: len(operands)]}
-            found = self.ready[key] = _Ready(light, self._constants(light, values, inputs))
+            found = self.ready[key] = _Ready(body, light, self._constants(light, values, inputs))
         return found
 
     def _constants(self, light: ModelProto, values: Values, inputs: set[str]) -> dict[str, str]:

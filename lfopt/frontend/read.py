@@ -8,7 +8,7 @@ from pathlib import Path
 
 import google.protobuf.message
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 
 from lfopt.frontend.bodies import KEY, Bodies, is_graph
 from lfopt.frontend.messages import function_key, title
@@ -71,12 +71,14 @@ def _refuse_faults(model: ModelProto, label: str) -> None:
 
 def _detach_graphs(model: ModelProto, label: str, bodies: Bodies) -> None:
     """Graphs inside of operators are kept apart (see `lfopt.frontend.bodies`)."""
+    whole: list[FunctionProto] = []  # functions as they are, for bodies that call them
     for part in (model, *model.functions):
         for node in part.graph.node if isinstance(part, ModelProto) else part.node:
             if any(attribute.name == KEY for attribute in node.attribute):
                 raise InvalidModel(f"{label}: {title(node)}: attribute {KEY!r} is lfopt's own")
             if any(map(is_graph, node.attribute)):
-                bodies.detach(node, label, part.opset_import, model.functions, model.ir_version)
+                whole = whole or [FunctionProto.FromString(function.SerializeToString()) for function in model.functions]
+                bodies.detach(node, label, part.opset_import, whole, model.ir_version)
 
 
 def _all_nodes(model: ModelProto) -> Iterator[NodeProto]:

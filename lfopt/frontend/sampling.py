@@ -1,4 +1,8 @@
-"""GridSample as coordinates, the elements at their neighbours, and a sum with weights. Source: ONNX operator GridSample."""
+"""GridSample as coordinates, the elements at their neighbours, and a sum with weights. Source: ONNX operator GridSample.
+
+Beyond a border, each neighbour is the element at the border, as PyTorch and ONNX Runtime have it; ONNX's reference moves the coordinate there first,
+which differs for cubic interpolation.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +61,6 @@ def _place(build: Builder, grid: str, size: int, padding: str, aligned: bool) ->
         place = build.run("Mul", build.run("Add", grid, np.array(1, dtype)), np.array((size - 1) / 2, dtype))
     else:
         place = build.run("Add", build.run("Mul", grid, np.array(size / 2, dtype)), np.array((size - 1) / 2, dtype))
-    if padding == "border":
-        return build.run("Clip", place, np.array(0, dtype), np.array(size - 1, dtype))
     return _reflected(build, place, size, aligned) if padding == "reflection" else place
 
 

@@ -72,8 +72,9 @@ def _shelter_unregistered(model: ModelProto, label: str) -> None:
         strangers = [node for node in nodes if _is_unregistered(node, functions)]
         for node in strangers:
             node.domain = SHELTER
-        if strangers:
-            part.opset_import.add(domain=SHELTER, version=1)
+        for imports in (part.opset_import, model.opset_import) if strangers else ():  # those of functions become the model's
+            if all(o.domain != SHELTER for o in imports):
+                imports.add(domain=SHELTER, version=1)
         declared = {o.domain for o in part.opset_import}
         for node in nodes:
             if node.domain not in declared:

@@ -46,7 +46,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization (and a scale behind it) folded, Softmax and LogSoftmax made of their parts, what moves for nothing left out
+    "default": _default,  # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing left out
     "all": _all,
     "none": _none,
 }
