@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -61,7 +62,7 @@ def until() -> ModelProto:
     return build([*first, make_node("Loop", ["n", "", "s0"], ["y"], body=body)], X, {"n": np.array(12), "one": np.ones((), np.float32)}, opset=18)
 
 
-def scanned(**attributes: list[int]) -> ModelProto:
+def scanned(**attributes: Any) -> ModelProto:
     body = graph([make_node("Add", ["s", "v"], ["t"]), make_node("Mul", ["t", "v"], ["o"])], ["s", "v"], ["t", "o"])
     scan = make_node("Scan", ["s0", "x"], ["last", "y"], body=body, num_scan_inputs=1, **attributes)
     start = make_node("ReduceMin", ["x", "axis"], ["s0"], keepdims=0)
