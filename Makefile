@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-conformance bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -82,6 +82,9 @@ bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (O
 
 bench-compile: $(VENV)/.dev  ## Seconds to plan, print and compile every network of the zoo
 	$(BIN)/python benchmarks/bench_compile.py --threads 1 2 --results docs/results
+
+bench-conformance: $(VENV)/.dev  ## ONNX's own cases on generated C: how many pass, and why the others are refused
+	$(BIN)/python benchmarks/bench_conformance.py --results docs/results
 
 bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime and OpenVINO
 	$(BIN)/python benchmarks/peers.py

@@ -21,7 +21,7 @@ from codegen.elements import BF16, FLOAT32, Element, ElementName
 from codegen.functions import Functions
 from codegen.kernels.heads import winograd_tile
 from codegen.kernels.winograd_bytes import whole_maps
-from codegen.layout import layouts
+from codegen.layout import CTYPES, HALVES, layouts
 from codegen.model import LINE, Model
 from codegen.source import CSource, NotFused, Unsupported
 from codegen.target import Target, target
@@ -235,7 +235,7 @@ class _Printer:
         value = self.model.graph.constants[name]
         if self.schedule.images > 1:
             raise Unsupported(f"graph output {name!r}: found a constant; for several images, accepted: what is made of each")
-        if value is None or not value.dtype.isnative or value.dtype.kind not in "biuf":
+        if value is None or not value.dtype.isnative or value.dtype.name not in CTYPES:
             raise Unsupported(f"graph output {name!r}: found a constant without values, or of type {self.model.graph.tensors[name].dtype}")
         self.run(f"if (m->me == 0) memcpy(outputs[{k}], {self.model.blob.add(value, value.dtype.name)}, {value.nbytes});")
 
@@ -256,6 +256,8 @@ class _Printer:
             head.all(_template("crew.h").splitlines())
         if self.model.target.element is BF16:
             head.all(_template("bf16.h").splitlines())
+        if any(tensor.dtype in HALVES for tensor in self.model.flow.maps):
+            head.all(_template("halves.h").splitlines())
         if self.model.attentions:
             head.all(_template("turn.h").splitlines())
         if self.model.graph.quantized:

@@ -29,7 +29,9 @@ PIXELS = (2, 0, 3, 1)  # axes of [N, C, H, W], outermost first
 CTYPES = {
     "float32": "float", "float64": "double", "bool": "uint8_t",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+    "float16": "half", "bfloat16": "brain",
 }  # fmt: skip
+HALVES = frozenset({"float16", "bfloat16"})  # that Cast alone computes with; see halves.h
 LARGEST = 1 << 31  # elements of a map: indices are of type int
 
 OVER_CHANNELS = (Arithmetic.MEAN, Arithmetic.EXTREME)  # reductions that have kernels on channels: the loops of others read any order

@@ -659,7 +659,12 @@ def along_an_axis(rng: np.random.Generator) -> Case | None:
         rng,
         Case("TopK", [x, ints(k)], {"axis": axis, "largest": int(rng.integers(2))}, (1,), outputs=2),
         Case(choose(rng, "ArgMax", "ArgMin"), [x], {"axis": axis, "keepdims": int(rng.integers(2)), "select_last_index": int(rng.integers(2))}),
-        Case("CumSum", [x, np.array(axis, np.int64)], {"reverse": int(rng.integers(2)), "exclusive": int(rng.integers(2))}, (1,)),
+        Case(
+            choose(rng, "CumProd", "CumSum"),
+            [x, np.array(axis, np.int64)],
+            {"reverse": int(rng.integers(2)), "exclusive": int(rng.integers(2))},
+            (1,),
+        ),
         Case(choose(rng, "Softmax", "LogSoftmax", "Hardmax"), [x], {"axis": axis}),
         Case("LpNormalization", [signed(rng, *shape)], {"axis": axis, "p": choose(rng, 1, 2)}),
         Case(choose(rng, "ReduceLogSum", "ReduceProd", "ReduceL2"), [np.abs(x) + 0.5, ints(axis)], {"keepdims": int(rng.integers(2))}, (1,)),

@@ -16,6 +16,7 @@ from codegen.tails import number
 from codegen.writer import Writer
 
 MOST = 8  # pixels of a tile
+UNROLLED = 1024  # taps of a tile: of more, the rows of the window are a loop, and its columns those of fewer pixels
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def average_pool(out: Writer, unit: Unit, window: Window, divisors: np.ndarray) 
 
 def _kernel(out: Writer, unit: Unit, window: Window, fold: Fold) -> None:
     source, made = unit.images(window.map), unit.images(unit.result)
-    size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3))
+    size = max(1, min(MOST, made.pixels, unit.target.accumulators * 2 // 3, UNROLLED // window.kernel[1]))
     along = pixels(made.pixels, size, window.strides[1], window.reach, source.pixels)
     across = _across(unit, window, fold, made.channels)
     variants: dict[tuple[int, frozenset[tuple[int, int]], int], str] = {}
@@ -116,11 +117,17 @@ def _tile(out: Writer, unit: Unit, window: Window, fold: Fold, part: Pixels, lan
         read = [k for k in range(width) if any((p, k) not in part.missing for p in range(part.size))]
         if not read:  # nothing but padding
             out(f"(void)x, (void)from, (void)to, (void)at{', (void)w' if weighted else ''};")
-        for row in range(rows if read else 0):
-            with out.block(f"if (from <= {row} && {row} < to)"):
+        if rows * width * part.size > UNROLLED:
+            heads = {"row": "for (int row = from; row < to; row++)"}
+        else:
+            heads = {str(row): f"if (from <= {row} && {row} < to)" for row in range(rows)}
+        for row, head in heads.items() if read else ():
+            with out.block(head):
                 out(f"const {x}a = x[{row}] + at;")
                 if weighted:
-                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {(row * width + k) * lanes});" for k in read)
+                    first = int(row) * width * lanes if row.isdecimal() else 0
+                    offset = "" if row.isdecimal() else f"row * {width * lanes} + "
+                    out.all(f"v{lanes} w{k} = *(const u{lanes} *)(w + {offset}{first + k * lanes});" for k in read)
                 for p in range(part.size):
                     for column, reach in enumerate(window.reach):
                         if (p, column) not in part.missing:

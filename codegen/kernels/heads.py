@@ -209,6 +209,8 @@ def _split(out: Writer, unit: Unit) -> None:
     rank, results = len(call.shape(0)), unit.flow.results[unit.head]
     if call.attribute("axis", 0) % rank != rank - 1 or any(unit.layouts(m).order[-1] != rank - 1 for m in (unit.operand(0), *results)):
         raise unit.unsupported(f"axis {call.attribute('axis', 0)} of {list(call.shape(0))}", "channels that are cut apart")
+    if any(unit.layouts(m).order != unit.layouts(unit.operand(0)).order for m in results):  # behind a view, pixels may come in another order
+        raise unit.unsupported("results whose pixels lie in another order than those of the operand", "the same order")
     sizes = split_sizes(call)
     assert sizes is not None, "shapes are static"
     asked = [first for name, first in zip(call.operator.outputs, accumulate((0, *sizes)), strict=False) if name]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.layout import CTYPES
+from codegen.layout import CTYPES, HALVES
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Scalar:
     @property
     def floating(self) -> bool:
         """Whether it is float or double."""
-        return self.dtype.startswith("float")
+        return self.dtype in ("float32", "float64")
 
     @property
     def signed(self) -> bool:
@@ -73,9 +73,13 @@ class Scalar:
 
     def cast(self, a: str, to: str) -> str:
         """An element as one of another type. Floats that an integer cannot hold become what x86 makes of them (see prelude.h)."""
+        if self.dtype in HALVES:
+            return Scalar("float32").cast(f"from_{self.ctype}({a})", to)
+        if to in HALVES:
+            return f"to_{CTYPES[to]}((float){a})"
         if to == "bool":
             return f"({a} != 0)"
-        if not self.floating or to.startswith("float"):
+        if not self.floating or Scalar(to).floating:
             return f"({CTYPES[to]}){a}"
         through = {"int64": "int64", "uint64": "uint64", "uint32": "int64"}.get(to, "int32")
         return f"({CTYPES[to]})to_{through}((double){a})"

@@ -1,4 +1,4 @@
-"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum.
+"""Operators that go along one axis and find elements, or add them up: ArgMax, ArgMin, Hardmax, TopK, CumSum, CumProd.
 
 Where the axis is that of rows and results are made row by row, the operand is there as a whole, and each row goes along all of it.
 """
@@ -52,20 +52,21 @@ def hardmax(nest: Nest) -> None:
             nest.out(f"{y.at(at(along[axis]))} = {along[axis]} == best;")
 
 
-def cumulative_sum(nest: Nest) -> None:
-    """Sums from the start of an axis, or (reverse) from its end; exclusive: without the element itself."""
+def cumulative(nest: Nest) -> None:
+    """Sums or products from the start of an axis, or (reverse) from its end; exclusive: without the element itself."""
     call, x, y = nest.call, nest.operand(0), nest.results[0]
     axes = call.ints(1)
     if axes is None:
         raise nest.unsupported("an axis that is computed", "a constant")
     axis, s = axes[0] % len(x.shape), Scalar(x.dtype)
     with _others(nest, axis) as at:
-        nest.out(f"{s.ctype} sum = 0;")
+        sign, nothing = ("*", 1) if call.operator.kind == "CumProd" else ("+", 0)
+        nest.out(f"{s.ctype} total = {nothing};")
         extent = x.shape[axis]
         head = f"for (int k = {extent} - 1; k >= 0; k--)" if call.attribute("reverse", 0) else f"for (int k = 0; k < {extent}; k++)"
         with nest.out.block(head):
             wanted = " && ".join(nest.wanted({axis: "k"}))
-            lines = [f"sum = {s.arithmetic('+', 'sum', x.at(at('k')))};", (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = sum;"]
+            lines = [f"total = {s.arithmetic(sign, 'total', x.at(at('k')))};", (f"if ({wanted}) " if wanted else "") + f"{y.at(at('k'))} = total;"]
             nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
 
 
@@ -123,7 +124,8 @@ def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, exten
 LOOPS: dict[str, Callable[[Nest], None]] = {
     "ArgMax": arg_extreme,
     "ArgMin": arg_extreme,
-    "CumSum": cumulative_sum,
+    "CumProd": cumulative,
+    "CumSum": cumulative,
     "Hardmax": hardmax,
     "TopK": top_k,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +17,13 @@ from lfopt.frontend.upgrade import newest_opset
 from lfopt.ir import InvalidModel, Tensor
 from lfopt.ir.names import one_line, plain
 
-DEFINED = frozenset({"Attention", "RotaryEmbedding"})
+DEFINED = frozenset({"Attention", "RotaryEmbedding"})  # of which the operator table knows the parts that attention is found by
+FUNCTIONS = frozenset(  # others that ONNX defines by operators, but for those whose results have no static shape, or are random
+    """
+    AffineGrid BlackmanWindow CausalConvWithState CenterCropPad HammingWindow HannWindow LinearAttention NegativeLogLikelihoodLoss
+    SoftmaxCrossEntropyLoss SwiGLU
+    """.split()
+)
 
 
 @dataclass
@@ -27,6 +34,7 @@ class Definitions:
     constants: Mapping[str, np.ndarray | None]
     types: Mapping[str, TypeProto]
     taken: set[str]  # names of its tensors
+    wanted: Counter[str] = field(default_factory=Counter[str])  # how many tensors had better have a name
     made: dict[Hashable, str] = field(default_factory=dict[Hashable, str])  # constants, by what they are made of, and by their values if small
 
     def nodes(self, node: NodeProto, what: str) -> Iterator[NodeProto]:
@@ -34,7 +42,7 @@ class Definitions:
 
         Raises InvalidModel.
         """
-        body = _definition(node, self.types, what)
+        body = definition(node, self.types, what)
         names = {"": "", **dict(zip(body.input, node.input, strict=False))}
         names |= {formal: name for formal, name in zip(body.output, node.output, strict=False) if name}
         for part in body.node:
@@ -50,25 +58,24 @@ class Definitions:
                 names[part.output[0]] = known
                 continue
             for name in part.output:
-                names[name] = names.get(name) or self._free(f"{node.output[0]}.{name}")
+                names[name] = names.get(name) or self.free(f"{node.output[0]}.{name}")
             results = [names[name] for name in part.output]
             yield self._written(part, given, results, f"{node.name or node.op_type}.{part.output[0]}")
             if inner and (value := self.constants.get(results[0])) is not None:
                 key = (value.dtype.str, value.shape, value.tobytes()) if value.size <= SMALL else told
                 names[part.output[0]] = self.made[told] = self.made.setdefault(key, results[0])
 
-    def _free(self, wanted: str) -> str:
+    def free(self, wanted: str) -> str:
         """A name that no tensor has."""
-        name = plain(wanted)
+        name = stem = plain(wanted)
         while name in self.taken:
-            name += "_"
+            self.wanted[stem] += 1
+            name = plain(f"{stem}#{self.wanted[stem]}")
         self.taken.add(name)
         return name
 
     def _written(self, part: NodeProto, given: Sequence[str], results: Sequence[str], name: str) -> NodeProto:
-        """A node of a definition in the network; CastLike as a Cast, which reads nothing for its type alone."""
-        if part.op_type == "CastLike":
-            return onnx.helper.make_node("Cast", given[:1], results, name=name, to=self._type(given[1]))
+        """A node of a definition in the network."""
         written = onnx.helper.make_node(part.op_type, given, results, name=name)
         written.attribute.extend(part.attribute)
         return written
@@ -107,9 +114,19 @@ class Definitions:
         return value is not None and bool((value[tuple(slice(None if step else 1) for step in value.strides)] == number).all())
 
 
-def _definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> FunctionProto:
-    """The function that ONNX defines an operator by, for operands of these types. Its inliner makes the same, but not where an operand is absent."""
+def as_cast(node: NodeProto, like: TypeProto) -> NodeProto:
+    """A CastLike as a Cast, which reads nothing for its type alone."""
+    return onnx.helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=like.tensor_type.elem_type)
+
+
+def definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> FunctionProto:
+    """The function that ONNX defines an operator by, for operands of these types. Its inliner makes the same, but not where an operand is absent.
+
+    Raises InvalidModel.
+    """
     schema: Any = onnx.defs.get_schema(node.op_type, newest_opset())  # whose stubs leave functions out
+    if schema.has_function:
+        return schema.function_body
     version = max(schema.context_dependent_function_opset_versions)
     given = [(types[name] if name else TypeProto()).SerializeToString() for name in node.input]
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,12 @@ import onnx.shape_inference
 from onnx import ModelProto, NodeProto, TypeProto
 
 from lfopt.frontend.absorption import absorb
-from lfopt.frontend.definitions import DEFINED, Definitions
+from lfopt.frontend.bodies import BRANCHES, Bodies
+from lfopt.frontend.control import Control
+from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast
 from lfopt.frontend.fold import Folding
+from lfopt.frontend.halves import widen
+from lfopt.frontend.lowering import is_lowered
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
 from lfopt.frontend.origins import origins
@@ -88,10 +93,12 @@ def _is_dim(value: object) -> bool:
 
 
 def _from_model(model: ModelProto, input_shapes: Mapping[str, tuple[int, ...]], folder: Path | None, label: str, name: str | None) -> Graph:
-    light, values = prepare(model, folder, label)
+    bodies = Bodies()
+    light, values = prepare(model, folder, label, bodies)
     values, spelled = spell(light, values)
+    values, note = widen(light, values, label, ends=True)
     said = {spelled.get(tensor, tensor): origin for tensor, origin in origins(model).items()}  # what upgrades a model drops it
-    walk = _Walk(label, light, values, labels(model, spelled, label), said)
+    walk = _Walk(label, light, values, labels(model, spelled, label), said, bodies, folder, note)
     walk.take_inputs({spelled.get(given, given): shape for given, shape in input_shapes.items()})
     for position, node in enumerate(light.graph.node):
         walk.step(node, position)
@@ -105,6 +112,9 @@ class _Walk:
     values: Values
     labels: Mapping[str, str]  # what callers call inputs and outputs, where it is not their plain name
     origins: dict[str, Origin]  # of the operator that makes a tensor
+    bodies: Bodies
+    folder: Path | None  # of external data
+    note: str  # of how the file was read; or ""
     types: dict[str, TypeProto] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     constants: dict[str, np.ndarray | None] = field(default_factory=dict)
@@ -114,6 +124,7 @@ class _Walk:
     names: dict[str, int] = field(default_factory=dict)  # of operators, and how many wanted each
     folding: Folding = field(default_factory=Folding)
     unevaluated: list[str] = field(default_factory=list)  # constants that are known by shape alone, and why
+    nothing: dict[str, str] = field(default_factory=dict[str, str])  # inputs without elements, and the constants that are read in their places
     stored: dict[str, Stored] = field(default_factory=dict)  # integers that a DequantizeLinear made float constants of, by the constant's name
 
     def __post_init__(self) -> None:
@@ -122,12 +133,13 @@ class _Walk:
         self.read = {name for node in graph.node for name in node.input if name} | {v.name for v in graph.output}
         taken = {v.name for v in (*graph.input, *graph.initializer)} | {name for node in graph.node for name in node.output} | {*self.values}
         self.definitions = Definitions(self.tensors, self.constants, self.types, taken)
+        self.control = Control(self, self.bodies, self.folder, self.label)
         for name, (tensor, value) in self.values.items():
-            self._add_constant(name, tensor, value)
+            self.add_constant(name, tensor, value)
         for tensor in graph.initializer:  # those that the up-conversion added
             if tensor.name not in self.constants:
                 dtype = dtype_name(tensor.data_type, self.label)
-                self._add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
+                self.add_constant(tensor.name, Tensor(tensor.name, tuple(tensor.dims), dtype), onnx.numpy_helper.to_array(tensor))
 
     def take_inputs(self, given: Mapping[str, tuple[int, ...]]) -> None:
         """Graph inputs that are not initializers, with static shapes."""
@@ -151,11 +163,19 @@ class _Walk:
             dtype = dtype_name(found.elem_type, what)
             self._add_tensor(value.name, Tensor(value.name, shape, dtype), what)
             self.inputs.append(value.name)
+            if not prod(shape) and dtype != "string":
+                self.nothing[value.name] = self.free(f"{value.name}.empty")
+                self.add_constant(self.nothing[value.name], Tensor(self.nothing[value.name], shape, dtype), np.zeros(shape, dtype))
 
     def step(self, node: NodeProto, position: int) -> None:
         """Evaluate the node if it depends on constants alone; otherwise make it an operator."""
         node = standard_form(node, f"{self.label}: {title(node)}")
+        node.input[:] = [self.nothing.get(name, name) for name in node.input]
         origin = next((self.origins[name] for name in node.output if name in self.origins), Origin())
+        if node.op_type == "Range" and not node.domain:
+            self._take_scalars(node)
+        if node.op_type == "CastLike" and not node.domain and node.input[1] in self.types:
+            node = as_cast(node, self.types[node.input[1]])
         operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
@@ -164,11 +184,7 @@ class _Walk:
         operator = replace(operator, attributes=_attributes(node, what))
         if wrong := mismatch(operator, [self.tensors[name].shape if name else None for name in operator.inputs]):
             raise InvalidModel(f"{what}: {wrong}")
-        if operator.kind in DEFINED and not operator.domain:
-            self._inferred(node, what)
-            for part in self.definitions.nodes(node, what):
-                self.origins.update(dict.fromkeys(part.output, origin))
-                self.step(part, position)
+        if not operator.domain and self._written_out(node, what, origin, position):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
@@ -176,13 +192,45 @@ class _Walk:
         self._check(operator, results)
         if is_q_or_dq(operator):
             quantization_of(operator, {**self.tensors, **results}, self.constants, what)  # refuses what is not legal
+        self._refuse_training(operator, what)
         if self._fold(operator, results, what):
+            return
+        operator = self._without_constants(operator, results)
+        if not any(operator.outputs):
             return
         for name in operator.outputs:
             if name:
                 self._add_tensor(name, results[name], what)
-        self._refuse_training(operator, what)
         self.operators.append(operator)
+
+    def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
+        """Whether an operator is one that others stand for, which are in the network then."""
+        if node.op_type in BRANCHES and self.bodies.of(node):
+            self.control.write(node, what)
+        elif node.op_type in DEFINED:
+            self._inferred(node, what)
+            for part in self.definitions.nodes(node, what):
+                self.origins.update(dict.fromkeys(part.output, origin))
+                self.step(part, position)
+        elif is_lowered(node):
+            self._inferred(node, what)
+            self.control.lower(node, what)
+        elif node.op_type in FUNCTIONS:
+            self.control.call(node, self._inferred(node, what), what)
+        else:
+            return False
+        return True
+
+    def _take_scalars(self, node: NodeProto) -> None:
+        """Operands of one element as scalars, as ONNX's inference wants those of Range; lists of one element are common."""
+        for k, name in enumerate(node.input):
+            if (value := self.constants.get(name)) is not None and value.shape == (1,):
+                node.input[k] = self.free(f"{name}.scalar")
+                self.add_constant(node.input[k], replace(self.tensors[name], name=node.input[k], shape=()), value.reshape(()))
+
+    def free(self, wanted: str) -> str:
+        """A name that no tensor has."""
+        return self.definitions.free(wanted)
 
     def _check(self, operator: Operator, results: Mapping[str, Tensor]) -> None:
         """Refuse what the arithmetic of an operator does not take."""
@@ -196,11 +244,10 @@ class _Walk:
     def _refuse_training(self, operator: Operator, what: str) -> None:
         if operator.kind == "BatchNormalization" and operator.attributes.get("training_mode", 0):
             raise UnsupportedModel(f"{what}: training mode is not supported")
-        if operator.kind == "Dropout" and len(operator.outputs) > 1 and operator.outputs[1] in self.read:
-            raise UnsupportedModel(f"{what}: its mask {operator.outputs[1]!r} is used, which has no meaning in inference")
         if operator.kind == "Dropout" and len(operator.inputs) > 2 and operator.inputs[2]:
-            training = self.constants.get(operator.inputs[2])
-            if training is None or training.any():
+            training, ratio = (self.constants.get(name) for name in operator.inputs[:0:-1])
+            drops = not operator.inputs[1] or ratio is None or ratio.any()
+            if training is None or (training.any() and drops):
                 raise UnsupportedModel(f"{what}: training mode is not supported")
 
     def finish(self, name: str) -> Graph:
@@ -214,8 +261,6 @@ class _Walk:
             if needed.intersection(operator.outputs):
                 needed.update(name for name in operator.inputs if name)
                 alive.append(replace(operator, outputs=_asked(operator, needed)))
-        if not alive:
-            raise InvalidModel(f"{self.label}: every output is a constant or an input; there is nothing to plan")
         kept = {t for operator in alive for t in (*operator.inputs, *operator.outputs) if t} | set(self.inputs) | set(outputs)
         constants = {t: value for t, value in self.constants.items() if t in kept}
         return Graph(
@@ -231,6 +276,10 @@ class _Walk:
         )
 
     def _notes(self, operators: Sequence[Operator], constants: Mapping[str, np.ndarray | None]) -> Iterator[str]:
+        if self.note:
+            yield self.note
+        for name in self.nothing:
+            yield f"input {name!r} of shape {[*self.tensors[name].shape]} has no elements: what is made of it alone is a constant"
         if self.unevaluated:
             more = f"; and {len(self.unevaluated) - 1} more" if len(self.unevaluated) > 1 else ""
             yield self.unevaluated[0] + more
@@ -322,8 +371,20 @@ class _Walk:
             else:
                 values = found
         for name, tensor in results.items():
-            self._add_constant(name, tensor, values[name])
+            self.add_constant(name, tensor, values[name])
         return True
+
+    def _without_constants(self, operator: Operator, results: Mapping[str, Tensor]) -> Operator:
+        """The operator without results that are constants whatever it reads: those without elements, and the mask of a Dropout that drops nothing."""
+        known = {name: np.zeros(t.shape, t.dtype) for name, t in results.items() if not t.elements and t.dtype != "string"}
+        if operator.kind == "ConstantOfShape" and not operator.domain:
+            fill = np.asarray(operator.attributes.get("value", np.zeros(1, np.float32)))
+            known |= {name: np.broadcast_to(fill.reshape(()), tensor.shape) for name, tensor in results.items() if fill.size == 1}
+        if operator.kind == "Dropout" and not operator.domain:
+            known |= {name: np.ones(results[name].shape, bool) for name in operator.outputs[1:] if name}
+        for name, value in known.items():
+            self.add_constant(name, results[name], value)
+        return replace(operator, outputs=tuple("" if name in known else name for name in operator.outputs)) if known else operator
 
     def _keep_stored(self, operator: Operator, results: Mapping[str, Tensor], what: str) -> bool:
         """Whether the result is a constant behind DequantizeLinear: it is kept as integers, and dequantised where somebody asks for its values."""
@@ -339,7 +400,7 @@ class _Walk:
             return False
         (name, tensor), *_ = results.items()
         self.stored[name] = found
-        self._add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
+        self.add_constant(name, tensor, found.real() if tensor.elements <= SMALL else None)
         return True
 
     def _operand(self, name: str, *, by_shape: bool) -> np.ndarray | None:
@@ -349,7 +410,8 @@ class _Walk:
             self.constants[name] = self.stored[name].real()
         return self.constants[name]
 
-    def _add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+    def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+        """A tensor that is known before anything runs; None: its shape alone."""
         if value is not None:
             tensor = Tensor(name, tuple(value.shape), "string" if value.dtype.kind in "OSU" else value.dtype.name)
         self.tensors[name], self.constants[name] = tensor, value
@@ -358,7 +420,7 @@ class _Walk:
             self.small[name] = onnx.numpy_helper.from_array(np.ascontiguousarray(value).reshape(value.shape), name)
 
     def _add_tensor(self, name: str, tensor: Tensor, what: str) -> None:
-        check_shape(tensor.shape, f"{what}: tensor {name!r}", least=1)
+        check_shape(tensor.shape, f"{what}: tensor {name!r}")
         self.tensors[name] = tensor
         self.types[name] = _type_proto(tensor)
 

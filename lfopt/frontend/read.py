@@ -8,8 +8,9 @@ from pathlib import Path
 
 import google.protobuf.message
 import onnx
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+from onnx import FunctionProto, ModelProto, NodeProto, TensorProto
 
+from lfopt.frontend.bodies import KEY, Bodies, is_graph
 from lfopt.frontend.messages import function_key, title
 from lfopt.frontend.upgrade import fault, upgrade
 from lfopt.frontend.values import Folder, Initializer, Values, checked
@@ -20,7 +21,6 @@ MAX_FILE_BYTES = (1 << 31) - 1  # protobuf's own limit
 MAX_NODES = 1 << 18  # after functions are inlined
 MAX_CALL_DEPTH = 64  # of functions
 SMALL = 1024  # elements up to which a constant stays inside the model while it is up-converted
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def read_model(path: Path) -> ModelProto:
@@ -42,32 +42,43 @@ def read_model(path: Path) -> ModelProto:
         model.ParseFromString(data)
     except google.protobuf.message.DecodeError:
         raise InvalidModel(f"{label}: not an ONNX model (the protobuf is truncated or damaged)") from None
-    if not model.HasField("graph") or not model.graph.node:
-        raise InvalidModel(f"{label}: not an ONNX model (it has no graph, or a graph without nodes)")
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise InvalidModel(f"{label}: not an ONNX model (it has no graph, or a graph without nodes and outputs)")
     return model
 
 
-def prepare(model: ModelProto, folder: Path | None, label: str) -> tuple[ModelProto, Values]:
+def prepare(model: ModelProto, folder: Path | None, label: str, bodies: Bodies) -> tuple[ModelProto, Values]:
     """(model, values): the model checked, in the newest opset, without functions and without its large constants; and the values of all constants.
 
-    `folder` is where external data may lie (None: nowhere). Raises InvalidModel or UnsupportedModel, naming the node or tensor.
+    `folder` is where external data may lie (None: nowhere); graphs inside of operators go to `bodies`. Raises InvalidModel or UnsupportedModel,
+    naming the node or tensor.
     """
     _refuse_undecodable(model, label)
-    _refuse_control_flow(model, label)
+    _refuse_faults(model, label)
     _refuse_explosive_functions(model, label)
     light, values = _without_values(model, Folder(folder), label)
+    _detach_graphs(light, label, bodies)
     return upgrade(light, label), values
 
 
-def _refuse_control_flow(model: ModelProto, label: str) -> None:
+def _refuse_faults(model: ModelProto, label: str) -> None:
     for node in _all_nodes(model):
-        subgraph = any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) or a.HasField("g") or a.graphs for a in node.attribute)
-        if node.op_type in CONTROL_FLOW or subgraph:
-            raise UnsupportedModel(f"{label}: {title(node)}: control flow is not supported")
         if node.op_type in ("Einsum", "GatherND", "Split") and (reason := fault(node, {})):
             raise InvalidModel(f"{label}: {title(node)}: {reason}")
     if model.graph.sparse_initializer:
         raise UnsupportedModel(f"{label}: sparse initializers are not supported")
+
+
+def _detach_graphs(model: ModelProto, label: str, bodies: Bodies) -> None:
+    """Graphs inside of operators are kept apart (see `lfopt.frontend.bodies`)."""
+    whole: list[FunctionProto] = []  # functions as they are, for bodies that call them
+    for part in (model, *model.functions):
+        for node in part.graph.node if isinstance(part, ModelProto) else part.node:
+            if any(attribute.name == KEY for attribute in node.attribute):
+                raise InvalidModel(f"{label}: {title(node)}: attribute {KEY!r} is lfopt's own")
+            if any(map(is_graph, node.attribute)):
+                whole = whole or [FunctionProto.FromString(function.SerializeToString()) for function in model.functions]
+                bodies.detach(node, label, part.opset_import, whole, model.ir_version)
 
 
 def _all_nodes(model: ModelProto) -> Iterator[NodeProto]:

@@ -24,7 +24,7 @@ def dims_of(value: ValueInfoProto) -> tuple[Dim, ...] | None:
 
 def is_open(dims: tuple[Dim, ...] | None) -> bool:
     """Whether a network of such an input needs shapes."""
-    return dims is None or not all(isinstance(d, int) and d > 0 for d in dims)
+    return dims is None or not all(isinstance(d, int) for d in dims)
 
 
 def open_inputs(model: ModelProto) -> dict[str, tuple[Dim, ...] | None]:
@@ -83,9 +83,9 @@ def _proposed(name: str, dims: tuple[Dim, ...] | None) -> str:
     """Options that would make an input static: by its named dimensions where all that is open has a name."""
     if dims is None:
         return f"--input-shape {name}=1,3,224,224 or the like"
-    sizes = [d if isinstance(d, int) and d > 0 else 1 if k == 0 else LIKELY.get(len(dims), OTHERWISE) for k, d in enumerate(dims)]
+    sizes = [d if isinstance(d, int) else 1 if k == 0 else LIKELY.get(len(dims), OTHERWISE) for k, d in enumerate(dims)]
     whole = f"--input-shape {name}={','.join(map(str, sizes))}"
-    missing = {d: size for d, size in zip(dims, sizes, strict=True) if not isinstance(d, int) or d < 1}
+    missing = {d: size for d, size in zip(dims, sizes, strict=True) if not isinstance(d, int)}
     if not all(isinstance(d, str) and re.fullmatch(r"\w[\w.-]*", d) for d in missing):
         return f"{whole} or the like"
     return f"--input-shape {' '.join(f'{d}={size}' for d, size in missing.items())} or the like, or {whole}"

@@ -18,12 +18,13 @@ import onnx.version_converter
 from onnx import ModelProto, NodeProto, TypeProto
 from onnx.helper import make_attribute, make_node
 
+from lfopt.frontend.bodies import KEY
 from lfopt.frontend.messages import ONNX_REFUSES, function_key, title
 from lfopt.frontend.values import MAX_RANK
 from lfopt.ir import InvalidModel, UnsupportedModel
 from lfopt.ir.names import one_line
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 1
 SHAPE_OPERANDS = {"Col2Im": 1, "ConstantOfShape": 0, "Expand": 1, "Reshape": 1}  # operand whose elements become dims, by operator
 SHELTER = "lfopt.shelter"  # domain of nodes that checker and converter must not look at
 ROUND_AS_BEFORE_11 = "as before opset 11"  # nearest_mode of a Resize that `lfopt.frontend.load` replaces once it knows the shapes
@@ -71,8 +72,9 @@ def _shelter_unregistered(model: ModelProto, label: str) -> None:
         strangers = [node for node in nodes if _is_unregistered(node, functions)]
         for node in strangers:
             node.domain = SHELTER
-        if strangers:
-            part.opset_import.add(domain=SHELTER, version=1)
+        for imports in (part.opset_import, model.opset_import) if strangers else ():  # those of functions become the model's
+            if all(o.domain != SHELTER for o in imports):
+                imports.add(domain=SHELTER, version=1)
         declared = {o.domain for o in part.opset_import}
         for node in nodes:
             if node.domain not in declared:
@@ -80,6 +82,8 @@ def _shelter_unregistered(model: ModelProto, label: str) -> None:
 
 
 def _is_unregistered(node: NodeProto, functions: set[tuple[str, str, str]]) -> bool:
+    if any(attribute.name == KEY for attribute in node.attribute):
+        return True  # its graphs, without which it is not ONNX's, are kept apart
     return node.domain == "" and not onnx.defs.has(node.op_type) and function_key(node) not in functions
 
 
@@ -199,9 +203,33 @@ def _up_convert(model: ModelProto, version: int, label: str) -> ModelProto:
         newer = onnx.version_converter.convert_version(model, newest_opset())
     except ONNX_REFUSES as error:
         raise UnsupportedModel(f"{label}: opset {version} cannot be brought to {newest_opset()}: {one_line(error)}") from None
+    if version < 7:
+        _spread_slopes(newer)
     if version < 11:
         for node in newer.graph.node:
             if node.op_type == "Resize" and node.domain == "":
                 node.attribute.append(make_attribute("coordinate_transformation_mode", "asymmetric"))
                 node.attribute.append(make_attribute("nearest_mode", ROUND_AS_BEFORE_11))
     return newer
+
+
+def _spread_slopes(model: ModelProto) -> None:
+    """PRelu as it was before opset 7, one slope for each channel (axis 1), with slopes that broadcast. The converter leaves them as they are."""
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for node in nodes:
+        if node.op_type == "PRelu" and not node.domain and len(node.input) == 2:
+            x, slope = node.input
+            stem = f"{node.output[0]}/slope"
+            behind, ones, channels, shape, spread = (f"{stem}/{part}" for part in ("behind", "ones", "channels", "shape", "spread"))
+            model.graph.node.extend(
+                [
+                    make_node("Shape", [x], [behind], name=behind, start=2),
+                    make_node("Div", [behind, behind], [ones], name=ones),
+                    make_node("Constant", [], [channels], name=channels, value_ints=[-1]),
+                    make_node("Concat", [channels, ones], [shape], name=shape, axis=0),
+                    make_node("Reshape", [slope, shape], [spread], name=spread),
+                ]
+            )
+            node.input[1] = spread
+        model.graph.node.append(node)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from onnx import TensorProto
+from onnx import NodeProto, TensorProto
 
 from lfopt.frontend.messages import ONNX_REFUSES
 from lfopt.ir import InvalidModel, Tensor, UnsupportedModel
@@ -130,3 +130,15 @@ def attribute_value(tensor: TensorProto, what: str) -> np.ndarray:
     if value is None:
         raise UnsupportedModel(f"{what}: external data is supported for initializers and Constant nodes of the graph itself")
     return value
+
+
+def options(node: NodeProto) -> dict[str, Any]:
+    """The attributes of a node: numbers, text, and lists of them."""
+    found = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    return {name: _text(value) for name, value in found.items()}
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return [_text(item) for item in value] if isinstance(value, list) else value

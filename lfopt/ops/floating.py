@@ -26,7 +26,7 @@ KERNELS: dict[str, Kernel] = {
     "AveragePool": pooling.average_pool,
     "BatchNormalization": reducing.batch_normalization,
     "Concat": moving.concat,
-    "CumSum": reducing.cumulative_sum,
+    **dict.fromkeys(reducing.CUMULATIVE, reducing.cumulative),
     "DepthToSpace": moving.depth_to_space,
     "DequantizeLinear": moving.dequantize,
     "Einsum": moving.einsum,

@@ -171,18 +171,23 @@ def lp_normalization(call: Call, operands: Operands, out: Box, result: int) -> n
     return _within(call, out, np.where(norm == 0, 0, values / norm))
 
 
-def cumulative_sum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
-    """CumSum from the start of the axis, or (reverse) from its end; exclusive: without the element itself."""
+def cumulative(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """CumSum, CumProd: from the start of the axis, or (reverse) from its end; exclusive: without the element itself."""
     values, axes = take(present(operands, 0), needs(call, 0, out)), call.ints(1)
     assert axes is not None
     axis = axes[0] % values.ndim
     reverse, count = bool(call.attribute("reverse", 0)), out[axis][1] - out[axis][0]
     values = np.flip(values, axis) if reverse else values
-    total = values.cumsum(axis, dtype=values.dtype)
+    function, nothing = CUMULATIVE[call.operator.kind]
     if call.attribute("exclusive", 0):
-        total = total - values
+        before = np.full_like(values.take([0], axis), nothing)
+        values = np.concatenate([before, values.take(range(values.shape[axis] - 1), axis)], axis)
+    total = function.accumulate(values, axis, dtype=values.dtype)
     total = total[(*(slice(None),) * axis, slice(values.shape[axis] - count, None))]
     return np.flip(total, axis) if reverse else total
+
+
+CUMULATIVE: dict[str, tuple[np.ufunc, int]] = {"CumProd": (np.multiply, 1), "CumSum": (np.add, 0)}  # and what is before the first element
 
 
 def top_k(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:

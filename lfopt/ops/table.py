@@ -218,7 +218,7 @@ _ROWS = (  # several operators in one row differ in their values alone
         parameters=_inputs(1),
     ),
     OpSpec("ArgMax ArgMin", ARG, M2M, d.along_axis(0), b.arg_reduce, pattern=COMPLEX),
-    OpSpec("CumSum", OTHER, M2M, d.everything, b.cumulative, parameters=_inputs(1), looped=True),
+    OpSpec("CumProd CumSum", OTHER, M2M, d.everything, b.cumulative, parameters=_inputs(1), looped=True),
     OpSpec("TopK", OTHER, M2M, d.everything, b.along(-1), integers=MOVE, parameters=_inputs(1), looped=True),
     # normalisations: a maximum or a sum, a sum of exponentials or squares, the scaling
     OpSpec(

@@ -26,7 +26,7 @@ def uses(flow: Dataflow, hardware: Hardware, counted: int) -> Iterator[Use]:
 def _laid_out(flow: Dataflow, m: int) -> int | None:
     """The map whose elements, each once, a map has; None where that is not known."""
     while (producer := flow.producer[m]) >= 0 and (kept := keeps_elements(flow.specs[producer])) is not False:
-        if kept is None:
+        if kept is None or not flow.operands[producer]:  # nothing is known, or it has constants alone
             return None
         m = flow.operands[producer][0].map
     return m

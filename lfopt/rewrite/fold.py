@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -120,13 +120,16 @@ class Affine:
         return scaled - by if self.kind == "Sub" and self.map_first else scaled + by
 
 
-def fold_affine(board: Board, log: Log) -> int:
-    """Mul, Div, Add, Sub by a constant per channel after Conv, ConvTranspose or Gemm; the number folded."""
+def fold_affine(board: Board, log: Log, among: Collection[str] | None = None) -> int:
+    """Mul, Div, Add, Sub by a constant per channel after Conv, ConvTranspose or Gemm; the number folded.
+
+    `among`: into these layers alone, by name.
+    """
     count = 0
     for name in tuple(board.operators):
         operator = board.operators[name]
         found = _affine(board, operator)
-        if found is None:
+        if found is None or (among is not None and found[1].name not in among):
             continue
         affine, layer = found
         if (reason := _hindrance(board, operator, affine, layer)) is not None:

@@ -11,7 +11,7 @@ from lfopt.rewrite.composite import STABLE_SOFTMAXES
 from lfopt.rewrite.einsum import einsums_as_products
 from lfopt.rewrite.engine import Engine, Index
 from lfopt.rewrite.facts import Facts
-from lfopt.rewrite.fold import fold_norms
+from lfopt.rewrite.fold import fold_affine, fold_norms
 from lfopt.rewrite.group_norms import instances_as_groups
 from lfopt.rewrite.log import Log, Rewriting
 from lfopt.rewrite.lookups import products_as_lookups
@@ -25,9 +25,11 @@ _SOFTMAXES = Index.of(STABLE_SOFTMAXES)
 
 def _default(graph: Graph) -> Rewriting:
     log = Log()
-    board = Board(graph := fold_norms(graph, log))
+    given, board = {operator.name: operator for operator in graph.operators}, Board(graph := fold_norms(graph, log))
+    normal = {operator.name for operator in graph.operators if given[operator.name] is not operator}
     roots = [operator.name for operator in graph.operators if operator.kind in _SOFTMAXES.rules]
-    count = Engine(board, Facts(board), log).settle(_SOFTMAXES, roots) + drop_idle(board, log, VIEWS)
+    count = fold_affine(board, log, normal) if normal else 0  # networks from Caffe have scale and shift behind BatchNormalization
+    count += Engine(board, Facts(board), log).settle(_SOFTMAXES, roots) + drop_idle(board, log, VIEWS)
     return Rewriting(board.finish() if count else graph, tuple(log.applied), ())
 
 
@@ -45,7 +47,7 @@ def _none(graph: Graph) -> Rewriting:
 
 
 RULES: Mapping[str, Callable[[Graph], Rewriting]] = {
-    "default": _default,  # BatchNormalization is folded, Softmax and LogSoftmax made of their parts, what moves maps for nothing left out
+    "default": _default,  # BatchNormalization and a scale behind it folded, (Log)Softmax made of its parts, what moves for nothing left out
     "all": _all,
     "none": _none,
 }

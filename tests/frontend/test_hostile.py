@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from onnx.helper import make_function, make_node, make_opsetid, make_tensor_value_info
+from onnx.helper import make_attribute, make_function, make_graph, make_node, make_opsetid, make_tensor_value_info
 from small_models import NEWEST, build, declare, floats, ints, one, twice, with_functions
 
 from lfopt.frontend import from_model, load
@@ -64,17 +64,36 @@ def repeated(name, callee, times):
     return make_function("f", name, ["a"], ["b"], body, [make_opsetid("", 18), make_opsetid("f", 1)])
 
 
-def nested(model):
-    branch = onnx.helper.make_graph([make_node("Relu", ["x"], ["b"])], "g", [], [make_tensor_value_info("b", 1, [2, 3])])
-    model.graph.node[1].CopyFrom(make_node("If", ["r"], ["y0"], name="maybe", then_branch=branch, else_branch=branch))
+def in_branches(then, other=None, kind="If"):
+    """A node with branches, on a condition that is computed."""
+    branches = {
+        f"{name}_branch": make_graph([node], name, [], [make_tensor_value_info("b", 1, None)])
+        for name, node in (("then", then), ("else", other or make_node("Neg", ["x"], ["b"])))
+    }
+    nodes = [make_node("ReduceMax", ["x"], ["m"], keepdims=0), make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL)]
+    return build([*nodes, make_node(kind, ["c"], ["y"], name="maybe", **branches)], {"x": (2, 3)}, opset=18)
 
 
-def in_function(model):
-    nested(model)
-    body = make_function("f", "g", ["r"], ["y0"], [model.graph.node[1]], [make_opsetid("", 18)])
-    model.graph.node[1].CopyFrom(make_node("g", ["r"], ["y0"], domain="f"))
-    model.opset_import.add(domain="f", version=1)
-    model.functions.append(body)
+def itself():
+    """A function whose branches call it."""
+    branch = make_graph([make_node("g", ["a"], ["inner"], domain="f")], "branch", [], [make_tensor_value_info("inner", 1, None)])
+    nodes = [make_node("ReduceMax", ["a"], ["m"], keepdims=0), make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL)]
+    body = [*nodes, make_node("If", ["c"], ["b"], name="maybe", then_branch=branch, else_branch=branch)]
+    return functions(make_function("f", "g", ["a"], ["b"], body, [make_opsetid("", 18), make_opsetid("f", 1)]), call="g")
+
+
+def looped(turns, depth=1):
+    """Loops inside of loops, so often each (None: as an input says)."""
+    node, known = None, [] if turns is None else [make_node("Constant", [], ["n"], value_int=turns)]
+    for _ in range(depth):
+        inside = [*known, make_node("Relu", ["before"], ["after"])] if node is None else [*known, node]
+        ends = [make_tensor_value_info(*told) for told in (("k", TensorProto.INT64, []), ("go", TensorProto.BOOL, []), ("before", 1, [2, 3]))]
+        body = make_graph(inside, "body", ends, [make_tensor_value_info("go", TensorProto.BOOL, []), make_tensor_value_info("after", 1, [2, 3])])
+        node = make_node("Loop", ["n", "", "before"], ["after"], name="again", body=body)
+    model = build([*known, make_node("Relu", ["x"], ["before"]), node], {"x": (2, 3)}, opset=18)
+    if turns is None:
+        model.graph.input.append(make_tensor_value_info("n", TensorProto.INT64, []))
+    return model
 
 
 def sparse(model):
@@ -97,7 +116,6 @@ CASES = {  # name: (model, what the message says)
     "initializer twice": (lambda: edited(initializer(), lambda m: m.graph.initializer.append(m.graph.initializer[0])), "'c0' is there twice"),
     "sparse initializer": (lambda: edited(relu(), sparse), "sparse initializers are not supported"),
     "input dims that overflow": (lambda: relu((HUGE, HUGE)), "input 'x'.*out of range"),
-    "a zero dim": (lambda: relu((0, 3)), r"shape \[0,3\] is not static; give --input-shape x=1,3 or"),
     "a symbolic dim": (lambda: relu(("batch", 3)), r"shape \[batch,3\] is not static; give --input-shape batch=1 or"),
     "a sequence input": (
         lambda: edited(relu(), lambda m: m.graph.input[0].type.sequence_type.elem_type.tensor_type.SetInParent()),
@@ -144,8 +162,21 @@ CASES = {  # name: (model, what the message says)
     ),
     "a far IR version": (lambda: edited(relu(), lambda m: setattr(m, "ir_version", 1000)), "(?i)ir_version"),
     "no IR version": (lambda: edited(relu(), lambda m: m.ClearField("ir_version")), "(?i)ir_version"),
-    "If": (lambda: edited(relu(), nested), r"node 'maybe' \(If\): control flow is not supported"),
-    "If in a function": (lambda: edited(relu(), in_function), r"node 'maybe' \(If\): control flow is not supported"),
+    "a condition that decides about shapes": (
+        lambda: in_branches(make_node("Relu", ["x"], ["b"]), make_node("ReduceMax", ["x"], ["b"])),
+        r"node 'maybe' \(If\): its condition is computed, and decides about float32 \[2, 3\] or float32 \[1, 1\]",
+    ),
+    "a branch that reads what nothing makes": (lambda: in_branches(make_node("Relu", ["gone"], ["b"])), "'gone'"),
+    "a branch that is not legal": (lambda: in_branches(make_node("Reshape", ["x"], ["b"])), "Reshape"),
+    "branches of another operator": (lambda: in_branches(make_node("Relu", ["x"], ["b"]), kind="Relu"), "found graphs inside of the operator"),
+    "a function that calls itself in a branch": (itself, "graphs inside of graphs, 8 deep"),
+    "a loop without end": (lambda: looped(1 << 40), r"node 'again' \(Loop\): it turns .* more than 1024 times"),
+    "a loop that turns as often as an input says": (lambda: looped(None), r"node 'again' \(Loop\): how often it turns is computed"),
+    "loops in loops": (lambda: looped(1 << 9, depth=3), "more than 16384 nodes"),
+    "bodies that are not there": (
+        lambda: edited(relu(), lambda m: m.graph.node[1].attribute.append(make_attribute("lfopt.bodies", 0))),
+        "lfopt's own",
+    ),
     "Reshape with -1 twice": (lambda: one("Reshape", (2, 6), ints(-1, -1), opset=18), r"node 'y0' \(Reshape\)"),
     "Reshape to more": (lambda: one("Reshape", (2, 6), ints(5, 5), opset=18), r"node 'y0' \(Reshape\)"),
     "an axis out of range": (lambda: one("Softmax", (2, 6), opset=18, axis=-9), "axis"),

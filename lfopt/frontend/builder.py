@@ -1,0 +1,122 @@
+"""Adds operators and constants to a network that is being read: what writes one operator as others uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TypeProto
+
+from lfopt.ir import Tensor
+from lfopt.ir.names import plain
+
+Operand = str | np.ndarray  # the name of a tensor; or the values of a constant, which becomes one
+
+
+class Network(Protocol):
+    """What is known of a network so far, and how it grows."""
+
+    @property
+    def tensors(self) -> Mapping[str, Tensor]:
+        """By name."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, np.ndarray | None]:
+        """By name; None: the values are not at hand."""
+        ...
+
+    @property
+    def types(self) -> Mapping[str, TypeProto]:
+        """By name."""
+        ...
+
+    def free(self, wanted: str) -> str:
+        """A name that no tensor has."""
+        ...
+
+    def step(self, node: NodeProto, position: int) -> None:
+        """Add an operator, or what others stand for it."""
+        ...
+
+    def add_constant(self, name: str, tensor: Tensor, value: np.ndarray | None) -> None:
+        """Add a constant."""
+        ...
+
+
+@dataclass(frozen=True)
+class Builder:
+    """Operators of the newest opset, added one by one; what each makes is known at once."""
+
+    network: Network
+    prefix: str  # of the names of what is added
+
+    def run(self, kind: str, *operands: Operand, output: str = "", **attributes: Any) -> str:
+        """The name of the one result of an operator. `output`: what it is to be."""
+        return self.results(kind, *operands, outputs=[output], **attributes)[0]
+
+    def results(self, kind: str, *operands: Operand, outputs: list[str], **attributes: Any) -> list[str]:
+        """The names of all results of an operator, each as it is wanted, or "" for any."""
+        names = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
+        made = [name or self.network.free(f"{self.prefix}.{kind}") for name in outputs]
+        self.network.step(onnx.helper.make_node(kind, names, made, name=plain(made[0]), **attributes), 0)
+        return made
+
+    def constant(self, value: np.ndarray) -> str:
+        """The name of a constant."""
+        name = self.network.free(f"{self.prefix}.constant")
+        self.network.add_constant(name, Tensor(name, value.shape, value.dtype.name), value)
+        return name
+
+    def known(self, name: str) -> np.ndarray | None:
+        """The values of a constant; None for what is computed."""
+        return self.network.constants.get(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor."""
+        return self.network.tensors[name].shape
+
+    def dtype(self, name: str) -> str:
+        """Of a tensor."""
+        return self.network.tensors[name].dtype
+
+    # -- what is wanted often -----------------------------------------------------------------------------------------------------------------
+
+    def reshape(self, name: str, *shape: int) -> str:
+        """Another shape of as many elements."""
+        return name if self.shape(name) == shape else self.run("Reshape", name, np.array(shape, np.int64))
+
+    def squeeze(self, name: str, axis: int) -> str:
+        """Without an axis of one element."""
+        return self.run("Squeeze", name, np.array([axis], np.int64))
+
+    def unsqueeze(self, name: str, axis: int) -> str:
+        """With a new axis of one element."""
+        return self.run("Unsqueeze", name, np.array([axis], np.int64))
+
+    def slice(self, name: str, axis: int, first: int, stop: int) -> str:
+        """Some indices of an axis."""
+        if (first, stop) == (0, self.shape(name)[axis]):
+            return name
+        return self.run("Slice", name, *(np.array([value], np.int64) for value in (first, stop, axis)))
+
+    def entry(self, name: str, axis: int, index: int) -> str:
+        """One index of an axis, which is gone then."""
+        return self.squeeze(self.slice(name, axis, index, index + 1), axis)
+
+    def split(self, name: str, axis: int, count: int) -> list[str]:
+        """Equal parts along an axis."""
+        if count == 1:
+            return [name]
+        return self.results("Split", name, outputs=[""] * count, axis=axis, num_outputs=count)
+
+    def concat(self, names: list[str], axis: int) -> str:
+        """Parts along an axis."""
+        return names[0] if len(names) == 1 else self.run("Concat", *names, axis=axis)
+
+    def cast(self, name: str, dtype: str) -> str:
+        """As another type."""
+        return name if self.dtype(name) == dtype else self.run("Cast", name, to=int(onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))))
