@@ -12,8 +12,8 @@ from torch_geometric.explain import Explainer, PGExplainer
 from torch_geometric.explain.config import ExplanationType, MaskType
 
 from explainers.gnn_explainer import VERDICT
-from explainers.graph import Batch, GroupGraph
-from explainers.model import Network, Verdict, scale
+from explainers.model import Network, Verdict
+from explainers.needs import Question
 from explainers.predictor import Predictor
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
@@ -29,9 +29,9 @@ class Settings:
 
 
 def train(
-    predictor: Predictor, graphs: Sequence[GroupGraph], settings: Settings, seed: int, report: Report
+    predictor: Predictor, questions: Sequence[Question], settings: Settings, seed: int, report: Report
 ) -> tuple[dict[str, np.ndarray], list[float]]:
-    """(weights, loss of every epoch). `graphs`: groups that the predictor calls invalid.
+    """(weights, loss of every epoch). `questions`: groups that the predictor calls invalid.
 
     Groups go in batches; the library's penalty on the size of explanations is a sum over links, so it is divided by the groups of a batch.
     """
@@ -41,26 +41,17 @@ def train(
     algorithm = PGExplainer(settings.epochs, settings.rate)
     Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
     whole = dict(PGExplainer.coeffs)
-    batches = [Batch.of(graphs[first : first + settings.groups]) for first in range(0, len(graphs), settings.groups)]
+    batches = [questions[first : first + settings.groups] for first in range(0, len(questions), settings.groups)]
     losses: list[float] = []
     for epoch in range(settings.epochs):
         total = 0.0
         for k in rng.permutation(len(batches)).tolist():
             batch = batches[k]
             algorithm.coeffs = {**whole, "edge_size": whole["edge_size"] / len(batch)}
-            sizes = np.diff(np.append(batch.starts, len(batch.features)))
+            inputs = Verdict.inputs(batch, predictor.odds(batch))
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Converting a tensor", UserWarning)  # the library's own way to return the loss
-                total += algorithm.train(
-                    epoch,
-                    verdict,
-                    torch.from_numpy(batch.features),
-                    torch.from_numpy(batch.links),
-                    target=torch.ones(len(batch), dtype=torch.long),
-                    batch=torch.from_numpy(np.repeat(np.arange(len(batch)), sizes)),
-                    groups=len(batch),
-                    scale=scale(predictor.logits(batch)),
-                )
+                total += algorithm.train(epoch, verdict, **inputs, target=torch.ones(len(batch), dtype=torch.long))
         losses.append(total / len(batches))
         report(f"PGExplainer: epoch {epoch + 1}, loss {losses[-1]:.3f}", (epoch + 1) / settings.epochs)
     return {name: value.detach().numpy() for name, value in algorithm.mlp.state_dict().items()}, losses
