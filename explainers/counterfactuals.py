@@ -20,6 +20,7 @@ import numpy as np
 
 from explainers.cuts import GroupCuts
 from explainers.graph import links
+from lfopt.fusion import connected_parts
 from lfopt.ops import Dataflow, bits
 
 MOST_CUTS = 3  # of one group
@@ -27,12 +28,20 @@ TRIED = 4  # cuts of a link, of which one is drawn
 
 
 def cut_apart(flow: Dataflow, mask: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """A connected, convex group cut by chance again and again, MOST_CUTS times at most: its pieces, before and after every cut."""
+    """A connected, convex group cut by chance again and again, MOST_CUTS times at most: its pieces, before and after every cut.
+
+    A piece hangs together by links of the whole group. Of three that read one map, two may do so without the third as a group, and not here.
+    """
+    neighbours = [0] * len(flow)
+    operators = [*bits(mask)]
+    for u, v in links(flow, mask).T.tolist():
+        neighbours[operators[u]] |= 1 << operators[v]
+        neighbours[operators[v]] |= 1 << operators[u]
     pieces = [mask]
     found: list[tuple[int, ...]] = [(mask,)]
     for _ in range(int(rng.integers(1, MOST_CUTS + 1))):
         piece = pieces.pop(int(rng.integers(len(pieces))))
-        pieces += _halves(flow, piece, rng)
+        pieces += [part for half in _halves(flow, piece, rng) for part in connected_parts(neighbours, half)]
         found.append((*pieces,))
     return found
 

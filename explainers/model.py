@@ -1,6 +1,6 @@
 """The network that says how much buffer a group needs: its shape in PyTorch Geometric.
 
-It begins with what a rule without parameters says (`explainers.needs`), and gives a distribution: either the rule is exact, which it mostly is, or the
+It begins with what a rule without parameters says (`explainers.needs`), and gives a distribution: either the rule is exact, as it mostly is, or the
 logarithm of F_beta is logistic about the rule's plus a residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it stands how
 likely the group is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and any buffer can be asked
 about. Without the hurdle, noise in residuals that should be zero costs more than the others bring.
@@ -74,7 +74,7 @@ def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = N
 
 
 class Network(nn.Module):
-    """Numbers per group: the residual, the logarithm of the spread, the log-odds that the rule is exact, what is added to those that it never runs."""
+    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that it never runs."""
 
     def __init__(self, features: int = FEATURES) -> None:
         super().__init__()

@@ -14,12 +14,13 @@ from safetensors.numpy import save_file
 
 from explainers.controls import analytic, random_links
 from explainers.graph import FEATURES, Batch, links
+from explainers.predictor import EMBEDDED, GIVEN, HIDDEN, OUTPUTS, Forecast
 from explainers.rg_explainer import PARTS
 from explainers.split import Explain
 from lfopt import zoo
 from lfopt.app.config import Config, GuidanceName, SearchConfig, validate
 from lfopt.app.files import read_plan
-from lfopt.app.guidance import explainer, guide, screener, splitter
+from lfopt.app.guidance import explainer, guide, rule, screener, splitter
 from lfopt.app.pipeline import run
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, InvalidConfig
@@ -197,13 +198,14 @@ def test_the_predictor_is_asked_once_for_each_group() -> None:
         def __init__(self) -> None:
             self.asked: list[list[int]] = []
 
-        def invalid(self, graphs: Batch, /) -> np.ndarray:
-            sizes = np.diff([*graphs.starts, len(graphs.features)])
+        def forecast(self, batch: Batch, /) -> Forecast:
+            sizes = np.diff([*batch.starts, len(batch.features)])
             self.asked.append(sizes.tolist())
-            return (sizes % 2).astype(np.float64)
+            doublings, sure = np.where(sizes % 2, 60.0, 0.0), np.full(len(sizes), 20.0)
+            return Forecast(doublings, doublings, np.ones(len(sizes)), sure, -sure)
 
     costs, predictor = costs_of(), Half()
-    screen = screener(costs, predictor)
+    screen = screener(rule(costs), predictor)
     assert screen([0b11, 0b111, 0b1111]) == [True, False, True]
     assert screen([0b111, 0b11111]) == [False, False]
     assert predictor.asked == [[2, 3, 4], [5]]
@@ -252,7 +254,12 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def some(*shape: int) -> np.ndarray:
         return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
 
-    network = {"head.weight": some(1, 128), "head.bias": some(1)}
+    network = {
+        "head.0.weight": some(HIDDEN, 2 * HIDDEN + GIVEN),
+        "head.0.bias": some(HIDDEN),
+        "head.2.weight": some(OUTPUTS, HIDDEN),
+        "head.2.bias": some(OUTPUTS),
+    }
     for k in range(4):
         width = 128 if k else FEATURES
         network |= {
@@ -265,7 +272,7 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = {"scale": np.ones(1, np.float32)}
     for part, embeddings in PARTS.items():
         agent |= {
-            f"{part}.0.weight": some(64, 128 * embeddings),
+            f"{part}.0.weight": some(64, EMBEDDED * embeddings),
             f"{part}.0.bias": some(64),
             f"{part}.2.weight": some(1, 64),
             f"{part}.2.bias": some(1),

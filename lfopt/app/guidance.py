@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import Protocol
 
 from explainers.controls import analytic, random_links
+from explainers.graph import Batch
 from explainers.needs import FORMULAS, Needs
-from explainers.predictor import Predictor
+from explainers.predictor import Forecast, Predictor
 from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
@@ -20,6 +22,14 @@ from search.partition import Partitions, Screen, Split
 
 DOUBT = 0.5  # probability that a group is invalid above which it is broken unchecked
 KEPT = 200_000  # verdicts that are remembered before this memory starts afresh
+
+
+class Forecasts(Protocol):
+    """The part of a predictor that screening needs."""
+
+    def forecast(self, batch: Batch, /) -> Forecast:
+        """What groups need."""
+        ...
 
 
 def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int) -> tuple[Split | None, Screen | None]:
@@ -42,7 +52,7 @@ def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     return Splitter(partitions.flow, explain, valid, dram_bytes, alone=alone)
 
 
-def screener(needs: Needs, judge: Predictor) -> Screen:
+def screener(needs: Needs, judge: Forecasts) -> Screen:
     """Groups that the predictor thinks valid pass."""
     groups, beta, known = needs.groups, needs.hardware.buffer_bytes, dict[int, bool]()
 
