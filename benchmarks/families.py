@@ -11,13 +11,15 @@ Judges say how likely a group is not to run whole from a buffer:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -25,6 +27,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from explainers.dataset import Dataset, splits
+from explainers.fit import Settings, prepared
 from explainers.formulas import Formulas
 from explainers.graph import FEATURES, Batch, member_table, resized
 from explainers.metrics import log_loss, measured
@@ -32,7 +35,8 @@ from explainers.minibatches import Material
 from explainers.needs import FORMULAS
 from explainers.predictor import Forecast, Predictor, sigmoid
 from explainers.sampling import BETAS, batches
-from explainers.train import Settings, train_once
+from explainers.train import train_once
+from lfopt.app.files import write_with
 
 NEVER = 2.0**62  # bytes: what a formula says of a group that cannot run
 FOLDS = 6  # in which families are left out together where a network is trained
@@ -134,6 +138,44 @@ def folds(data: Dataset) -> list[list[str]]:
     return [order[k::FOLDS] for k in range(min(FOLDS, len(order)))]
 
 
+def kept(folder: Path, data: Dataset, seed: int, fold: int) -> Path:
+    """Where it is kept what a network says of a fold."""
+    return folder / "left_out" / data.scheme / f"{data.sha256[:12]}-{seed}-{fold}.npz"
+
+
+def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Callable[[str], None]) -> None:
+    """Train a network for each seed and fold, and keep what it says; what is kept already is not made again."""
+    wanted = [(seed, k) for seed in range(seeds) for k in range(len(folds(data))) if not kept(folder, data, seed, k).exists()]
+    if not wanted:
+        return
+    report(f"{data.scheme}: groups as graphs")
+    material = prepared(data, Settings(), lambda what, done: None)
+
+    def one(seed: int, k: int) -> tuple[int, int]:
+        forecast = unseen(data, folds(data)[k], Settings(seed=seed), material)
+        path = kept(folder, data, seed, k)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_with(path, lambda file: np.savez_compressed(file, **forecast._asdict()))
+        return seed, k
+
+    finished = cast("Iterator[tuple[int, int]]", Parallel(jobs, return_as="generator_unordered")(delayed(one)(*each) for each in wanted))
+    for done, (seed, k) in enumerate(finished, 1):
+        report(f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, seed {seed}")
+
+
+def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
+    """Of every group by a network that was trained without its family: one for each seed that is complete."""
+    found: list[Forecast] = []
+    where = [np.isin(data.families, fold) for fold in folds(data)]
+    while all(kept(folder, data, len(found), k).exists() for k in range(len(where))):
+        whole = np.zeros((len(Forecast._fields), len(data)))
+        for k, mask in enumerate(where):
+            with np.load(kept(folder, data, len(found), k)) as archive:
+                whole[:, mask] = [archive[name] for name in Forecast._fields]
+        found.append(Forecast(*whole))
+    return found
+
+
 def unseen(data: Dataset, fold: Sequence[str], settings: Settings, material: Material | None = None) -> Forecast:
     """What a network that is trained without some families says of their groups, in order."""
     parts = splits(data, "family", settings.seed, fold)
@@ -171,6 +213,13 @@ class Figures:
         """Half of a 95 % interval of the mean over families."""
         values = self._values(key)
         return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else np.nan
+
+    @staticmethod
+    def difference(first: Figures, second: Figures, key: str) -> tuple[float, float]:
+        """(mean over families, half of its 95 % interval) of the first less the second."""
+        both = [(first.by_family[family][key], figures[key]) for family, figures in second.by_family.items()]
+        apart = [one - other for one, other in both if not np.isnan(one)]
+        return fmean(apart), 1.96 * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else np.nan
 
     def worst(self, key: str) -> tuple[float, str]:
         """The least, and the family."""

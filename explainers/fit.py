@@ -46,14 +46,14 @@ class Epoch(NamedTuple):
 class Settings:
     """How to train."""
 
-    epochs: int = 40  # at most
-    patience: int = 10  # epochs without a smaller loss on the validation part before training ends
+    epochs: int = 20  # at most
+    patience: int = 8  # epochs without a smaller loss on the validation part before training ends
     seed: int = 0
     threads: int = 1
     device: str = "cpu"  # or cuda
     rate: float = 1e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
     operators: int = 3000  # per step
-    cut: int = 2  # ways in which every group is shown with links cut or weighted
+    cut: int = 1  # ways in which every group is shown with links cut or weighted
 
 
 @dataclass
@@ -109,8 +109,7 @@ def fit(
     torch.manual_seed(settings.seed)
     rng = np.random.default_rng(settings.seed)
     order = rng.permutation(parts.train)
-    report(f"{dataset.scheme}: groups as graphs", 0.0)
-    material = material or Material.of(dataset, order, settings.cut, rng)
+    material = material or prepared(dataset, settings, report, np.sort(order))
     batches = material.minibatches(order, settings.operators, STEPS, settings.device)
     checks = collate(whole(dataset, parts.validation), AT_ONCE, device=settings.device)
     network = Network().to(settings.device)
@@ -149,6 +148,12 @@ def fit(
         last, least = history[-1], min(epoch.validation for epoch in history)
         report(f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} (best {least:.4f})", last.number / settings.epochs)
     return {name: value.numpy() for name, value in best.items()}, history
+
+
+def prepared(dataset: Dataset, settings: Settings, report: Report, groups: np.ndarray | None = None) -> Material:
+    """Groups to learn from (all, if not said which), for any number of trainings."""
+    report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
+    return Material.of(dataset, np.arange(len(dataset)) if groups is None else groups, settings.cut, np.random.default_rng(settings.seed))
 
 
 def checked(settings: Settings, dataset: Dataset) -> dict[str, Any]:

@@ -58,15 +58,21 @@ def train_once(
 
 
 def train_predictor(
-    dataset: Dataset, by: By, settings: Settings, report: Report, seeds: int = 1, checkpoint: Callable[[int], Checkpoint] | None = None
+    dataset: Dataset,
+    by: By,
+    settings: Settings,
+    report: Report,
+    seeds: int = 1,
+    checkpoint: Callable[[int], Checkpoint] | None = None,
+    material: Material | None = None,
 ) -> Trained:
     """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the one with the least loss on the validation
-    part. `checkpoint`: of the training with a seed.
+    part. `checkpoint`: of the training with a seed; `material`: groups that are made ready already.
     """
     start = time.perf_counter()
     parts = splits(dataset, by, settings.seed)
     runs = [
-        train_once(dataset, parts, replace(settings, seed=seed), report, checkpoint(seed) if checkpoint else None)
+        train_once(dataset, parts, replace(settings, seed=seed), report, checkpoint(seed) if checkpoint else None, material)
         for seed in range(settings.seed, settings.seed + seeds)
     ]
     figures = [_figures(Predictor(stored), dataset, parts.test) for stored, _ in runs]

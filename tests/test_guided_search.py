@@ -13,8 +13,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from explainers.controls import analytic, random_links
-from explainers.graph import FEATURES, Batch, links
-from explainers.predictor import EMBEDDED, GIVEN, HIDDEN, OUTPUTS, Forecast
+from explainers.graph import FEATURES, links, member_table
+from explainers.predictor import EMBEDDED, GIVEN, HIDDEN, OUTPUTS
 from explainers.rg_explainer import PARTS
 from explainers.split import Explain
 from lfopt import zoo
@@ -193,22 +193,23 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
     assert found.repairs.screened >= len(refused)
 
 
-def test_the_predictor_is_asked_once_for_each_group() -> None:
-    class Half:
-        def __init__(self) -> None:
-            self.asked: list[list[int]] = []
+def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
+    costs = costs_of()
+    needs, asked = rule(costs), list[int]()
+    told = needs.rule
 
-        def forecast(self, batch: Batch, /) -> Forecast:
-            sizes = np.diff([*batch.starts, len(batch.features)])
-            self.asked.append(sizes.tolist())
-            doublings, sure = np.where(sizes % 2, 60.0, 0.0), np.full(len(sizes), 20.0)
-            return Forecast(doublings, doublings, np.ones(len(sizes)), sure, -sure)
+    def counted(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(members))
+        return told(members)
 
-    costs, predictor = costs_of(), Half()
-    screen = screener(rule(costs), predictor)
-    assert screen([0b11, 0b111, 0b1111]) == [True, False, True]
-    assert screen([0b111, 0b11111]) == [False, False]
-    assert predictor.asked == [[2, 3, 4], [5]]
+    needs.rule = counted
+    screen = screener(needs)
+    few = [(1 << k) - 1 for k in range(1, 7)]
+    found = screen(few)
+    assert found == [bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes) for mask in few]
+    assert set(found) == {True, False}
+    assert screen(few[::-1]) == found[::-1]
+    assert asked == [len(few)]
 
 
 # -- seeds -----------------------------------------------------------------------------------------------------------------------------------

@@ -1,41 +1,29 @@
 """Guidance: where the searches meet the explainers.
 
-A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by the predictor which groups
-are worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
+A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by a rule which groups are
+worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Protocol
+from math import log2
 
 from explainers.controls import analytic, random_links
-from explainers.graph import Batch
 from explainers.needs import FORMULAS, Needs
-from explainers.predictor import Forecast, Predictor
+from explainers.predictor import Predictor
 from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
 from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
 from search.partition import Partitions, Screen, Split
 
-DOUBT = 0.5  # probability that a group is invalid above which it is broken unchecked
-KEPT = 200_000  # verdicts that are remembered before this memory starts afresh
-
-
-class Forecasts(Protocol):
-    """The part of a predictor that screening needs."""
-
-    def forecast(self, batch: Batch, /) -> Forecast:
-        """What groups need."""
-        ...
-
 
 def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int) -> tuple[Split | None, Screen | None]:
     """What a search needs to be guided. `partitions` should be those that the search is given: what is learnt of groups is shared."""
     split = None if guidance == "none" else splitter(explainer(costs, guidance, seed), partitions)
-    return split, screener(rule(costs), predictor(costs)) if screen else None
+    return split, screener(rule(costs)) if screen else None
 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:
@@ -52,16 +40,13 @@ def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     return Splitter(partitions.flow, explain, valid, dram_bytes, alone=alone)
 
 
-def screener(needs: Needs, judge: Forecasts) -> Screen:
-    """Groups that the predictor thinks valid pass."""
-    groups, beta, known = needs.groups, needs.hardware.buffer_bytes, dict[int, bool]()
+def screener(needs: Needs) -> Screen:
+    """Groups that the rule thinks valid pass. The network is not asked: on families that it has not learnt from, it is right no more often."""
+    beta = needs.hardware.buffer_bytes
 
     def screen(masks: Sequence[int]) -> list[bool]:
-        if len(known) >= KEPT:
-            known.clear()
-        if new := [mask for mask in masks if mask not in known]:
-            known.update(zip(new, (judge.forecast(groups.batch(new)).invalid(beta) <= DOUBT).tolist(), strict=True))
-        return [known[mask] for mask in masks]
+        doublings, never = needs.of(masks).T
+        return ((doublings < log2(beta)) & (never == 0)).tolist()
 
     return screen
 

@@ -34,9 +34,9 @@ def train(
     split: Literal["random", "family"] = "random",
     explainers: bool = False,
     everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
-    epochs: int = 40,
-    patience: int = 10,
-    samples: int = 3000,
+    epochs: int = 20,
+    patience: int = 8,
+    samples: int = 2000,
     seed: int = 0,
     seeds: int = 1,
     threads: int = 1,
@@ -178,10 +178,13 @@ class _Job:
 
     def __init__(self, torch: Any, data: Any, settings: Any, seeds: int, files: _Files, report: Report) -> None:
         self.torch, self.data, self.settings, self.seeds, self.files, self.report = torch, data, settings, seeds, files, report
+        self.material: Any = None
         self.lines: list[Any] = []  # to print when the progress line is gone
 
     def predictor(self, split: Literal["random", "family"], *, families: bool) -> None:
         """Train the predictor and write it; with `families`, its card says what one that is trained by family does."""
+        if families:  # both trainings learn from the same
+            self.material = self.torch.prepared(self.data, self.settings, self.report)
         made = self._trained(split, self.seeds)
         others: dict[str, Any] = {}
         if families:
@@ -205,7 +208,7 @@ class _Job:
         def checkpoint(seed: int) -> Any:
             return self.files.checkpoint(self.data, split, replace(self.settings, seed=seed))
 
-        return self.torch.train_predictor(self.data, split, self.settings, self.report, seeds, checkpoint)
+        return self.torch.train_predictor(self.data, split, self.settings, self.report, seeds, checkpoint, self.material)
 
     def explainers(self, samples: int) -> None:
         """Train PGExplainer and RG-Explainer for the predictor that was written."""
