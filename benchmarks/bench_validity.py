@@ -78,9 +78,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=40, help="random plans whose groups are judged (default %(default)s)")
     parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
-    parser.add_argument(
-        "--families", type=int, default=0, metavar="SEEDS", help="networks trained for each fold of families left out, if not there yet"
-    )
+    parser.add_argument("--families", type=int, default=0, metavar="SEEDS", help="networks to train for each fold, if not there")
     parser.add_argument("--jobs", type=int, default=1, help="processes that train them (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
@@ -132,9 +130,9 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
     sheet.show(_table(title, rows, digits=4))
     sheet.show(_table(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
-    for judge in figures:
+    for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
-            more = [Figures.difference(figures[judge], figures["schedule"], key) for key in ("accuracy", bands[0])]
+            more = [Figures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
             said = " and ".join(f"{mean:+.4f} ± {half:.4f} {where}" for (mean, half), where in zip(more, ("in all", bands[0]), strict=True))
             sheet.show(f"{scheme}: {judge} over schedule: {said} (95 % intervals over families)")
     for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):

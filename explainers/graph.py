@@ -245,6 +245,12 @@ def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
     return found
 
 
+def own_sizes(features: np.ndarray) -> np.ndarray:
+    """(operators,): weights, and rows read for one row of the result, as shares of the unit."""
+    shares = features[:, -2 * SHARES : -SHARES]
+    return shares[:, 4] + shares[:, SHARES - 1]
+
+
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(channels, rows, elements of a row)."""
     axis = row_axis(shape)

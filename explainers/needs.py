@@ -102,6 +102,17 @@ class Needs:
         return np.array([self._known[mask] for mask in masks]).reshape(-1, 2)
 
 
+def ask_ahead(questions: Sequence[Question], weights: Sequence[np.ndarray]) -> None:
+    """Let rules look at all pieces that `weighted` will ask them about, those of one network at once."""
+    pieces: dict[Needs, list[int]] = {}
+    for asked, given in zip(questions, weights, strict=True):
+        graph = asked.graph
+        found = _joined([*graph.operators], graph.links[:, np.argsort(-given, kind="stable")])
+        pieces.setdefault(asked.needs, []).extend([*(1 << i for i in graph.operators), *(piece for _, piece, _ in found)])
+    for needs, masks in pieces.items():
+        needs.of(masks)
+
+
 def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> Weighted:
     """A group with links weighted (links,), as `judge` judges its pieces."""
     operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")

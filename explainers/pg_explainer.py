@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from explainers.needs import Needs, Question
-from explainers.predictor import HIDDEN, Predictor, one_thread, read_weights, sigmoid
+from explainers.predictor import Predictor, one_thread, read_weights, sigmoid
 from explainers.split import Explain
 from lfopt.ir import InvalidConfig
 
@@ -37,7 +37,7 @@ def pg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
 
     def explain(mask: int) -> np.ndarray:
         asked = Question(needs, mask, needs.hardware.buffer_bytes)
-        return scores(predictor.embed(asked)[:, :HIDDEN], asked.graph.links)
+        return scores(predictor.embed(asked), asked.graph.links)
 
     return explain
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
 
-from explainers.graph import FEATURES, Batch
+from explainers.graph import FEATURES, Batch, own_sizes
 from explainers.needs import FORMULAS, Question
 from lfopt.ir import InvalidConfig
 
@@ -24,7 +24,8 @@ LAYERS = 4
 HIDDEN = 128
 GIVEN = 2  # numbers that the head is given of each group, beside what it sums up and takes the most of
 OUTPUTS = 4
-EMBEDDED = HIDDEN + 1  # channels that an explainer sees of an operator
+SHOWN = 3  # channels that an explainer sees of an operator beside its embedding
+EMBEDDED = HIDDEN + SHOWN
 FARTHEST = 4  # doublings between rule and buffer that it can tell
 LARGEST = 2.0  # log-odds that an explainer sees of a whole group
 SURE = 6.0  # log-odds that the rule is right where it says that a group never runs, or that it does
@@ -86,10 +87,8 @@ class Predictor:
         return self.forecast(Batch.of([asked.graph for asked in questions])).odds(np.array([asked.buffer_bytes for asked in questions]))
 
     def embed(self, asked: Question) -> np.ndarray:
-        """(operators, EMBEDDED) float32: embeddings after the last layer, and how far the rule is from the buffer, the same for all."""
-        graph = asked.graph
-        over = np.clip(np.log2(graph.unit / asked.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
-        return np.concatenate((self.embed_batch(Batch.of([graph])), np.full((len(graph), 1), over, np.float32)), 1)
+        """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
+        return np.concatenate((self.embed_batch(Batch.of([asked.graph])), shown(asked)), 1)
 
     def _outputs(self, batch: Batch) -> np.ndarray:
         x = self.embed_batch(batch)
@@ -114,6 +113,17 @@ class Predictor:
                 x += bias
                 np.maximum(x, 0, out=x)
         return x
+
+
+def shown(asked: Question) -> np.ndarray:
+    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and no buffer: how far the rule is from the
+    buffer, the same for all; an operator's share of the weights and of the rows read for one row; and that of all operators up to it, in their order.
+    """
+    graph = asked.graph
+    over = np.clip(np.log2(graph.unit / asked.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
+    share = own_sizes(graph.features)
+    share = share / max(float(share.sum()), 1e-9)
+    return np.stack((np.full(len(graph), over), share, share.cumsum()), 1).astype(np.float32)
 
 
 def one_thread() -> AbstractContextManager[Any]:

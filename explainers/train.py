@@ -140,7 +140,7 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
 
     def of_pg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         given = LinkScores(weights)
-        return measures([(test, given(rows[:, :HIDDEN], test.graph.links)) for test, rows in zip(tests, embedded, strict=True)], predictor)
+        return measures([(test, given(rows, test.graph.links)) for test, rows in zip(tests, embedded, strict=True)], predictor)
 
     def of_rg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         agent = Agent(weights)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from explainers.needs import Question
-from explainers.predictor import EMBEDDED, Predictor, scale
+from explainers.predictor import EMBEDDED, SMALLEST_SPREAD, Predictor, softplus
 from explainers.rg_explainer import PARTS
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
@@ -33,6 +33,7 @@ class Settings:
     largest: int = 64  # operators of a group that is trained with
     size: float = 0.7  # what an explanation that is the whole group pays
     radius: float = 0.2  # what each link on the way from the seed to the farthest operator costs
+    soft: float = 4 * SMALLEST_SPREAD  # of log-odds: where the rule is exact, those are of a logistic with a spread of a quarter of a doubling
     least: float = 8.0  # the logarithm of the predictor's probability counts down to minus this
     entropy: float = 0.01  # reward of not being sure, so that other choices are tried
 
@@ -133,7 +134,7 @@ def rewards(predictor: Predictor, groups: Padded, drawn: Drawn, settings: Settin
     """(groups,): logarithm of the probability that what was chosen is invalid, less what size and radius cost."""
     chosen = drawn.chosen.numpy()
     parts = [part_of(asked, np.flatnonzero(row).tolist()) for asked, row in zip(groups.questions, chosen, strict=True)]
-    likely = -np.logaddexp(0, -predictor.odds(parts) * scale(predictor.odds(groups.questions)))
+    likely = -softplus(-settings.soft * predictor.odds(parts))
     paid = settings.size * chosen.sum(1) / groups.there.numpy().sum(1) + settings.radius * drawn.radius.numpy()
     return torch.from_numpy(np.maximum(likely, -settings.least) - paid).float()
 

@@ -269,7 +269,7 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"convs.{k}.lin_root.weight": some(128, width),
         }
     save_file(network, tmp_path / "lbdf.safetensors")
-    save_file({"0.weight": some(64, 256), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)}, tmp_path / "lbdf_pg.safetensors")
+    save_file({"0.weight": some(64, 2 * EMBEDDED), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)}, tmp_path / "lbdf_pg.safetensors")
     agent = {"scale": np.ones(1, np.float32)}
     for part, embeddings in PARTS.items():
         agent |= {

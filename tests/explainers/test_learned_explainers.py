@@ -15,7 +15,7 @@ from explainers.model import Network, Verdict
 from explainers.needs import LabelScheme, Needs, Question
 from explainers.pg_explainer import NAMES as PG_NAMES
 from explainers.pg_explainer import beside, pg_explainer
-from explainers.predictor import EMBEDDED, HIDDEN, Predictor
+from explainers.predictor import EMBEDDED, Predictor
 from explainers.rg_explainer import NAMES as RG_NAMES
 from explainers.rg_explainer import Agent, link_scores, rg_explainer
 from explainers.train_rg import Padded, Policy, draw, part_of
@@ -116,7 +116,7 @@ def test_pg_in_numpy_gives_the_mask_of_the_library(predictor, needs, masks):
     algorithm = PGExplainer(1)
     explainer = Explainer(Verdict(Network.of(predictor.weights)), algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
     weights = beside(predictor, "pg", PG_NAMES)
-    algorithm.mlp(torch.zeros(1, 2 * HIDDEN))  # it learns its width from what it is given
+    algorithm.mlp(torch.zeros(1, 2 * EMBEDDED))  # it learns its width from what it is given
     algorithm.mlp.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
     algorithm._curr_epoch = 0  # as if it had been trained here
     explain = pg_explainer(needs, predictor)
