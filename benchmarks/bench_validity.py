@@ -1,20 +1,22 @@
 """How right predictors of validity are beside simple baselines, on families that they have not learnt from; and what a verdict costs. One core.
 
     python benchmarks/bench_validity.py [--data FOLDER] [--models FILE-OR-FOLDER ...] [--groups 11000] [--drawn 6]
-                                        [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
+                                        [--families SEEDS] [--jobs 1] [--networks ...] [--plans 40] [--budget 1000] [--seeds 3] [--json FILE]
 
 First every family of a data set is left out in turn (`benchmarks.families`). The data set is made in the folder if it is not there (`lfopt dataset`):
-the zoo, networks drawn at random, and the models given.
+the zoo, networks drawn at random, and the models given. The network is trained anew for every fold, with --families; what was trained is kept in the
+folder, so a run that was ended goes on. For three seeds of three schemes that takes about an hour and a half of one core.
 
 Then what a verdict on a group costs: by the predictor, by the exact checker, by the planner; and what screening brings to a search.
 
 Groups are those that random search meets at 256 KiB (traffic paper under lbdf, once under brr). Each of the three starts knowing nothing of them:
 
-    predictor  features and network in NumPy, all groups at once
+    rule       the formula, all groups at once
+    predictor  the formula, features and network in NumPy, all groups at once
     checker    F_beta of every group
     planner    steps and places in the buffer of every group that runs whole from it: the cheapest thing that a compiler must do to say yes
 
-Then local search, unguided and guided by the analytic explainer: plain, and with the predictor deciding which groups are worth a check. Checks are
+Then local search, unguided and guided by the analytic explainer: plain, and with the rule deciding which groups are worth a check. Checks are
 what the checker was asked for. If a check took c seconds more than it does, screening would pay from c = (seconds lost) / (checks saved) on.
 """
 
@@ -37,15 +39,15 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, learnt_from, left_out
+from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, forecasts, left_out, train_unseen
 from benchmarks.results import Sheet, add_option
 from explainers.dataset import Dataset, LabelScheme, costs_of
-from explainers.graph import Groups
+from explainers.needs import Needs
 from explainers.predictor import Predictor
 from explainers.sampling import need
 from lfopt import zoo
 from lfopt.app.commands.dataset import IN_PAPER, dataflow, dataset
-from lfopt.app.guidance import explainer, screener, splitter
+from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.app.screen import progress_line
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware
@@ -76,6 +78,8 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=40, help="random plans whose groups are judged (default %(default)s)")
     parser.add_argument("--budget", type=int, default=1000, help="plans of a local search (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each search (default %(default)s)")
+    parser.add_argument("--families", type=int, default=0, metavar="SEEDS", help="networks to train for each fold, if not there")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that train them (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
     add_option(parser)
     options = parser.parse_args()
@@ -102,36 +106,37 @@ def main() -> None:
 def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) -> list[Row]:
     """Each family left out: figures by judge, and by family."""
     dataset(*options.models, out_dir=options.data, scheme=scheme, groups=options.groups, drawn=options.drawn)
-    samples = Samples.of(Dataset.read(options.data, scheme, dataflow))
+    data = Dataset.read(options.data, scheme, dataflow)
     with progress_line() as report:
+        if options.families:
+            train_unseen(options.data, data, options.families, options.jobs, lambda what: report(what, 0.0))
+        samples = Samples.of(data, forecasts(options.data, data))
         names = np.unique(samples.family).tolist()
         found = left_out(samples, [*JUDGES], lambda family: report(f"{scheme}: without {family}", names.index(family) / len(names)))
     figures = {judge: Figures.of(samples, probability) for judge, probability in found.items()}
-    seen = learnt_from(scheme) & {*names} if "network" in figures else set[str]()
     bands = [band(least, most) for least, most in pairwise((0.0, *DISTANCES))]
-    marks = {judge: judge + ("*" if judge == "network" else "") for judge in figures}
     rows = [
         {
-            "judge": marks[judge], "accuracy": of.mean("accuracy"), "±": of.interval("accuracy"),
+            "judge": judge, "accuracy": of.mean("accuracy"), "±": of.interval("accuracy"),
             **{name: of.mean(key) for key, name in (("f1", "F1"), ("auroc", "AUROC"), ("ece", "ECE"), ("valid_called_invalid", "valid lost"))},
             "worst": of.worst("accuracy")[0], "family": of.worst("accuracy")[1],
         }
         for judge, of in figures.items()
     ]  # fmt: skip
     distances = [
-        {"judge": marks[judge], **{key: found for name in bands for key, found in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
+        {"judge": judge, **{key: found for name in bands for key, found in ((name, of.mean(name)), (f"± {name}", of.interval(name)))}}
         for judge, of in figures.items()
     ]
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
     sheet.show(_table(title, rows, digits=4))
     sheet.show(_table(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
-    if seen:
-        sheet.show(f"* not trained anew: it learnt from {', '.join(sorted(seen))}")
+    for judge, of in figures.items():
+        if judge not in ("schedule", "sums"):
+            more = [Figures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
+            said = " and ".join(f"{mean:+.4f} ± {half:.4f} {where}" for (mean, half), where in zip(more, ("in all", bands[0]), strict=True))
+            sheet.show(f"{scheme}: {judge} over schedule: {said} (95 % intervals over families)")
     for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):
-        families = [
-            {"family": family + ("*" if family in seen else ""), **{judge: of.by_family[family][key] for judge, of in figures.items()}}
-            for family in names
-        ]
+        families = [{"family": family, **{judge: of.by_family[family][key] for judge, of in figures.items()}} for family in names]
         sheet.show(_table(f"{scheme}: accuracy by family, {what}", families, digits=3))
         rows += [{"samples": what, **row} for row in families]
     return [{"scheme": scheme, **row} for row in (*rows, *distances)]
@@ -142,13 +147,14 @@ def _verdicts(flow: Dataflow, scheme: LabelScheme, plans: int) -> Row:
     predictor, whole = Predictor.load(scheme), costs_of(flow, CHIP, scheme)
     legal = [group for group in groups if need(whole, group) < CHIP.buffer_bytes][:PLANNED]
     operators = sum(group.bit_count() for group in groups)
-    by_predictor = _seconds(lambda: predictor.invalid(Groups(flow, CHIP).batch(groups)))
+    by_rule = _seconds(lambda: Needs(flow, CHIP, scheme).of(groups))
+    by_predictor = _seconds(lambda: predictor.forecast(Needs(flow, CHIP, scheme).groups.batch(groups)))
     costs, known = costs_of(flow, CHIP, scheme), costs_of(flow, CHIP, scheme)
     by_checker = _seconds(lambda: [need(costs, group) for group in groups])
     before = _seconds(lambda: [known.evaluate(group) for group in legal])
     by_planner = _seconds(lambda: plan_groups(known, tuple(legal))) + before
     return {
-        "groups": len(groups), "operators": operators / len(groups), "predictor": len(groups) / by_predictor,
+        "groups": len(groups), "operators": operators / len(groups), "rule": len(groups) / by_rule, "predictor": len(groups) / by_predictor,
         "operators a second": operators / by_predictor, "checker": len(groups) / by_checker, "planner": len(legal) / by_planner,
     }  # fmt: skip
 
@@ -184,7 +190,7 @@ def _search(flow: Dataflow, scheme: LabelScheme, budget: int, seed: int, *, guid
     costs = _costs(flow, scheme)
     partitions = Partitions(costs)
     split = splitter(explainer(costs, "analytic", seed), partitions) if guided else None
-    screen = screener(costs, Predictor.load(scheme)) if screened else None
+    screen = screener(rule(costs)) if screened else None
     start = time.process_time()
     result = improve(costs, SearchOptions(budget=budget, seed=seed, partitions=partitions, split=split, screen=screen))
     return {

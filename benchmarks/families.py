@@ -6,38 +6,40 @@ Judges say how likely a group is not to run whole from a buffer:
                      that is comes from one number, fitted
     logistic, trees  logistic regression, and boosted trees, on the sums and maxima of what the network reads of each operator
     trees+           boosted trees on those and on how far both formulas are from the buffer
-    network          what ships (`explainers.predictor`); it is not trained anew, so where it learnt from a family it says so
+    network          what ships (`explainers.predictor`), trained anew without the family, and without two or three others (FOLDS); one for each seed
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from joblib import Parallel, delayed
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from explainers.dataset import Dataset, LabelScheme
+from explainers.dataset import Dataset, splits
+from explainers.fit import Settings, prepared
 from explainers.formulas import Formulas
-from explainers.graph import FEATURES, Batch, Groups, member_table
+from explainers.graph import FEATURES, Batch, member_table, resized
 from explainers.metrics import log_loss, measured
-from explainers.predictor import WEIGHTS, Predictor, sigmoid
+from explainers.minibatches import Material
+from explainers.needs import FORMULAS
+from explainers.predictor import Forecast, Predictor, sigmoid
 from explainers.sampling import BETAS, batches
+from explainers.train import train_once
+from lfopt.app.files import write_with
 
 NEVER = 2.0**62  # bytes: what a formula says of a group that cannot run
-FORMULAS: dict[LabelScheme, Callable[[Formulas, np.ndarray], np.ndarray]] = {
-    "lbdf": Formulas.by_lines,
-    "brr": Formulas.by_bands,
-    "resident": Formulas.by_lives,
-}
+FOLDS = 6  # in which families are left out together where a network is trained
 DISTANCES = (0.25, 0.5, 1.0, np.inf)  # doublings between F_beta and the buffer, at the most
 Verdicts = Callable[[np.ndarray], np.ndarray]  # (samples,) bool, those asked about -> their probabilities of being invalid
 Fit = Callable[["Samples", np.ndarray], Verdicts]  # (samples; (samples,) bool, those to learn from)
@@ -52,25 +54,25 @@ class Samples:
     distance: np.ndarray  # (samples,) float64: doublings between F_beta and the buffer
     columns: np.ndarray  # (samples, 2 x FEATURES + 1) float32: sums and maxima over operators, and how many there are
     over: Mapping[str, np.ndarray]  # formula -> (samples,) float64: doublings of what it says over the buffer
-    network: np.ndarray | None  # (samples,) float64: probability, by what ships; None where nothing does
+    networks: Sequence[np.ndarray]  # (samples,) float64 each: probability by a network that has not learnt from the family
 
     @classmethod
-    def of(cls, data: Dataset) -> Samples:
-        """Every group of a data set at every one of BETAS."""
-        predictor = Predictor.load(data.scheme) if (WEIGHTS / f"{data.scheme}.safetensors").exists() else None
+    def of(cls, data: Dataset, forecasts: Sequence[Forecast] = ()) -> Samples:
+        """Every group of a data set at every one of BETAS; what networks say of its groups, if any were trained."""
         parts: list[tuple[np.ndarray, ...]] = []
         for n, source in enumerate(data.networks):
-            flow, chip, masks, needs = data.flow(n), data.chip(n), data.masks(n), data.shards[n].need
-            formulas, members = Formulas(flow, chip), member_table(masks, len(flow))
+            flow, masks, needs = data.flow(n), data.masks(n), data.shards[n].need
+            formulas, members = Formulas(flow, data.chip(n)), member_table(masks, len(flow))
             says = [np.minimum(formula(formulas, members), NEVER) for formula in (Formulas.by_sums, FORMULAS[data.scheme])]
+            graphs = [batch for _, batch in batches(data.rules(n).groups, masks)]
+            here = data.network == n
             for beta in BETAS:
-                graphs = [batch for _, batch in batches(Groups(flow, chip).at(beta), masks)]
-                guessed = np.concatenate([predictor.invalid(batch) for batch in graphs]) if predictor else np.zeros(len(masks))
-                columns = np.concatenate([_columns(batch) for batch in graphs])
+                columns = np.concatenate([_columns(batch, beta) for batch in graphs])
                 far = np.abs(np.log2(needs / beta))
+                guessed = np.array([forecast.invalid(beta)[here] for forecast in forecasts]).reshape(-1, len(masks)).T
                 parts.append((np.full(len(masks), source.family), needs >= beta, far, columns, *(np.log2(found / beta) for found in says), guessed))
-        family, invalid, distance, columns, sums, schedule, network = (np.concatenate(found) for found in zip(*parts, strict=True))
-        return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, network if predictor else None)
+        family, invalid, distance, columns, sums, schedule, networks = (np.concatenate(found) for found in zip(*parts, strict=True))
+        return cls(family, invalid, distance, columns, {"sums": sums, "schedule": schedule}, [*networks.T])
 
     @cached_property
     def wide(self) -> np.ndarray:
@@ -78,9 +80,10 @@ class Samples:
         return np.concatenate([self.columns, *(found[:, None] for found in self.over.values())], 1).astype(np.float32)
 
 
-def _columns(batch: Batch) -> np.ndarray:
+def _columns(batch: Batch, buffer_bytes: int) -> np.ndarray:
     sizes = np.diff(np.append(batch.starts, len(batch.features)))
-    sums, maxima = (of.reduceat(batch.features, batch.starts, axis=0) for of in (np.add, np.maximum))
+    features = resized(batch.features, buffer_bytes / batch.units[batch.group])
+    sums, maxima = (of.reduceat(features, batch.starts, axis=0) for of in (np.add, np.maximum))
     found = np.concatenate((sums, maxima, sizes[:, None]), 1).astype(np.float32)
     assert found.shape[1] == 2 * FEATURES + 1
     return found
@@ -125,9 +128,59 @@ def left_out(samples: Samples, judges: Sequence[str], report: Callable[[str], No
         report(family)
         for judge in judges:
             found[judge][asked] = JUDGES[judge](samples, ~asked)(asked)
-    if samples.network is not None:
-        found["network"] = samples.network
+    return found | {f"network {k}": probability for k, probability in enumerate(samples.networks)}
+
+
+def folds(data: Dataset) -> list[list[str]]:
+    """Families that are left out together: every one once."""
+    names = np.unique(data.families)
+    order = np.random.default_rng(0).permutation(names).tolist()
+    return [order[k::FOLDS] for k in range(min(FOLDS, len(order)))]
+
+
+def kept(folder: Path, data: Dataset, seed: int, fold: int) -> Path:
+    """Where it is kept what a network says of a fold."""
+    return folder / "left_out" / data.scheme / f"{data.sha256[:12]}-{seed}-{fold}.npz"
+
+
+def train_unseen(folder: Path, data: Dataset, seeds: int, jobs: int, report: Callable[[str], None]) -> None:
+    """Train a network for each seed and fold, and keep what it says; what is kept already is not made again."""
+    wanted = [(seed, k) for seed in range(seeds) for k in range(len(folds(data))) if not kept(folder, data, seed, k).exists()]
+    if not wanted:
+        return
+    report(f"{data.scheme}: groups as graphs")
+    material = prepared(data, Settings(), lambda what, done: None)
+
+    def one(seed: int, k: int) -> tuple[int, int]:
+        forecast = unseen(data, folds(data)[k], Settings(seed=seed), material)
+        path = kept(folder, data, seed, k)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_with(path, lambda file: np.savez_compressed(file, **forecast._asdict()))
+        return seed, k
+
+    finished = cast("Iterator[tuple[int, int]]", Parallel(jobs, return_as="generator_unordered")(delayed(one)(*each) for each in wanted))
+    for done, (seed, k) in enumerate(finished, 1):
+        report(f"{data.scheme}: {done} of {len(wanted)} networks, the last without {', '.join(folds(data)[k])}, seed {seed}")
+
+
+def forecasts(folder: Path, data: Dataset) -> list[Forecast]:
+    """Of every group by a network that was trained without its family: one for each seed that is complete."""
+    found: list[Forecast] = []
+    where = [np.isin(data.families, fold) for fold in folds(data)]
+    while all(kept(folder, data, len(found), k).exists() for k in range(len(where))):
+        whole = np.zeros((len(Forecast._fields), len(data)))
+        for k, mask in enumerate(where):
+            with np.load(kept(folder, data, len(found), k)) as archive:
+                whole[:, mask] = [archive[name] for name in Forecast._fields]
+        found.append(Forecast(*whole))
     return found
+
+
+def unseen(data: Dataset, fold: Sequence[str], settings: Settings, material: Material | None = None) -> Forecast:
+    """What a network that is trained without some families says of their groups, in order."""
+    parts = splits(data, "family", settings.seed, fold)
+    weights, _ = train_once(data, parts, settings, lambda what, done: None, material=material)
+    return Predictor(weights).forecast(Batch.of(data.graphs(parts.test)))
 
 
 @dataclass(frozen=True)
@@ -161,6 +214,13 @@ class Figures:
         values = self._values(key)
         return 1.96 * stdev(values) / len(values) ** 0.5 if len(values) > 1 else np.nan
 
+    @staticmethod
+    def difference(first: Figures, second: Figures, key: str) -> tuple[float, float]:
+        """(mean over families, half of its 95 % interval) of the first less the second."""
+        both = [(first.by_family[family][key], figures[key]) for family, figures in second.by_family.items()]
+        apart = [one - other for one, other in both if not np.isnan(one)]
+        return fmean(apart), 1.96 * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else np.nan
+
     def worst(self, key: str) -> tuple[float, str]:
         """The least, and the family."""
         return min((figures[key], family) for family, figures in self.by_family.items() if not np.isnan(figures[key]))
@@ -179,9 +239,3 @@ def band(least: float, most: float) -> str:
     ('within 0.25', 'over 1')
     """
     return f"over {least:g}" if most == np.inf else f"within {most:g}"
-
-
-def learnt_from(scheme: LabelScheme) -> set[str]:
-    """Families that the predictor which ships learnt from."""
-    card = json.loads((WEIGHTS / f"{scheme}.json").read_text(encoding="utf-8"))
-    return {network["family"] for network in card["data"]["networks"].values() if network["train"]}

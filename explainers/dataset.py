@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 
 from explainers.graph import GroupGraph, Groups
+from explainers.needs import LabelScheme, Needs, Question
 from explainers.sampling import BETAS, Draw, Sample, Seed, batches, need, parts, sample, twins
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow, bits
@@ -40,7 +41,6 @@ CHECKED = 16  # groups of a shard whose labels are computed afresh before it is 
 NEWER = {"constant_align": 1, "parameter_store_bytes": 0, "parameter_channels": 16, "weight_bits": None}
 CHIP = ("element_bytes", "weight_bytes", "bias_bytes", "accumulator_bytes", "dram_row_align", "channel_align")  # what labels depend on but for beta
 
-LabelScheme = Literal["lbdf", "brr", "resident"]
 By = Literal["random", "family"]
 Load = Callable[[str], Dataflow]  # source of a network -> the network
 
@@ -215,19 +215,6 @@ def outdated(shard: Shard, costs: GroupCosts) -> bool:
 # -- reading -------------------------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Graphs with their labels, group after group; of each group one per beta."""
-
-    graphs: list[GroupGraph]
-    valid: np.ndarray  # (examples,) bool: the group runs whole from the buffer
-    groups: np.ndarray  # (examples,) int64: number of the group in the data set
-    betas: np.ndarray  # (examples,) int64: bytes
-
-    def __len__(self) -> int:
-        return len(self.graphs)
-
-
 @dataclass(frozen=True)
 class Split:
     """Numbers of groups, ascending. The graphs of a group, and groups with equal graphs, are in one part."""
@@ -301,6 +288,10 @@ class Dataset:
         return np.concatenate([twins(Groups(self.flow(n), self.chip(n)), self.masks(n)) for n in range(len(self.shards))])
 
     @cached_property
+    def _rules(self) -> dict[int, Needs]:
+        return {}
+
+    @cached_property
     def _flows(self) -> dict[int, Dataflow]:
         return {}
 
@@ -336,26 +327,29 @@ class Dataset:
         seed = (*seeds(json.loads(shard.settings)["seed"], self.networks[n]), int(shard.draw[k]))
         return {**asdict(self.networks[n]), "scheme": self.scheme, "seed": seed, "nodes": nodes}
 
-    def examples(self, groups: Sequence[int] | np.ndarray | None = None, betas: Sequence[int] = BETAS) -> Examples:
-        """Graphs and labels of some groups (of all, if not said which), in the order given; what does not depend on beta is shared."""
+    def graphs(self, groups: Sequence[int] | np.ndarray | None = None) -> list[GroupGraph]:
+        """Graphs of some groups (of all, if not said which), in the order given, as the network reads them."""
         wanted = np.arange(len(self)) if groups is None else np.asarray(groups, np.int64)
-        made: dict[int, list[GroupGraph]] = {}
+        made: dict[int, GroupGraph] = {}
         for n in np.unique(self.network[wanted]).tolist():
             start, shard = int(np.searchsorted(self.network, n)), self.shards[n]
             numbers = np.unique(wanted[self.network[wanted] == n])
             masks = [shard.mask(k) for k in (numbers - start).tolist()]
-            chip = Groups(self.flow(n), self.chip(n))
-            for beta in betas:
-                for first, batch in batches(chip.at(beta), masks):
-                    for group, (features, links) in zip(numbers[first:].tolist(), parts(batch), strict=False):
-                        before = made.setdefault(group, [])
-                        same = before[0] if before else None
-                        operators = same.operators if same else shard.operators(group - start)
-                        before.append(GroupGraph(operators, features, same.links if same else links))
-        graphs = [graph for group in wanted.tolist() for graph in made[group]]
-        sizes = np.tile(np.array(betas, np.int64), len(wanted))
-        owners = np.repeat(wanted, len(betas))
-        return Examples(graphs, self.needs[owners] < sizes, owners, sizes)
+            for first, batch in batches(self.rules(n).groups, masks):
+                for group, (features, links), unit, never in zip(numbers[first:].tolist(), parts(batch), batch.units, batch.never, strict=False):
+                    made[group] = GroupGraph(shard.operators(group - start), features, links, float(unit), bool(never))
+        return [made[group] for group in wanted.tolist()]
+
+    def question(self, group: int, buffer_bytes: float) -> Question:
+        """Whether a group runs from a buffer."""
+        n = int(self.network[group])
+        return Question(self.rules(n), self.shards[n].mask(group - int(np.searchsorted(self.network, n))), buffer_bytes)
+
+    def rules(self, network: int) -> Needs:
+        """The rule of the scheme on one network."""
+        if network not in self._rules:
+            self._rules[network] = Needs(self.flow(network), self.chip(network), self.scheme)
+        return self._rules[network]
 
 
 def _sha256(path: Path) -> str:

@@ -16,34 +16,29 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-from torch import nn
 from torch_geometric.explain import DummyExplainer, Explainer, Explanation
 from torch_geometric.explain.config import ExplanationType, MaskType
 from torch_geometric.explain.metric import fidelity, unfaithfulness
 
 from explainers.gnn_explainer import VERDICT
-from explainers.graph import Batch, GroupGraph
-from explainers.model import Network, Verdict, scale
+from explainers.model import Network, Verdict
+from explainers.needs import Question
 from explainers.predictor import Predictor
 from explainers.split import LINKS
 
 
-def measures(explained: Iterable[tuple[GroupGraph, np.ndarray]], model: Predictor | nn.Module, kept: int = LINKS) -> dict[str, float]:
-    """Means over groups with their scores, of those that have more links than are `kept`: the most that an explanation has.
-
-    `model`: a predictor, or what stands for one as `explainers.model.Verdict` does.
-    """
-    verdict = Verdict(Network.of(model.weights)).eval() if isinstance(model, Predictor) else model
+def measures(explained: Iterable[tuple[Question, np.ndarray]], predictor: Predictor, kept: int = LINKS) -> dict[str, float]:
+    """Means over groups with their scores, of those that have more links than are `kept`: the most that an explanation has."""
+    verdict = Verdict(Network.of(predictor.weights)).eval()
     explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
     found: list[tuple[float, float, float, float]] = []
-    for graph, scores in explained:
+    for asked, scores in explained:
         if scores.size <= kept:
             continue
         blamed = np.zeros(scores.size, np.float32)
         blamed[np.argsort(-scores, kind="stable")[:kept]] = 1
         blamed[scores == -np.inf] = 0
-        softened = {"scale": scale(model.logits(Batch.of([graph])))} if isinstance(model, Predictor) else {}
-        explanation = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), **softened)
+        explanation = explainer(**Verdict.inputs([asked], predictor.odds([asked])))
         assert isinstance(explanation, Explanation)
         explanation.edge_mask = torch.from_numpy(blamed)  # in place of the library's random one
         found.append((*fidelity(explainer, explanation), unfaithfulness(explainer, explanation), 1 - float(blamed.mean())))

@@ -10,34 +10,30 @@ import torch
 from torch_geometric.explain import Explainer, GNNExplainer, ModelConfig
 from torch_geometric.explain.config import ExplanationType, MaskType, ModelMode, ModelReturnType, ModelTaskLevel
 
-from explainers.graph import Batch, Groups
-from explainers.model import Network, Verdict, scale
+from explainers.model import Network, Verdict
+from explainers.needs import Needs, Question
 from explainers.predictor import Predictor
 from explainers.split import Explain
-from lfopt.ir import Hardware
-from lfopt.ops import Dataflow
 
 EPOCHS = 50
 RATE = 0.05
 VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)  # of `Verdict`
 
 
-def gnn_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
-    """Bound to one dataflow and chip. The same scores, but for rounding, whatever was asked before. One thread."""
+def gnn_explainer(needs: Needs, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
+    """Bound to one dataflow, chip and scheme. The same scores, but for rounding, whatever was asked before. One thread."""
     torch.set_num_threads(1)  # these graphs are too small for more
-    groups = Groups(flow, hardware)
     verdict = Verdict(Network.of(predictor.weights)).eval()
     algorithm, invalid = GNNExplainer(epochs=epochs, lr=rate), torch.tensor([1])
     explainer = Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
 
     def explain(mask: int) -> np.ndarray:
-        graph = groups.graph(mask)
-        if not graph.links.shape[1]:
+        asked = Question(needs, mask, needs.hardware.buffer_bytes)
+        if not asked.graph.links.shape[1]:
             return np.empty(0)
         with torch.random.fork_rng([]):
             torch.manual_seed(int(np.random.SeedSequence([seed, mask]).generate_state(1)[0]))
-            softened = scale(predictor.logits(Batch.of([graph])))
-            found = explainer(torch.from_numpy(graph.features), torch.from_numpy(graph.links), target=invalid, scale=softened).edge_mask
+            found = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=invalid).edge_mask
         assert found is not None, "a mask over links was asked for"
         return found.double().numpy()
 

@@ -1,17 +1,17 @@
 """A fusion group as a graph that a network reads: a row of numbers per operator, and the links between operators.
 
-Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape, weight size, buffer size), in a form that
-does not change with the scale: sizes are shares of the buffer, so that a chip with twice the buffer and maps twice as wide looks the same. Beyond the
-paper, an operator is told which of its maps come from outside the group or are needed there, and how many rows of its input one row of its result
-reads.
+Nothing here knows the answer. The numbers are those of the paper (type of operator, input and output shape, weight size), in a form that does not
+change with the scale: sizes are shares of a unit, of what a rule without parameters says that the group needs (`explainers.needs`) or else of the
+buffer; so a chip with twice the buffer and maps twice as wide looks the same. Beyond the paper, an operator is told which of its maps come from
+outside the group or are needed there, and how many rows of its input one row of its result reads.
 
 Source: arXiv 2501.00636, section IV-A (node features).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import log2, prod
@@ -26,7 +26,7 @@ KINDS = (  # types that move data alike are one: exports of one network differ i
     "shuffle", "gather", "other",
 )  # fmt: skip
 RATIOS = 4  # logarithms of ratios of sizes
-SIZES = (  # each is given as a share of the buffer, and as the logarithm of that
+SIZES = (  # each is given as a share of the unit, and as the logarithm of that
     "maps in: row", "maps in: all", "maps out: row", "maps out: all", "weights", "weights: channel", "first operand: row", "first operand: all",
     "first operand: channel of a row", "results: row", "results: all", "results: channel of a row", "rows read for one row",
 )  # fmt: skip
@@ -34,6 +34,8 @@ SHARES = len(SIZES)
 FEATURES = len(KINDS) + 1 + RATIOS + 2 * SHARES  # columns of `GroupGraph.features`; after the kinds: whether one row of the result needs all rows
 MOST_SHARE = 2.0  # a share above this says no more than that it is far too large
 LEAST_SHARE = 2**-16  # one below this is as good as none
+
+Rule = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # (groups, operators) bool: members -> (groups,) float64: bytes; whether they never run
 
 
 def columns() -> tuple[str, ...]:
@@ -45,7 +47,7 @@ def columns() -> tuple[str, ...]:
     ratios = ("channels", "rows", "elements of a row", "rows read for one row")
     flags = (*(f"is {kind}" for kind in KINDS), "all rows")
     logarithms = (*(f"log2({name}, result / first operand) / 16" for name in ratios[:3]), f"log2({ratios[3]}) / 16")
-    return (*flags, *logarithms, *(f"{name} / beta" for name in SIZES), *(f"log2({name} / beta) / 16" for name in SIZES))
+    return (*flags, *logarithms, *(f"{name} / unit" for name in SIZES), *(f"log2({name} / unit) / 16" for name in SIZES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +57,8 @@ class GroupGraph:
     operators: tuple[int, ...]  # index in the dataflow, ascending
     features: np.ndarray  # (operators, FEATURES) float32
     links: np.ndarray  # (2, links) int64: positions in `operators`, the earlier first; no pair twice
+    unit: float  # bytes that sizes are shares of
+    never: bool = False  # whether a rule says that the group cannot run, however large the buffer
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -67,6 +71,8 @@ class Batch:
     features: np.ndarray  # (operators, FEATURES) float32, group after group
     links: np.ndarray  # (2, links) int64: positions in the batch, in the order of `GroupGraph.links`, group after group
     starts: np.ndarray  # (groups,) int64: position of each group's first operator
+    units: np.ndarray  # (groups,) float64: `GroupGraph.unit`
+    never: np.ndarray  # (groups,) bool
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -78,7 +84,13 @@ class Batch:
         starts = np.cumsum(sizes) - sizes
         features = np.concatenate([graph.features for graph in graphs]) if graphs else np.empty((0, FEATURES), np.float32)
         links = [graph.links + start for graph, start in zip(graphs, starts, strict=True)]
-        return cls(features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts)
+        units, never = np.array([graph.unit for graph in graphs], np.float64), np.array([graph.never for graph in graphs], bool)
+        return cls(features, np.concatenate(links, 1) if links else np.empty((2, 0), np.int64), starts, units, never)
+
+    @cached_property
+    def group(self) -> np.ndarray:
+        """(operators,) int64: number of the group of each."""
+        return np.repeat(np.arange(len(self)), np.diff(np.append(self.starts, len(self.features))))
 
 
 _OF_FAMILY = {
@@ -107,18 +119,18 @@ def kind(flow: Dataflow, i: int) -> str:
 class Groups:
     """The groups of one dataflow on one chip as graphs."""
 
-    def __init__(self, flow: Dataflow, hardware: Hardware, reads: _Reads | None = None) -> None:
-        self.flow, self.hardware = flow, hardware
-        self._reads = reads or _Reads(flow)
+    def __init__(self, flow: Dataflow, hardware: Hardware, rule: Rule | None = None) -> None:
+        """Sizes are shares of what `rule` says; without one, of the buffer."""
+        self.flow, self.hardware, self.rule = flow, hardware, rule or self._buffer
+        self._reads = _Reads(flow)
 
-    def at(self, buffer_bytes: int) -> Groups:
-        """The same with another buffer."""
-        return Groups(self.flow, replace(self.hardware, buffer_bytes=buffer_bytes), self._reads)
+    def _buffer(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(len(members), float(self.hardware.buffer_bytes)), np.zeros(len(members), bool)
 
     def graph(self, mask: int) -> GroupGraph:
         """The graph of a group, given as a mask of operators."""
         batch = self.batch((mask,))
-        return GroupGraph(tuple(bits(mask)), batch.features, batch.links)
+        return GroupGraph(tuple(bits(mask)), batch.features, batch.links, float(batch.units[0]), bool(batch.never[0]))
 
     def batch(self, masks: Sequence[int]) -> Batch:
         """The graphs of many groups at once: far quicker than one by one."""
@@ -130,8 +142,9 @@ class Groups:
         maker, made = self._reads.leaving(members, groups, operators, reader, read, inside)
         crossing.append((maker, self._map_bytes[:, made]))
         for column, (where, sizes) in enumerate((where, sizes) for where, both in crossing for sizes in both):
-            _put_shares(features, column, np.bincount(where, sizes, operators.size) / self.hardware.buffer_bytes)
-        return Batch(features, self._reads.links(members, groups, reader, read, inside), np.searchsorted(groups, np.arange(len(members))))
+            _put_sizes(features, column, np.bincount(where, sizes, operators.size))
+        (units, never), starts = self.rule(members), np.searchsorted(groups, np.arange(len(members)))
+        return Batch(resized(features, units[groups]), self._reads.links(members, groups, reader, read, inside), starts, units, never)
 
     @cached_property
     def _map_bytes(self) -> np.ndarray:
@@ -140,7 +153,7 @@ class Groups:
 
     @cached_property
     def _own(self) -> np.ndarray:
-        """(operators, FEATURES): what does not depend on the group; the first four shares do."""
+        """(operators, FEATURES): what does not depend on the group, sizes in bytes; the first four sizes do."""
         found = np.zeros((len(self.flow), FEATURES), np.float32)
         for i, operands in enumerate(self.flow.operands):
             found[i, KINDS.index(kind(self.flow, i))] = 1
@@ -148,7 +161,7 @@ class Groups:
         if len(self.flow):
             found[:, len(KINDS) + 1 : -2 * SHARES] = [self._ratios(i) for i in range(len(self.flow))]
             for column, sizes in enumerate(np.array([self._held(i) for i in range(len(self.flow))]).T, start=4):
-                _put_shares(found, column, sizes / self.hardware.buffer_bytes)
+                _put_sizes(found, column, sizes)
         return found
 
     def _ratios(self, i: int) -> list[float]:
@@ -234,20 +247,24 @@ def member_table(masks: Sequence[int], operators: int) -> np.ndarray:
     return np.unpackbits(packed, axis=1, count=operators, bitorder="little").view(bool)
 
 
-def _put_shares(features: np.ndarray, column: int, shares: np.ndarray) -> None:
-    shares = np.maximum(shares, LEAST_SHARE)
-    features[:, column - 2 * SHARES] = np.minimum(shares, MOST_SHARE)
-    features[:, column - SHARES] = np.log2(shares) / 16
+def _put_sizes(features: np.ndarray, column: int, sizes: np.ndarray) -> None:
+    """As shares of one byte."""
+    features[:, column - SHARES] = np.log2(np.maximum(sizes, LEAST_SHARE)) / 16
 
 
-def resized(features: np.ndarray, buffer_bytes: np.ndarray) -> np.ndarray:
-    """Features that were made for a buffer of one byte, as they are for buffers of so many, one per row."""
+def resized(features: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Features with a unit so many times as large, one per row."""
     found = features.copy()
-    logarithms = features[:, -SHARES:] * 16 - np.log2(buffer_bytes).astype(np.float32)[:, None]
-    logarithms = np.maximum(logarithms, log2(LEAST_SHARE))
+    logarithms = np.maximum(features[:, -SHARES:] * 16 - np.log2(factors).astype(np.float32)[:, None], log2(LEAST_SHARE))
     found[:, -SHARES:] = logarithms / 16
     found[:, -2 * SHARES : -SHARES] = np.minimum(np.exp2(logarithms), MOST_SHARE)
     return found
+
+
+def own_sizes(features: np.ndarray) -> np.ndarray:
+    """(operators,): weights, and rows read for one row of the result, as shares of the unit."""
+    shares = features[:, -2 * SHARES : -SHARES]
+    return shares[:, SIZES.index("weights")] + shares[:, SIZES.index("rows read for one row")]
 
 
 def _extents(shape: tuple[int, ...]) -> tuple[int, int, int]:

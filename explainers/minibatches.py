@@ -1,4 +1,4 @@
-"""What a predictor is trained with: labelled groups, whole and in pieces, many at a time, each at some buffer size."""
+"""What a predictor is trained with: labelled groups, whole and with links weighted, many at a time."""
 
 from __future__ import annotations
 
@@ -10,65 +10,115 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from explainers.counterfactuals import cut_apart
+from explainers.counterfactuals import cut_apart, link_weights
 from explainers.dataset import Dataset, costs_of
-from explainers.graph import Batch, GroupGraph, resized
+from explainers.graph import Batch, GroupGraph
 from explainers.model import neighbours
-from explainers.sampling import BETAS, need
+from explainers.needs import Need, Needs
+from explainers.sampling import EDGES, need
+from lfopt.planning import GroupCosts
 
-SPREAD = 0.7  # doublings: standard deviation of buffer sizes near F_beta
-SMALLEST, LARGEST = 1 << 15, 1 << 23  # bytes: buffer sizes that are shown
+HARD = 0.5  # of the groups with links weighted: the share whose weights are 0 and 1
 
 
 class Labelled(NamedTuple):
-    """A group for a buffer of one byte, and the least buffer at or below which it does not fit."""
+    """A group, whole or with links weighted."""
 
     graph: GroupGraph
-    need: int  # F_beta, bytes
+    weights: np.ndarray  # (links,)
+    rule: Need  # what the rule says
+    need: Need  # what is so; log2_bytes is infinite where never is not 0
 
 
 @dataclass(frozen=True, eq=False)
 class Minibatch:
-    """Groups that go through the network together, for a buffer of one byte."""
+    """Groups that go through the network together."""
 
-    features: np.ndarray  # (operators, FEATURES)
+    features: Tensor  # (operators, FEATURES)
     adjacent: Tensor  # (operators, operators) sparse
-    group: np.ndarray  # (operators,) of the minibatch
-    needs: np.ndarray  # (groups,) float64: F_beta
+    group: Tensor  # (operators,) of the minibatch
+    given: Tensor  # (groups, GIVEN)
+    residual: Tensor  # (groups,): doublings of F_beta over what the rule says; infinite where it never runs
+    never: Tensor  # (groups,): from 0 to 1
+    rule_never: Tensor  # (groups,): what the rule says of it
 
     @classmethod
-    def of(cls, labelled: Sequence[Labelled]) -> Minibatch:
+    def of(cls, labelled: Sequence[Labelled], device: str = "cpu") -> Minibatch:
         """These groups."""
         batch = Batch.of([group.graph for group in labelled])
-        sizes = np.diff(np.append(batch.starts, len(batch.features)))
-        needs = np.array([group.need for group in labelled], np.float64)
-        return cls(batch.features, neighbours(batch.links, len(batch.features)), np.repeat(np.arange(len(labelled)), sizes), needs)
+        rule, needed = (np.array([getattr(group, name) for group in labelled], np.float32) for name in ("rule", "need"))
+        given = rule - np.stack((np.log2(batch.units), np.zeros(len(batch))), 1)
+        adjacent = neighbours(batch.links, len(batch.features), np.concatenate([group.weights for group in labelled]))
+        arrays = (batch.features, batch.group, given.astype(np.float32), needed[:, 0] - rule[:, 0], needed[:, 1], rule[:, 1])
+        features, group, given, *labels = (torch.from_numpy(array).to(device) for array in arrays)
+        return cls(features, adjacent.to(device), group, given, *labels)
 
-    def at(self, buffers: np.ndarray) -> tuple[Tensor, Tensor, Tensor, int]:
-        """What the network takes, with one buffer size per group."""
-        features = resized(self.features, buffers[self.group])
-        return torch.from_numpy(features), self.adjacent, torch.from_numpy(self.group), len(self.needs)
+    @property
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What the network takes."""
+        return self.features, self.adjacent, self.group, self.given
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Groups to learn from, by number in the data set: as they are, and with links weighted. It is made once for several trainings."""
+
+    whole: dict[int, Labelled]
+    weighted: dict[int, tuple[Labelled, ...]]  # none of single operators
+
+    @classmethod
+    def of(cls, dataset: Dataset, groups: np.ndarray, cut: int, rng: np.random.Generator) -> Material:
+        """Of these groups, with links weighted in so many ways."""
+        found = dict(zip(groups.tolist(), whole(dataset, groups), strict=True))
+        costs = {n: costs_of(dataset.flow(n), dataset.chip(n), dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
+        weighted: dict[int, tuple[Labelled, ...]] = {}
+        for group, n in zip(groups.tolist(), dataset.network[groups].tolist(), strict=True):
+            graph, ways = found[group].graph, cut if len(found[group].graph) > 1 else 0
+            weighted[group] = tuple(_in_pieces(graph, costs[n], dataset.rules(n), rng) for _ in range(ways))
+        return cls(found, weighted)
+
+    def minibatches(self, groups: np.ndarray, operators: int, least: int, device: str) -> list[Minibatch]:
+        """All of these groups, in the order given, first as they are, then in every way that they are weighted."""
+        ways = max((len(self.weighted[group]) for group in groups.tolist()), default=0)
+        found = collate([self.whole[group] for group in groups.tolist()], operators, least, device)
+        for k in range(ways):
+            found += collate([self.weighted[group][k] for group in groups.tolist() if self.weighted[group]], operators, least, device)
+        return found
 
 
 def whole(dataset: Dataset, groups: np.ndarray) -> list[Labelled]:
     """Groups as they are, in the order given."""
-    graphs = dataset.examples(groups, betas=(1,)).graphs
-    return [Labelled(graph, bytes_) for graph, bytes_ in zip(graphs, dataset.needs[groups].tolist(), strict=True)]
-
-
-def in_pieces(dataset: Dataset, groups: np.ndarray, rng: np.random.Generator) -> list[Labelled]:
-    """The same groups cut by chance, but for single operators."""
-    costs = {n: costs_of(dataset.flow(n), dataset.chip(n), dataset.scheme) for n in np.unique(dataset.network[groups]).tolist()}
     found: list[Labelled] = []
-    for (graph, _), n in zip(whole(dataset, groups), dataset.network[groups].tolist(), strict=True):
-        if len(graph) > 1:
-            mask = sum(1 << i for i in graph.operators)
-            kept, needed = cut_apart(costs[n].dataflow, mask, lambda piece, n=n: need(costs[n], piece), rng)
-            found.append(Labelled(GroupGraph(graph.operators, graph.features, graph.links[:, kept]), needed))
+    for graph, bytes_ in zip(dataset.graphs(groups), dataset.needs[groups].tolist(), strict=True):
+        rule = Need(float(np.log2(graph.unit)), float(graph.never))
+        found.append(Labelled(graph, np.ones(graph.links.shape[1]), rule, Need(*_labels(np.array([bytes_]))[0])))
     return found
 
 
-def collate(labelled: Sequence[Labelled], operators: int, least: int = 1) -> list[Minibatch]:
+def _in_pieces(graph: GroupGraph, costs: GroupCosts, rules: Needs, rng: np.random.Generator) -> Labelled:
+    """A group with links cut by chance, or weighted between one cut and the next."""
+    mask = sum(1 << i for i in graph.operators)
+    stages = cut_apart(costs.dataflow, mask, rng)
+    shares = np.eye(len(stages))[-1] if rng.random() < HARD else rng.dirichlet(np.ones(len(stages)))
+    judged = [_labels(np.array([need(costs, piece) for piece in pieces])).max(0) for pieces in stages]
+    ruled = [rules.of(pieces).max(0) for pieces in stages]
+    weights = link_weights(costs.dataflow, mask, stages, shares)
+    return Labelled(graph, weights, *(Need(*_mixed(np.array(each), shares)) for each in (ruled, judged)))
+
+
+def _labels(needs: np.ndarray) -> np.ndarray:
+    """(groups, 2): `Need`s of F_beta in bytes (groups,)."""
+    never = needs >= EDGES[-1]
+    return np.stack((np.where(never, np.inf, np.log2(np.maximum(needs, 1))), never), 1)
+
+
+def _mixed(values: np.ndarray, shares: np.ndarray) -> list[float]:
+    """The mean (2,) of stages (stages, 2)."""
+    there = shares > 0
+    return (shares[there] @ values[there]).tolist()
+
+
+def collate(labelled: Sequence[Labelled], operators: int, least: int = 1, device: str = "cpu") -> list[Minibatch]:
     """Minibatches of about so many operators, in order; of fewer, if that makes less than `least` minibatches."""
     operators = min(operators, sum(len(group.graph) for group in labelled) // least)
     found: list[Minibatch] = []
@@ -76,18 +126,6 @@ def collate(labelled: Sequence[Labelled], operators: int, least: int = 1) -> lis
     for k, group in enumerate(labelled, 1):
         size += len(group.graph)
         if size >= operators or k == len(labelled):
-            found.append(Minibatch.of(labelled[first:k]))
+            found.append(Minibatch.of(labelled[first:k], device))
             first, size = k, 0
-    return found
-
-
-def shown(batches: Sequence[Minibatch], times: int, near: float, rng: np.random.Generator) -> list[tuple[Minibatch, np.ndarray]]:
-    """Every minibatch so many times: each group at as many of BETAS, but for a share that is shown near its F_beta instead."""
-    found: list[tuple[Minibatch, np.ndarray]] = []
-    for batch in batches:
-        count = len(batch.needs)
-        sizes = rng.permuted(np.tile(np.array(BETAS, np.float64), (count, 1)), axis=1)
-        for k in range(times):
-            close = np.clip(batch.needs * np.exp2(rng.normal(0, SPREAD, count)), SMALLEST, LARGEST).round()
-            found.append((batch, np.where(rng.random(count) < near, close, sizes[:, k])))
     return found

@@ -1,25 +1,29 @@
-"""The network that predicts whether a group runs whole from the buffer: its shape in PyTorch Geometric.
+"""The network that says how much buffer a group needs: its shape in PyTorch Geometric.
 
-Source: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum aggregation, sum readout); Morris et al., AAAI 2019 (GraphConv).
+It begins with what a rule without parameters says (`explainers.needs`), and gives a distribution: either the rule is exact, as it mostly is, or the
+logarithm of F_beta is logistic about the rule's plus a residual, with a spread (a hurdle model: Cragg, Econometrica 39, 1971); beside it stands how
+likely the group is never to run. So the probability that a group is invalid falls as the buffer grows, by construction, and any buffer can be asked
+about. Without the hurdle, noise in residuals that should be zero costs more than the others bring.
+
+Sources: arXiv 2501.00636, section IV-A (four GraphConv layers, hidden 128, sum aggregation, sum readout); Morris et al., AAAI 2019 (GraphConv). That
+it predicts the requirement and not the class, the rule, and the maxima beside the sums of the readout are ours.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
-from torch_geometric.nn import GraphConv, global_add_pool
+from torch_geometric.nn import GraphConv, MessagePassing, global_add_pool, global_max_pool
 
-from explainers.graph import FEATURES
-
-LAYERS = 4
-HIDDEN = 128
-LARGEST = 2.0  # logit that an explainer sees of a whole group
+from explainers.graph import FEATURES, Batch
+from explainers.needs import Question, ask_ahead
+from explainers.predictor import GIVEN, HIDDEN, LARGEST_SPREAD, LAYERS, OUTPUTS, SMALLEST_SPREAD, SURE, scale, shown
 
 
 class LinkConv(GraphConv):
@@ -27,16 +31,23 @@ class LinkConv(GraphConv):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """x: (operators, channels); edge_index: (2, links), or the symmetric matrix of neighbours; edge_weight: (links,)."""
-        if edge_index.layout == torch.sparse_csr:  # the quick way in training, where no link is weighted
+        if edge_index.layout == torch.sparse_csr:  # the quick way in training
             return (self.lin_rel(_Neighbours.apply(edge_index, x)) + self.lin_root(x)).relu()
         both = torch.cat((edge_index, edge_index.flip(0)), 1)
         return super().forward(x, both, None if edge_weight is None else edge_weight.repeat(2)).relu()
 
     def explain_message(self, inputs: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Weigh messages by the mask that an explainer of PyTorch Geometric set: one value per link."""
-        mask = self._edge_mask
+        mask = self.mask
         assert mask is not None, "explainers set a mask before they run the network"
-        return inputs * (mask.sigmoid() if self._apply_sigmoid else mask).repeat(2).view(-1, 1)
+        return inputs * mask.repeat(2).view(-1, 1)
+
+    @property
+    def mask(self) -> Tensor | None:
+        """(links,) weights that an explainer of PyTorch Geometric set, if one did."""
+        if not self.explain or self._edge_mask is None:
+            return None
+        return self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
 
 
 class _Neighbours(torch.autograd.Function):
@@ -52,10 +63,10 @@ class _Neighbours(torch.autograd.Function):
         return None, ctx.matrix @ gradient
 
 
-def neighbours(links: np.ndarray, operators: int) -> Tensor:
-    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links)."""
-    (u, v), ones = np.concatenate((links, links[::-1]), 1), np.ones(2 * links.shape[1], np.float32)
-    found = csr_array((ones, (u, v)), shape=(operators, operators))
+def neighbours(links: np.ndarray, operators: int, weights: np.ndarray | None = None) -> Tensor:
+    """The symmetric (operators, operators) matrix that `LinkConv` takes in place of links (2, links), weighted (links,)."""
+    values = np.ones(links.shape[1], np.float32) if weights is None else weights.astype(np.float32)
+    found = csr_array((np.tile(values, 2), np.concatenate((links, links[::-1]), 1)), shape=(operators, operators))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse", UserWarning)  # that such matrices are new in PyTorch
         starts, columns = (torch.from_numpy(array.astype(np.int64)) for array in (found.indptr, found.indices))
@@ -63,12 +74,14 @@ def neighbours(links: np.ndarray, operators: int) -> Tensor:
 
 
 class Network(nn.Module):
-    """One logit per group: above 0, it does not run whole from the buffer."""
+    """Of each group: residual, logarithm of the spread, log-odds that the rule is exact, and what is added to the log-odds that it never runs."""
 
     def __init__(self, features: int = FEATURES) -> None:
         super().__init__()
         self.convs = nn.ModuleList([LinkConv(HIDDEN if k else features, HIDDEN) for k in range(LAYERS)])
-        self.head = nn.Linear(HIDDEN, 1)
+        last = nn.Linear(HIDDEN, OUTPUTS)
+        nn.init.zeros_(last.weight)  # what is not learnt leaves the rule as it is
+        self.head = nn.Sequential(nn.Linear(2 * HIDDEN + GIVEN, HIDDEN), nn.ReLU(), last)
 
     @classmethod
     def of(cls, weights: Mapping[str, np.ndarray]) -> Network:
@@ -77,10 +90,18 @@ class Network(nn.Module):
         made.load_state_dict({name: torch.from_numpy(array.astype(np.float32)) for name, array in weights.items()})
         return made.eval().requires_grad_(requires_grad=False)
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, groups: int = 1, edge_weight: Tensor | None = None) -> Tensor:
-        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each -> (groups,)."""
-        x = self.embed(x, edge_index, edge_weight)
-        return self.head(x.sum(0, keepdim=True) if batch is None else global_add_pool(x, batch, groups)).squeeze(-1)
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, given: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        """x: (operators, features); edge_index: as `LinkConv`; batch: (operators,) group of each; given: (groups, GIVEN) -> (groups, OUTPUTS).
+
+        What is given of a group: by how many doublings the rule says less than the unit of its features, as it does of a group in pieces; and
+        whether it says that the group never runs, from 0 to 1.
+        """
+        return self.judge(self.embed(x, edge_index, edge_weight), batch, given)
+
+    def judge(self, embedded: Tensor, batch: Tensor, given: Tensor) -> Tensor:
+        """(groups, OUTPUTS), of embeddings (operators, HIDDEN)."""
+        groups = len(given)
+        return self.head(torch.cat((global_add_pool(embedded, batch, groups), global_max_pool(embedded, batch, groups), given), 1))
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """(operators, HIDDEN): after the last layer."""
@@ -89,23 +110,81 @@ class Network(nn.Module):
         return x
 
 
-class Verdict(nn.Module):
-    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the network's, scaled down where it is large.
+def spread(outputs: Tensor) -> Tensor:
+    """(groups,) doublings, of (groups, OUTPUTS)."""
+    return outputs[:, 1].exp().clamp(SMALLEST_SPREAD, LARGEST_SPREAD)
 
-    Groups that are far too large have logits of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it.
+
+def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
+    """(groups,) log-odds of being invalid; rule: (groups, 2), `Need` of each; buffers: (groups,) logarithms of bytes."""
+    over, certain, log_sigmoid = rule[:, 0] - buffers, outputs[:, 2], nn.functional.logsigmoid
+    by_rule, learnt = over / SMALLEST_SPREAD, (over + outputs[:, 0]) / spread(outputs)
+    fits = torch.logaddexp(log_sigmoid(certain) + log_sigmoid(-by_rule), log_sigmoid(-certain) + log_sigmoid(-learnt))
+    both = nn.functional.softplus(SURE * (2 * rule[:, 1] - 1) + outputs[:, 3]) - fits
+    return both + (-torch.expm1(-both)).clamp(min=1e-30).log()
+
+
+class Seen(MessagePassing):
+    """The last layer of what explainers see, whose output they take for embeddings; it passes no message on."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """x: (operators, EMBEDDED), as it is."""
+        del edge_index
+        return x
+
+
+class Verdict(nn.Module):
+    """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the log-odds, scaled where they are large.
+
+    Groups that are far too large have log-odds of hundreds. A probability of 1 has no gradient, and explainers would learn nothing from it. When an
+    explainer weighs links, the network's messages are weighted, and the rule looks at the group with these links too.
     """
 
     def __init__(self, network: Network) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.seen = network, Seen()
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None, groups: int = 1, scale: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[Question], scale: Tensor) -> Tensor:
         """(groups, 2) logits; scale: (groups,)."""
-        invalid = self.network(x, edge_index, batch, groups)
-        invalid = invalid if scale is None else invalid * scale
+        units = torch.tensor([[np.log2(asked.graph.unit), 0.0] for asked in questions], dtype=x.dtype)
+        buffers = torch.tensor([np.log2(asked.buffer_bytes) for asked in questions], dtype=x.dtype)
+        first = self.network.convs[0]
+        assert isinstance(first, LinkConv)
+        weights = first.mask
+        if weights is None:
+            weights = x.new_ones(edge_index.shape[1])
+        rule = _Rule.apply(weights, questions)
+        assert isinstance(rule, Tensor)
+        extra = torch.from_numpy(np.concatenate([shown(asked) for asked in questions])).to(x.dtype)
+        embedded = self.seen(torch.cat((self.network.embed(x, edge_index), extra), 1), edge_index)[:, :HIDDEN]
+        invalid = odds(self.network.judge(embedded, batch, rule - units), rule, buffers) * scale
         return torch.stack((torch.zeros_like(invalid), invalid), -1)
 
+    @staticmethod
+    def inputs(questions: Sequence[Question], logits: np.ndarray) -> dict[str, Any]:
+        """What it takes, of these groups and their log-odds (groups,)."""
+        batch = Batch.of([asked.graph for asked in questions])
+        arrays = {"x": batch.features, "edge_index": batch.links, "batch": batch.group}
+        return {
+            **{name: torch.from_numpy(array) for name, array in arrays.items()},
+            "questions": questions,
+            "scale": torch.from_numpy(scale(logits)).float(),
+        }
 
-def scale(logits: np.ndarray) -> Tensor:
-    """(groups,): what brings logits down to LARGEST."""
-    return torch.from_numpy(LARGEST / np.maximum(np.abs(logits), LARGEST)).float()
+
+class _Rule(torch.autograd.Function):
+    """(groups, 2): what the rule says of groups with links weighted, whose gradient it knows."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, questions: Sequence[Question]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        counts = [asked.graph.links.shape[1] for asked in questions]
+        parts = np.split(weights.detach().double().numpy(), np.cumsum(counts)[:-1])
+        ask_ahead(questions, parts)
+        found = [asked.weighted(part) for asked, part in zip(questions, parts, strict=True)]
+        ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in found], 1).T).to(weights.dtype)
+        ctx.owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))
+        return torch.tensor([each.need for each in found], dtype=weights.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return (gradient[ctx.owner] * ctx.slopes).sum(1), None

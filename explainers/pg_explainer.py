@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from explainers.graph import Groups
+from explainers.needs import Needs, Question
 from explainers.predictor import Predictor, one_thread, read_weights, sigmoid
 from explainers.split import Explain
-from lfopt.ir import Hardware, InvalidConfig
-from lfopt.ops import Dataflow
+from lfopt.ir import InvalidConfig
 
 NAMES = ("0.weight", "0.bias", "2.weight", "2.bias")
 
@@ -32,13 +31,13 @@ class LinkScores:
             return sigmoid((np.maximum(hidden, 0) @ self._out.T + self._shift)[:, 0])
 
 
-def pg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow and chip. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used."""
-    groups, scores = Groups(flow, hardware), LinkScores(beside(predictor, "pg", NAMES))
+def pg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
+    """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used."""
+    scores = LinkScores(beside(predictor, "pg", NAMES))
 
     def explain(mask: int) -> np.ndarray:
-        graph = groups.graph(mask)
-        return scores(predictor.embed(graph), graph.links)
+        asked = Question(needs, mask, needs.hardware.buffer_bytes)
+        return scores(predictor.embed(asked), asked.graph.links)
 
     return explain
 

@@ -1,4 +1,4 @@
-"""The trained network in NumPy: how likely a group is not to run whole from the buffer. The same numbers as PyTorch Geometric, without it."""
+"""The trained network in NumPy: how much buffer a group needs. The same numbers as PyTorch Geometric, without it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError
@@ -14,15 +14,47 @@ from safetensors.numpy import load_file
 from scipy.sparse import csr_array
 from threadpoolctl import ThreadpoolController
 
-from explainers.graph import FEATURES, Batch, GroupGraph
+from explainers.graph import FEATURES, Batch, own_sizes
+from explainers.needs import FORMULAS, Question
 from lfopt.ir import InvalidConfig
 
 WEIGHTS = Path(__file__).parent / "weights"
 AT_ONCE = 4096  # operators that go through the network together: what they take stays in the cache
+LAYERS = 4
+HIDDEN = 128
+GIVEN = 2  # numbers that the head is given of each group, beside what it sums up and takes the most of
+OUTPUTS = 4
+SHOWN = 3  # channels that an explainer sees of an operator beside its embedding
+EMBEDDED = HIDDEN + SHOWN
+FARTHEST = 4  # doublings between rule and buffer that it can tell
+LARGEST = 2.0  # log-odds that an explainer sees of a whole group
+SURE = 6.0  # log-odds that the rule is right where it says that a group never runs, or that it does
+SMALLEST_SPREAD, LARGEST_SPREAD = 2.0**-6, 4.0  # doublings
+
+
+class Forecast(NamedTuple):
+    """What groups need: the logarithm to base 2 of F_beta is as the rule says, or else logistic, unless they never run."""
+
+    rule: np.ndarray  # (groups,) float64: doublings of a byte
+    mean: np.ndarray  # (groups,) float64: where the rule is not exact
+    spread: np.ndarray  # (groups,) float64: the scale of the distribution then, in doublings
+    exact: np.ndarray  # (groups,) float64: log-odds that the rule is
+    never: np.ndarray  # (groups,) float64: log-odds
+
+    def odds(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
+        """(groups,) float64: log-odds that they do not run whole from buffers of so many bytes."""
+        by_rule, learnt = (self.rule - np.log2(buffer_bytes)) / SMALLEST_SPREAD, (self.mean - np.log2(buffer_bytes)) / self.spread
+        fits = np.logaddexp(-softplus(-self.exact) - softplus(by_rule), -softplus(self.exact) - softplus(learnt))
+        both = softplus(self.never) - fits
+        return both + np.log(np.maximum(-np.expm1(-both), 1e-30))
+
+    def invalid(self, buffer_bytes: np.ndarray | float) -> np.ndarray:
+        """(groups,) float64: the probability. It falls as the buffer grows."""
+        return sigmoid(self.odds(buffer_bytes))
 
 
 class Predictor:
-    """A trained validity predictor."""
+    """A trained predictor of what groups need."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], path: Path | None = None) -> None:
         """`weights` are those of `explainers.model.Network`, by its names; `path`: the file that they come from."""
@@ -32,50 +64,45 @@ class Predictor:
             name = f"convs.{len(self._layers)}"
             both = np.concatenate([self.weights[f"{name}.{part}.weight"] for part in ("lin_rel", "lin_root")], 1)
             self._layers.append((np.ascontiguousarray(both.T, np.float32), self.weights[f"{name}.lin_rel.bias"].astype(np.float32)))
-        self._head = self.weights["head.weight"].astype(np.float32)[0], float(self.weights["head.bias"][0])
+        self._head = [self.weights[f"head.{layer}.{part}"].astype(np.float32).T for layer in (0, 2) for part in ("weight", "bias")]
 
     @classmethod
     def load(cls, source: str | Path) -> Predictor:
-        """The predictor that ships for a scheme (lbdf, brr), or one from a .safetensors file. Raises InvalidConfig."""
-        path = WEIGHTS / f"{source}.safetensors" if source in ("lbdf", "brr") else Path(source)
-        weights = read_weights(path, "convs.0.lin_rel.weight", "head.weight", "head.bias")
+        """The predictor that ships for a scheme, or one from a .safetensors file. Raises InvalidConfig."""
+        path = WEIGHTS / f"{source}.safetensors" if source in FORMULAS else Path(source)
+        weights = read_weights(path, "convs.0.lin_rel.weight", *(f"head.{layer}.{part}" for layer in (0, 2) for part in ("weight", "bias")))
         if (found := weights["convs.0.lin_rel.weight"].shape[1]) != FEATURES:
             raise InvalidConfig(f"{path}: was trained on {found} features of an operator, lfopt gives {FEATURES}; `lfopt train` trains anew")
         return cls(weights, path)
 
-    def invalid(self, graphs: Sequence[GroupGraph] | Batch) -> np.ndarray:
-        """(groups,) float64: probability that each group does not run whole from the buffer. `Groups.batch` is the quick way to many graphs."""
-        return sigmoid(self.logits(graphs if isinstance(graphs, Batch) else Batch.of(graphs)))
+    def forecast(self, batch: Batch) -> Forecast:
+        """What these groups need. `Groups.batch` is the quick way to many graphs."""
+        found = [self._outputs(part) for part in pieces(batch, AT_ONCE)]
+        residual, spread, exact, never = np.concatenate([np.empty((0, OUTPUTS)), *found]).T
+        rule, spread = np.log2(batch.units), np.clip(np.exp(spread), SMALLEST_SPREAD, LARGEST_SPREAD)
+        return Forecast(rule, rule + residual, spread, exact, SURE * (2.0 * batch.never - 1) + never)
 
-    def logits(self, batch: Batch) -> np.ndarray:
-        """(groups,) float32: logarithms of the odds that they do not."""
-        found = [self._logits(part.features, part.links, None, part.starts) for part in pieces(batch, AT_ONCE)]
-        return np.concatenate([np.empty(0, np.float32), *found])
+    def odds(self, questions: Sequence[Question]) -> np.ndarray:
+        """(groups,) float64: log-odds that they do not run whole, each from its buffer."""
+        return self.forecast(Batch.of([asked.graph for asked in questions])).odds(np.array([asked.buffer_bytes for asked in questions]))
 
-    def embed(self, graph: GroupGraph) -> np.ndarray:
-        """(operators, 128) float32: embeddings after the last layer."""
-        return self._embedded(graph.features, graph.links, None)
+    def embed(self, asked: Question) -> np.ndarray:
+        """(operators, EMBEDDED) float32: embeddings after the last layer, and what is `shown` beside them."""
+        return np.concatenate((self.embed_batch(Batch.of([asked.graph])), shown(asked)), 1)
+
+    def _outputs(self, batch: Batch) -> np.ndarray:
+        x = self.embed_batch(batch)
+        given = np.stack((np.zeros(len(batch)), batch.never), 1).astype(np.float32)
+        pooled = [of.reduceat(x, batch.starts, axis=0) for of in (np.add, np.maximum)]
+        enter, shift, leave, bias = self._head
+        with one_thread():
+            return np.maximum(np.concatenate((*pooled, given), 1) @ enter + shift, 0) @ leave + bias
 
     def embed_batch(self, batch: Batch) -> np.ndarray:
-        """The same of many groups at once."""
-        return self._embedded(batch.features, batch.links, None)
-
-    def invalid_masked(self, graph: GroupGraph, link_weights: np.ndarray) -> np.ndarray:
-        """(k,) float64: the probability with links weighted: (k, links), 1 = as it is, 0 = no message passes."""
-        count, size = len(link_weights), len(graph)
-        shifts = np.arange(count) * size
-        links = (graph.links[:, None, :] + shifts[:, None]).reshape(2, -1)
-        logits = self._logits(np.tile(graph.features, (count, 1)), links, np.asarray(link_weights, np.float32).ravel(), shifts)
-        return sigmoid(logits)
-
-    def _logits(self, features: np.ndarray, links: np.ndarray, weights: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
-        head, bias = self._head
-        return np.add.reduceat(self._embedded(features, links, weights), starts, axis=0) @ head + bias if starts.size else np.empty(0, np.float32)
-
-    def _embedded(self, features: np.ndarray, links: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        x, size = features, len(features)
-        (u, v), both = links, np.ones(links.shape[1], np.float32) if weights is None else weights
-        neighbours = csr_array((np.tile(both, 2), (np.concatenate((v, u)), np.concatenate((u, v)))), shape=(size, size))
+        """(operators, HIDDEN) float32: embeddings after the last layer, of many groups at once."""
+        x, size = batch.features, len(batch.features)
+        u, v = batch.links
+        neighbours = csr_array((np.ones(2 * u.size, np.float32), (np.concatenate((v, u)), np.concatenate((u, v)))), shape=(size, size))
         with one_thread():
             for matrix, bias in self._layers:
                 width = x.shape[1]
@@ -86,6 +113,17 @@ class Predictor:
                 x += bias
                 np.maximum(x, 0, out=x)
         return x
+
+
+def shown(asked: Question) -> np.ndarray:
+    """(operators, SHOWN) float32: what an explainer must know beside embeddings, which see four links far and no buffer: how far the rule is from the
+    buffer, the same for all; an operator's share of the weights and of the rows read for one row; and that of all operators up to it, in their order.
+    """
+    graph = asked.graph
+    over = np.clip(np.log2(graph.unit / asked.buffer_bytes), -FARTHEST, FARTHEST) / FARTHEST
+    share = own_sizes(graph.features)
+    share = share / max(float(share.sum()), 1e-9)
+    return np.stack((np.full(len(graph), over), share, share.cumsum()), 1).astype(np.float32)
 
 
 def one_thread() -> AbstractContextManager[Any]:
@@ -103,6 +141,16 @@ def sigmoid(logits: np.ndarray) -> np.ndarray:
     return 0.5 + 0.5 * np.tanh(0.5 * logits.astype(np.float64))
 
 
+def softplus(x: np.ndarray) -> np.ndarray:
+    """log(1 + exp(x))."""
+    return np.logaddexp(0, x)
+
+
+def scale(logits: np.ndarray) -> np.ndarray:
+    """(groups,): what brings log-odds of whole groups down to LARGEST, for explainers: those of hundreds would tell them nothing."""
+    return LARGEST / np.maximum(np.abs(logits), LARGEST)
+
+
 def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
     """The batch in parts of whole groups, of about so many operators each."""
     ends = np.append(batch.starts, len(batch.features))
@@ -111,7 +159,9 @@ def pieces(batch: Batch, operators: int) -> Iterator[Batch]:
         stop = max(int(np.searchsorted(ends, ends[first] + operators, "right")) - 1, first + 1)
         low, high = ends[first], ends[stop]
         a, b = np.searchsorted(batch.links[0], (low, high))
-        yield Batch(batch.features[low:high], batch.links[:, a:b] - low, batch.starts[first:stop] - low)
+        yield Batch(
+            batch.features[low:high], batch.links[:, a:b] - low, batch.starts[first:stop] - low, batch.units[first:stop], batch.never[first:stop]
+        )
         first = stop
 
 

@@ -24,12 +24,12 @@ from explainers.sampling import BETAS
 
 SCHEMA = "lfopt.pyg/1"
 FIELDS = {
-    "x": "(operators, columns) float32: an operator a row, in topological order; see `columns`",
+    "x": "(operators, columns) float32: an operator a row, in topological order; sizes as shares of the unit; see `columns`",
     "edge_index": "(2, links) int64: where operators meet, the earlier first, each pair once; messages go both ways with ToUndirected()",
-    "y": "(1,) int64: 1 if the group runs whole from the buffer, which is need < beta",
+    "unit": "(1,) float64: bytes that a rule without parameters says the group needs",
+    "never": "(1,) int64: 1 if it says that the group never runs",
     "need": "(1,) int64: F_beta in bytes; 2**62 where no buffer is large enough",
-    "beta": "(1,) int64: buffer in bytes",
-    "group": "(1,) int64: number of the group in the data set; it has one graph for each beta",
+    "y": "(1, betas) int64: whether the group runs whole from each buffer of `betas`, which is need < beta",
     "structure": "(1,) int64: equal for groups whose graphs are equal: such groups must not be in two parts of a split",
     "network": "(1,) int64: position in `networks`",
     "family": "(1,) int64: position in `families`",
@@ -38,17 +38,16 @@ FIELDS = {
 
 
 def save(dataset: Dataset, file: BinaryIO) -> None:
-    """Write all graphs of a scheme. Raises InvalidConfig as `Dataset.flow` does."""
-    examples = dataset.examples()
-    owners = examples.groups
+    """Write the graph of every group of a scheme, in order. Raises InvalidConfig as `Dataset.flow` does."""
+    found = dataset.graphs()
     per_graph = {
-        "y": examples.valid.astype(np.int64),
-        "need": dataset.needs[owners],
-        "beta": examples.betas,
-        "group": owners,
-        "structure": np.unique(dataset.twins, return_inverse=True)[1].astype(np.int64)[owners],
-        "network": dataset.network[owners],
-        "family": np.unique(dataset.families, return_inverse=True)[1].astype(np.int64)[owners],
+        "unit": np.array([graph.unit for graph in found]),
+        "never": np.array([graph.never for graph in found], np.int64),
+        "need": dataset.needs,
+        "y": np.less.outer(dataset.needs, BETAS).astype(np.int64),
+        "structure": np.unique(dataset.twins, return_inverse=True)[1].astype(np.int64),
+        "network": dataset.network,
+        "family": np.unique(dataset.families, return_inverse=True)[1].astype(np.int64),
     }
     tensors = {name: torch.from_numpy(values) for name, values in per_graph.items()}
     graphs = [
@@ -58,7 +57,7 @@ def save(dataset: Dataset, file: BinaryIO) -> None:
             operators=torch.tensor(graph.operators),
             **{name: values[k : k + 1] for name, values in tensors.items()},
         )
-        for k, graph in enumerate(examples.graphs)
+        for k, graph in enumerate(found)
     ]
     data, slices = InMemoryDataset.collate(graphs)
     torch.save((data.to_dict(), slices, Data), file)  # as `InMemoryDataset.save`, which takes no open file
@@ -75,8 +74,7 @@ def card(dataset: Dataset, command: str) -> dict[str, Any]:
         "command": command,
         "dataset_sha256": dataset.sha256,
         "scheme": dataset.scheme,
-        "graphs": len(dataset) * len(BETAS),
-        "groups": len(dataset),
+        "graphs": len(dataset),
         "betas": list(BETAS),
         "fields": FIELDS,
         "columns": list(columns()),

@@ -13,12 +13,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from explainers.graph import Groups
+from explainers.needs import Needs, Question
 from explainers.pg_explainer import beside
 from explainers.predictor import Predictor, one_thread
 from explainers.split import Explain
-from lfopt.ir import Hardware
-from lfopt.ops import Dataflow
 
 PARTS = {"seed": 2, "grow": 3, "stop": 2}  # perceptrons, and how many embeddings each sees
 NAMES = tuple(f"{part}.{name}" for part in PARTS for name in ("0.weight", "0.bias", "2.weight", "2.bias"))
@@ -71,18 +69,18 @@ class Agent:
         return np.maximum(hidden, 0) @ self._weights[f"{part}.2.weight"][0] + self._weights[f"{part}.2.bias"][0]
 
 
-def rg_explainer(flow: Dataflow, hardware: Hardware, predictor: Predictor, seed: int = 0) -> Explain:
-    """Bound to one dataflow and chip. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
+def rg_explainer(needs: Needs, predictor: Predictor, seed: int = 0) -> Explain:
+    """Bound to one dataflow, chip and scheme. Its weights lie beside those of the predictor; there is no chance in it, so the seed is not used.
 
     Scores: links whose ends are both in the explanation are above 1, others below; of either, the earlier both ends were chosen, the higher.
     """
-    groups, agent = Groups(flow, hardware), Agent(beside(predictor, "rg", NAMES))
+    agent = Agent(beside(predictor, "rg", NAMES))
 
     def explain(mask: int) -> np.ndarray:
-        graph = groups.graph(mask)
+        asked = Question(needs, mask, needs.hardware.buffer_bytes)
         with one_thread():
-            order, explained = agent.order(predictor.embed(graph), graph.links)
-        return link_scores(order, explained, graph.links, len(graph))
+            order, explained = agent.order(predictor.embed(asked), asked.graph.links)
+        return link_scores(order, explained, asked.graph.links, len(asked.graph))
 
     return explain
 

@@ -1,9 +1,4 @@
-"""Train the network that predicts validity; measure what it will be used as: the stored weights, in NumPy.
-
-A group's label at a buffer size follows from its F_beta, so besides the five sizes of the data set, groups are also shown at sizes near their F_beta:
-what is learnt is where the border lies, not which sizes are common. Groups in pieces are shown too, for the explainers' sake
-(`explainers.counterfactuals`).
-"""
+"""Train predictors and their explainers; measure what they will be used as: the stored weights, in NumPy."""
 
 from __future__ import annotations
 
@@ -12,48 +7,34 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from explainers import train_pg, train_rg
-from explainers.dataset import By, Dataset, Split, splits
+from explainers.controls import analytic
+from explainers.dataset import By, Dataset, Split, costs_of, splits
 from explainers.fidelity import measures
-from explainers.graph import FEATURES, KINDS, Batch, GroupGraph, resized
+from explainers.fit import Checkpoint, Report, Settings, fit
+from explainers.graph import FEATURES, KINDS, Batch, GroupGraph
 from explainers.metrics import by as by_label
-from explainers.metrics import log_loss, measured
-from explainers.minibatches import Minibatch, collate, in_pieces, shown, whole
-from explainers.model import HIDDEN, LAYERS, Network
+from explainers.metrics import confusion, log_loss, measured
+from explainers.minibatches import Material
+from explainers.needs import Question
 from explainers.pg_explainer import LinkScores
-from explainers.predictor import Predictor, sigmoid
+from explainers.predictor import HIDDEN, LAYERS, SMALLEST_SPREAD, SURE, Forecast, Predictor
 from explainers.rg_explainer import Agent, link_scores
 from explainers.sampling import BETAS
 from explainers.split import LINKS
 from lfopt.ir import InvalidConfig
+from lfopt.planning import GroupCosts
 
 SCHEMA = "lfopt.card/1"
-AT_ONCE = 20_000  # operators that are measured together
-STEPS = 16  # minibatches at least, however small the data set
 MEASURED = 300  # samples that explainers are measured on
-
-Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to train."""
-
-    epochs: int = 50  # at most
-    patience: int = 12  # epochs without a smaller loss on the validation part before training ends
-    seed: int = 0
-    threads: int = 1
-    rate: float = 2e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
-    operators: int = 3000  # per step
-    near: float = 0.5  # share of groups that are shown at a buffer size near their F_beta
-    cut: int = 2  # ways in which every group is cut into pieces
-    cut_sizes: int = 2  # buffer sizes at which each of these is shown in an epoch
+NEAR = 0.25  # doublings between F_beta and the buffer
+FACTORS = np.geomspace(0.25, 16, 121)  # by which all spreads may be multiplied
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,35 +45,62 @@ class Trained:
     card: dict[str, Any]
 
 
-def train_predictor(dataset: Dataset, by: By, settings: Settings, report: Report) -> Trained:
-    """A predictor for the scheme of the data set."""
-    torch.set_num_threads(settings.threads)
+def train_once(
+    dataset: Dataset, parts: Split, settings: Settings, report: Report, checkpoint: Checkpoint | None = None, material: Material | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Weights as they are stored, with spreads that suit the validation part, and what a card says of how they came about."""
+    weights, history = fit(dataset, parts, settings, report, checkpoint, material)
+    factor = _factor(Predictor(weights), dataset, parts.validation)
+    best = min(history, key=lambda epoch: epoch.validation)
+    said = {"seed": settings.seed, "epochs": len(history), "best_epoch": best.number, "validation_loss": best.validation, "spread_factor": factor}
+    losses = [[epoch.loss, epoch.validation] for epoch in history]
+    return _stored(rescaled(weights, factor, dataset.graphs(parts.validation))), {**said, "losses": losses}
+
+
+def train_predictor(
+    dataset: Dataset,
+    by: By,
+    settings: Settings,
+    report: Report,
+    seeds: int = 1,
+    checkpoint: Callable[[int], Checkpoint] | None = None,
+    material: Material | None = None,
+) -> Trained:
+    """A predictor for the scheme of the data set: of so many trainings, with seeds one after the other, the one with the least loss on the validation
+    part. `checkpoint`: of the training with a seed; `material`: groups that are made ready already.
+    """
     start = time.perf_counter()
     parts = splits(dataset, by, settings.seed)
-    network, history = _fit(dataset, parts, settings, report)
-    weights = {name: value.detach().numpy() for name, value in network.state_dict().items()}
-    temperature = _temperature(*_verdicts(weights, dataset, parts.validation)[:2])
-    stored = _stored(rescaled(weights, temperature, dataset.examples(parts.validation).graphs))
-    seconds = time.perf_counter() - start
-    figures = {name: _figures(stored, dataset, getattr(parts, name)) for name in ("validation", "test")}
-    figures["test"]["in_pieces"] = _figures_in_pieces(stored, dataset, parts.test, settings.seed)
+    runs = [
+        train_once(dataset, parts, replace(settings, seed=seed), report, checkpoint(seed) if checkpoint else None, material)
+        for seed in range(settings.seed, settings.seed + seeds)
+    ]
+    figures = [_figures(Predictor(stored), dataset, parts.test) for stored, _ in runs]
+    chosen = min(range(seeds), key=lambda k: runs[k][1]["validation_loss"])
+    stored, said = runs[chosen]
+    accuracies = [found["accuracy"] for found in figures]
     return Trained(
         stored,
         {
             "schema": SCHEMA,
-            "what": f"probability that a fusion group does not run whole from the buffer, scheme {dataset.scheme}",
-            "network": f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation, sum of operators, one logit (arXiv 2501.00636, section IV-A)",
+            "what": f"least buffer that a fusion group runs whole from, scheme {dataset.scheme}: residual over a formula, in doublings, and spread",
+            "network": (
+                f"{LAYERS} GraphConv layers of {HIDDEN}, ReLU, sum aggregation (arXiv 2501.00636, section IV-A); sums and maxima of operators, "
+                f"one layer of {HIDDEN}; residual, spread, whether it runs at all"
+            ),
             "features": {"columns": FEATURES, "kinds": list(KINDS)},
             "data": described(dataset, parts, by),
-            "settings": {**asdict(settings), "split": by, "betas": list(BETAS)},
-            "epochs": len(history),
-            "best_epoch": 1 + int(np.argmin([loss for _, loss in history])),
-            "losses": [[round(a, 5), round(b, 5)] for a, b in history],
-            "temperature": round(temperature, 4),
-            "seconds": round(seconds, 1),
+            "settings": {**asdict(settings), "seeds": seeds, "split": by, "betas": list(BETAS)},
+            **rounded(said),
+            "seconds": round(time.perf_counter() - start, 1),
             "parameters": sum(value.size for value in stored.values()),
             "versions": _versions(),
-            "metrics": figures,
+            "metrics": {
+                "validation": _figures(Predictor(stored), dataset, parts.validation),
+                "test": figures[chosen],
+                "test_rule": _figures(None, dataset, parts.test),
+                "test_accuracy_over_seeds": rounded({"mean": fmean(accuracies), "standard_deviation": pstdev(accuracies), "seeds": seeds}),
+            },
         },
     )
 
@@ -105,48 +113,51 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
     """
     torch.set_num_threads(settings.threads)
     parts, rng = splits(dataset, "random", settings.seed), np.random.default_rng(settings.seed)
-    graphs, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
-    if not graphs:
+    asked, tests = (blamed(dataset, part, predictor, most, rng) for part, most in ((parts.train, count), (parts.test, min(MEASURED, count))))
+    if not asked:
         raise InvalidConfig(
             f"scheme {dataset.scheme}: the predictor calls no group invalid whose operators fit one by one; explainers have nothing to learn from"
         )
-    embedded = [predictor.embed(graph) for graph in tests]
-    chance = measures([(graph, rng.random(graph.links.shape[1])) for graph in tests], predictor)
+    embedded = [predictor.embed(test) for test in tests]
+    beside = {
+        "random_links": measures([(test, rng.random(test.graph.links.shape[1])) for test in tests], predictor),
+        "analytic": measures([(test, analytic(_costs(test))(test.mask)) for test in tests], predictor),
+    }
 
     def made(what: str, details: Any, trained: tuple[dict[str, np.ndarray], list[Any]], seconds: float, scores: Callable[..., Any]) -> Trained:
         card = {
             "schema": SCHEMA,
             "what": f"{what} for the predictor of scheme {dataset.scheme}; explained class: invalid",
-            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(graphs), "measured_on": len(tests)},
+            "data": {"sha256": dataset.sha256, "part": "train, random split", "samples": len(asked), "measured_on": len(tests)},
             "settings": {**asdict(details), "seed": settings.seed, "threads": settings.threads},
             "seconds": round(seconds, 1),
             "epochs": rounded(trained[1]),
             "parameters": sum(value.size for value in trained[0].values()),
             "versions": _versions(),
-            "metrics": rounded({"links_blamed": LINKS, **scores(trained[0]), "random_links": chance}),
+            "metrics": rounded({"links_blamed": LINKS, **scores(trained[0]), **beside}),
         }
         return Trained(trained[0], card)
 
     def of_pg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         given = LinkScores(weights)
-        return measures([(graph, given(rows, graph.links)) for graph, rows in zip(tests, embedded, strict=True)], predictor)
+        return measures([(test, given(rows, test.graph.links)) for test, rows in zip(tests, embedded, strict=True)], predictor)
 
     def of_rg(weights: dict[str, np.ndarray]) -> dict[str, Any]:
         agent = Agent(weights)
-        orders = [agent.order(rows, graph.links) for graph, rows in zip(tests, embedded, strict=True)]
-        parts = [train_rg.part_of(graph, np.isin(np.arange(len(graph)), order[:end])) for graph, (order, end) in zip(tests, orders, strict=True)]
-        scores = [link_scores(*order, graph.links, len(graph)) for graph, order in zip(tests, orders, strict=True)]
+        orders = [agent.order(rows, test.graph.links) for test, rows in zip(tests, embedded, strict=True)]
+        parts = [train_rg.part_of(test, order[:end]) for test, (order, end) in zip(tests, orders, strict=True)]
+        scores = [link_scores(*order, test.graph.links, len(test.graph)) for test, order in zip(tests, orders, strict=True)]
         own = {
-            "share_of_operators": float(np.mean([end / len(graph) for graph, (_, end) in zip(tests, orders, strict=True)])),
-            "invalid_alone": float((predictor.invalid(parts) > 0.5).mean()),
+            "share_of_operators": float(np.mean([end / len(test.graph) for test, (_, end) in zip(tests, orders, strict=True)])),
+            "invalid_alone": float((predictor.odds(parts) > 0).mean()),
         }
         return {**measures(list(zip(tests, scores, strict=True)), predictor), **own}
 
     pg, rg = train_pg.Settings(), train_rg.Settings()
     start = time.perf_counter()
-    by_pg = train_pg.train(predictor, graphs, pg, settings.seed, report)
+    by_pg = train_pg.train(predictor, asked, pg, settings.seed, report)
     middle = time.perf_counter()
-    by_rg = train_rg.train(predictor, graphs, rg, settings.seed, report)
+    by_rg = train_rg.train(predictor, asked, rg, settings.seed, report)
     end = time.perf_counter()
     return {
         "pg": made("PGExplainer", pg, (_stored(by_pg[0]), by_pg[1]), middle - start, of_pg),
@@ -154,32 +165,40 @@ def train_explainers(dataset: Dataset, predictor: Predictor, settings: Settings,
     }
 
 
-def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[GroupGraph]:
-    """Up to `count` graphs of these groups at some buffer size, of those that the predictor calls invalid, that have links, and whose operators fit
+def _costs(asked: Question) -> GroupCosts:
+    """The exact checker for a group's network, chip and buffer."""
+    needs = asked.needs
+    return costs_of(needs.flow, replace(needs.hardware, buffer_bytes=int(asked.buffer_bytes)), needs.scheme)
+
+
+def blamed(dataset: Dataset, groups: np.ndarray, predictor: Predictor, count: int, rng: np.random.Generator) -> list[Question]:
+    """Up to `count` of these groups, each at some buffer size, of those that the predictor calls invalid, that have links, and whose operators fit
     one by one: of an operator that does not, there is nothing to explain, and SPLIT takes it out beforehand.
     """
-    found: list[GroupGraph] = []
+    found: list[tuple[int, int]] = []
     for few in np.array_split(rng.permutation(groups), max(len(groups) // 500, 1)):
-        examples = dataset.examples(few)
-        wanted = (predictor.invalid(examples.graphs) > 0.5) & (dataset.neediest[examples.groups] < examples.betas)
-        found += [graph for graph, right in zip(examples.graphs, wanted.tolist(), strict=True) if right and graph.links.shape[1]]
+        graphs = dataset.graphs(few)
+        forecast = predictor.forecast(Batch.of(graphs))
+        linked = np.array([graph.links.shape[1] > 0 for graph in graphs])
+        for beta in BETAS:
+            found += [(group, beta) for group in few[linked & (forecast.invalid(beta) > 0.5) & (dataset.neediest[few] < beta)].tolist()]
         if len(found) >= 3 * count:
             break
-    return [found[k] for k in rng.permutation(len(found))[:count].tolist()]
+    return [dataset.question(*found[k]) for k in rng.permutation(len(found))[:count].tolist()]
 
 
 def _stored(weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """In half precision, unless some are too large for it."""
     largest = max(float(np.abs(value).max(initial=0)) for value in weights.values())
-    return {name: value.astype(np.float16 if largest < np.finfo(np.float16).max else np.float32) for name, value in weights.items()}
+    return {name: value.astype(np.float16 if largest < float(np.finfo(np.float16).max) else np.float32) for name, value in weights.items()}
 
 
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in ("torch", "torch-geometric", "numpy")}
 
 
-def rescaled(weights: dict[str, np.ndarray], temperature: float, graphs: Sequence[GroupGraph]) -> dict[str, np.ndarray]:
-    """The same network with logits divided by the temperature, and embeddings of these graphs with a mean square of one in most channels.
+def rescaled(weights: dict[str, np.ndarray], factor: float, graphs: Sequence[GroupGraph]) -> dict[str, np.ndarray]:
+    """The same network with spreads multiplied by a factor, and embeddings of these graphs with a mean square of one in most channels.
 
     Explainers see the embeddings. A channel of the last layer can be scaled, as the head undoes it; those that are hardly used stay small.
     """
@@ -188,7 +207,10 @@ def rescaled(weights: dict[str, np.ndarray], temperature: float, graphs: Sequenc
     size = np.maximum(size, max(0.1 * float(np.median(size)), 1e-6)).astype(np.float32)
     last = f"convs.{LAYERS - 1}"
     smaller = {name: (value.T / size).T for name, value in weights.items() if name.startswith(f"{last}.")}
-    return {**weights, **smaller, "head.weight": weights["head.weight"] * size / temperature, "head.bias": weights["head.bias"] / temperature}
+    enter, bias = weights["head.0.weight"].copy(), weights["head.2.bias"].copy()
+    enter[:, : 2 * HIDDEN] *= np.tile(size, 2)
+    bias[1] += np.float32(math.log(factor))
+    return {**weights, **smaller, "head.0.weight": enter, "head.2.bias": bias}
 
 
 def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
@@ -200,88 +222,36 @@ def described(dataset: Dataset, parts: Split, by: By) -> dict[str, Any]:
     return {"sha256": dataset.sha256, "split": by, "groups": total, "samples_per_group": len(BETAS), "networks": networks}
 
 
-def _fit(dataset: Dataset, parts: Split, settings: Settings, report: Report) -> tuple[Network, list[tuple[float, float]]]:
-    """The network of the epoch with the smallest loss on the validation part, and (training loss, validation loss) of every epoch."""
-    if not len(parts.train) or not len(parts.validation):
-        raise InvalidConfig(
-            f"scheme {dataset.scheme}: found {len(parts.train)} groups to train with, {len(parts.validation)} to validate with; needs both"
-        )
-    torch.manual_seed(settings.seed)
-    rng = np.random.default_rng(settings.seed)
-    order = rng.permutation(parts.train)
-    batches = collate(whole(dataset, order), settings.operators, STEPS)
-    pieces = [batch for _ in range(settings.cut) for batch in collate(in_pieces(dataset, order, rng), settings.operators, STEPS)]
-    checks = collate(whole(dataset, parts.validation), AT_ONCE)
-    network = Network()
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
-    steps = len(batches) * len(BETAS) + len(pieces) * settings.cut_sizes  # of an epoch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.epochs * steps, pct_start=0.1)
-    history: list[tuple[float, float]] = []
-    best, kept = math.inf, dict[str, Tensor]()
-    for epoch in range(settings.epochs):
-        network.train()
-        loss = 0.0
-        every = shown(batches, len(BETAS), settings.near, rng) + shown(pieces, settings.cut_sizes, settings.near, rng)
-        for batch, buffers in (every[k] for k in rng.permutation(steps).tolist()):
-            logits = network(*batch.at(buffers))
-            error = nn.functional.binary_cross_entropy_with_logits(logits, torch.from_numpy((batch.needs >= buffers).astype(np.float32)))
-            optimizer.zero_grad()
-            error.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-            optimizer.step()
-            schedule.step()
-            loss += error.item()
-        found = _validation_loss(network.eval(), checks)
-        history.append((loss / steps, found))
-        if found < best:
-            best, kept = found, {name: value.clone() for name, value in network.state_dict().items()}
-        report(f"{dataset.scheme}: epoch {epoch + 1}, validation loss {found:.4f} (best {best:.4f})", (epoch + 1) / settings.epochs)
-        if len(history) - 1 - int(np.argmin([loss for _, loss in history])) >= settings.patience:
-            break
-    network.load_state_dict(kept)
-    return network, history
+def _verdicts(forecast: Forecast, dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(probability of being invalid, whether invalid): (BETAS, groups) each."""
+    return np.array([forecast.invalid(beta) for beta in BETAS]), np.array([dataset.needs[groups] >= beta for beta in BETAS])
 
 
-@torch.no_grad()
-def _validation_loss(network: Network, batches: Sequence[Minibatch]) -> float:
-    probability, invalid = [], []
-    for batch in batches:
-        for beta in BETAS:
-            probability.append(network(*batch.at(np.full(len(batch.needs), float(beta)))).sigmoid().double().numpy())
-            invalid.append(batch.needs >= beta)
-    return log_loss(np.concatenate(probability), np.concatenate(invalid))
+def _factor(predictor: Predictor, dataset: Dataset, groups: np.ndarray) -> float:
+    """What to multiply spreads by for the smallest log loss. Source: Guo et al., ICML 2017, section 4.2 (temperature)."""
+    found = predictor.forecast(Batch.of(dataset.graphs(groups)))
+    losses = [log_loss(*map(np.ravel, _verdicts(found._replace(spread=factor * found.spread), dataset, groups))) for factor in FACTORS]
+    return float(FACTORS[np.argmin(losses)])
 
 
-def _verdicts(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(logit, whether invalid, buffer size, group) of every group at every buffer size."""
-    examples = dataset.examples(groups)
-    predictor = Predictor(weights)
-    return predictor.logits(Batch.of(examples.graphs)), ~examples.valid, examples.betas, examples.groups
-
-
-def _temperature(logits: np.ndarray, invalid: np.ndarray) -> float:
-    """What to divide logits by for the smallest log loss. Source: Guo et al., ICML 2017, section 4.2."""
-    candidates = np.geomspace(0.25, 8, 201)
-    return float(candidates[np.argmin([log_loss(sigmoid(logits / candidate), invalid) for candidate in candidates])])
-
-
-def _figures(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray) -> dict[str, Any]:
-    """All figures of one part of the data set."""
-    logits, invalid, betas, owners = _verdicts(weights, dataset, groups)
-    probability = sigmoid(logits)
+def _figures(predictor: Predictor | None, dataset: Dataset, groups: np.ndarray) -> dict[str, Any]:
+    """All figures of one part of the data set; without a predictor, of the rule, which is sure of what it says."""
+    batch = Batch.of(dataset.graphs(groups))
+    forecast = predictor.forecast(batch) if predictor else _certain(batch)
+    probability, invalid = (found.ravel() for found in _verdicts(forecast, dataset, groups))
+    owners, near = np.tile(groups, len(BETAS)), np.abs(np.log2(np.divide.outer(dataset.needs[groups], BETAS))).T.ravel() < NEAR
     networks = np.array([source.stem for source in dataset.networks])[dataset.network[owners]]
-    cuts = {"by_beta": betas, "by_family": dataset.families[owners], "by_network": networks}
-    return rounded({**measured(probability, invalid), **{name: by_label(labels, probability, invalid) for name, labels in cuts.items()}})
+    cuts = {"by_beta": np.repeat(BETAS, len(groups)), "by_family": dataset.families[owners], "by_network": networks}
+    return rounded({
+        **measured(probability, invalid),
+        "near": confusion(probability[near], invalid[near]),
+        **{name: by_label(labels, probability, invalid) for name, labels in cuts.items()},
+    })  # fmt: skip
 
 
-def _figures_in_pieces(weights: dict[str, np.ndarray], dataset: Dataset, groups: np.ndarray, seed: int) -> dict[str, Any]:
-    """Overall figures of groups that were cut, at every buffer size."""
-    labelled = in_pieces(dataset, groups, np.random.default_rng(seed))
-    if not labelled:
-        return rounded(measured(np.empty(0), np.empty(0, bool)))
-    batch, needs, predictor = Batch.of([group.graph for group in labelled]), np.array([group.need for group in labelled]), Predictor(weights)
-    logits = [predictor.logits(replace(batch, features=resized(batch.features, np.full(len(batch.features), beta)))) for beta in BETAS]
-    return rounded(measured(sigmoid(np.concatenate(logits)), np.concatenate([needs >= beta for beta in BETAS])))
+def _certain(batch: Batch) -> Forecast:
+    rule, sure = np.log2(batch.units) + 1e-9, np.full(len(batch), 2 * SURE)
+    return Forecast(rule, rule, np.full(len(batch), SMALLEST_SPREAD), sure, np.where(batch.never, sure, -sure))
 
 
 def rounded(found: Any) -> Any:

@@ -1,22 +1,21 @@
 """Train RG-Explainer's agent by policy gradient, for a predictor that stands.
 
-Of every group, some explanations are drawn. One is rewarded for how sure the predictor is that the operators in it, without the rest of the group, do
-not fit; it pays for its size and for its radius (the longest of the shortest ways from its seed). The mean over the explanations of the same group is
+Of every group, some explanations are drawn. One is rewarded for how sure the predictor is that the operators in it, as a group of their own, do not
+fit; it pays for its size and for its radius (the longest of the shortest ways from its seed). The mean over the explanations of the same group is
 the baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from explainers.graph import Batch, GroupGraph
-from explainers.model import HIDDEN
-from explainers.predictor import Predictor
+from explainers.needs import Question
+from explainers.predictor import EMBEDDED, SMALLEST_SPREAD, Predictor, softplus
 from explainers.rg_explainer import PARTS
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
@@ -34,6 +33,7 @@ class Settings:
     largest: int = 64  # operators of a group that is trained with
     size: float = 0.7  # what an explanation that is the whole group pays
     radius: float = 0.2  # what each link on the way from the seed to the farthest operator costs
+    soft: float = 4 * SMALLEST_SPREAD  # of log-odds: where the rule is exact, those are of a logistic with a spread of a quarter of a doubling
     least: float = 8.0  # the logarithm of the predictor's probability counts down to minus this
     entropy: float = 0.01  # reward of not being sure, so that other choices are tried
 
@@ -58,21 +58,22 @@ class Policy(nn.ModuleDict):
 class Padded:
     """Groups padded to one number of operators."""
 
-    graphs: Sequence[GroupGraph]
+    questions: Sequence[Question]
     embedded: Tensor  # (groups, operators, channels)
     there: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
     @classmethod
-    def of(cls, graphs: Sequence[GroupGraph], embedded: Sequence[np.ndarray]) -> Padded:
+    def of(cls, questions: Sequence[Question], embedded: Sequence[np.ndarray]) -> Padded:
         """These groups, with the embeddings of their operators."""
-        count, most = len(graphs), max(len(graph) for graph in graphs)
+        count, most = len(questions), max(map(len, embedded))
         values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
         there, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
-        for k, (graph, rows) in enumerate(zip(graphs, embedded, strict=True)):
-            values[k, : len(graph)], there[k, : len(graph)] = rows, True
-            adjacent[k, graph.links[0], graph.links[1]] = adjacent[k, graph.links[1], graph.links[0]] = 1
-        return cls(graphs, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
+        for k, (asked, rows) in enumerate(zip(questions, embedded, strict=True)):
+            u, v = asked.graph.links
+            values[k, : len(rows)], there[k, : len(rows)] = rows, True
+            adjacent[k, u, v] = adjacent[k, v, u] = 1
+        return cls(questions, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,37 +125,34 @@ def _choose(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return choice[:, 0], logs.gather(1, choice)[:, 0], -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0)).sum(1)
 
 
-def part_of(graph: GroupGraph, chosen: np.ndarray) -> GroupGraph:
-    """The chosen operators alone, as they are in the group, and the links between them."""
-    place = np.cumsum(chosen) - 1
-    kept = graph.links[:, chosen[graph.links].all(0)]
-    operators = tuple(i for i, inside in zip(graph.operators, chosen.tolist(), strict=True) if inside)
-    return GroupGraph(operators, graph.features[chosen], place[kept])
+def part_of(asked: Question, chosen: Iterable[int]) -> Question:
+    """Whether the chosen operators, positions in the group, run as a group of their own from the same buffer."""
+    return replace(asked, mask=sum(1 << asked.graph.operators[k] for k in chosen))
 
 
 def rewards(predictor: Predictor, groups: Padded, drawn: Drawn, settings: Settings) -> Tensor:
     """(groups,): logarithm of the probability that what was chosen is invalid, less what size and radius cost."""
     chosen = drawn.chosen.numpy()
-    parts = [part_of(graph, row[: len(graph)]) for graph, row in zip(groups.graphs, chosen, strict=True)]
-    likely = -np.logaddexp(0, -predictor.logits(Batch.of(parts)).astype(np.float64))
+    parts = [part_of(asked, np.flatnonzero(row).tolist()) for asked, row in zip(groups.questions, chosen, strict=True)]
+    likely = -softplus(-settings.soft * predictor.odds(parts))
     paid = settings.size * chosen.sum(1) / groups.there.numpy().sum(1) + settings.radius * drawn.radius.numpy()
     return torch.from_numpy(np.maximum(likely, -settings.least) - paid).float()
 
 
 def train(
-    predictor: Predictor, graphs: Sequence[GroupGraph], settings: Settings, seed: int, report: Report
+    predictor: Predictor, questions: Sequence[Question], settings: Settings, seed: int, report: Report
 ) -> tuple[dict[str, np.ndarray], list[dict[str, float]]]:
-    """(weights, means of every epoch). `graphs`: groups that the predictor calls invalid."""
+    """(weights, means of every epoch). `questions`: groups that the predictor calls invalid."""
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    used = [graph for graph in graphs if 1 < len(graph) <= settings.largest]
-    embedded = [predictor.embed(graph) for graph in used]
-    policy = Policy(HIDDEN, settings.hidden)
+    used = [asked for asked in questions if 1 < len(asked.graph) <= settings.largest]
+    embedded = [predictor.embed(asked) for asked in used]
+    policy = Policy(EMBEDDED, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
     for epoch in range(settings.epochs):
         sums: dict[str, float] = dict.fromkeys(("reward", "share", "radius"), 0.0)
-        for numbers in _alike([len(graph) for graph in used], settings.groups, rng):
+        for numbers in _alike([len(rows) for rows in embedded], settings.groups, rng):
             repeated = np.repeat(numbers, settings.drawn).tolist()
             groups = Padded.of([used[k] for k in repeated], [embedded[k] for k in repeated])
             drawn = draw(policy, groups)

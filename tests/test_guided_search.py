@@ -13,13 +13,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from explainers.controls import analytic, random_links
-from explainers.graph import FEATURES, Batch, links
+from explainers.graph import FEATURES, links, member_table
+from explainers.predictor import EMBEDDED, GIVEN, HIDDEN, OUTPUTS
 from explainers.rg_explainer import PARTS
 from explainers.split import Explain
 from lfopt import zoo
 from lfopt.app.config import Config, GuidanceName, SearchConfig, validate
 from lfopt.app.files import read_plan
-from lfopt.app.guidance import explainer, guide, screener, splitter
+from lfopt.app.guidance import explainer, guide, rule, screener, splitter
 from lfopt.app.pipeline import run
 from lfopt.frontend import from_model
 from lfopt.ir import Hardware, InvalidConfig
@@ -192,21 +193,23 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
     assert found.repairs.screened >= len(refused)
 
 
-def test_the_predictor_is_asked_once_for_each_group() -> None:
-    class Half:
-        def __init__(self) -> None:
-            self.asked: list[list[int]] = []
+def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
+    costs = costs_of()
+    needs, asked = rule(costs), list[int]()
+    told = needs.rule
 
-        def invalid(self, graphs: Batch, /) -> np.ndarray:
-            sizes = np.diff([*graphs.starts, len(graphs.features)])
-            self.asked.append(sizes.tolist())
-            return (sizes % 2).astype(np.float64)
+    def counted(members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked.append(len(members))
+        return told(members)
 
-    costs, predictor = costs_of(), Half()
-    screen = screener(costs, predictor)
-    assert screen([0b11, 0b111, 0b1111]) == [True, False, True]
-    assert screen([0b111, 0b11111]) == [False, False]
-    assert predictor.asked == [[2, 3, 4], [5]]
+    needs.rule = counted
+    screen = screener(needs)
+    few = [(1 << k) - 1 for k in range(1, 7)]
+    found = screen(few)
+    assert found == [bool(told(member_table([mask], len(costs.dataflow)))[0][0] < costs.hardware.buffer_bytes) for mask in few]
+    assert set(found) == {True, False}
+    assert screen(few[::-1]) == found[::-1]
+    assert asked == [len(few)]
 
 
 # -- seeds -----------------------------------------------------------------------------------------------------------------------------------
@@ -252,7 +255,12 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def some(*shape: int) -> np.ndarray:
         return (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32)
 
-    network = {"head.weight": some(1, 128), "head.bias": some(1)}
+    network = {
+        "head.0.weight": some(HIDDEN, 2 * HIDDEN + GIVEN),
+        "head.0.bias": some(HIDDEN),
+        "head.2.weight": some(OUTPUTS, HIDDEN),
+        "head.2.bias": some(OUTPUTS),
+    }
     for k in range(4):
         width = 128 if k else FEATURES
         network |= {
@@ -261,11 +269,11 @@ def untrained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             f"convs.{k}.lin_root.weight": some(128, width),
         }
     save_file(network, tmp_path / "lbdf.safetensors")
-    save_file({"0.weight": some(64, 256), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)}, tmp_path / "lbdf_pg.safetensors")
+    save_file({"0.weight": some(64, 2 * EMBEDDED), "0.bias": some(64), "2.weight": some(1, 64), "2.bias": some(1)}, tmp_path / "lbdf_pg.safetensors")
     agent = {"scale": np.ones(1, np.float32)}
     for part, embeddings in PARTS.items():
         agent |= {
-            f"{part}.0.weight": some(64, 128 * embeddings),
+            f"{part}.0.weight": some(64, EMBEDDED * embeddings),
             f"{part}.0.bias": some(64),
             f"{part}.2.weight": some(1, 64),
             f"{part}.2.bias": some(1),

@@ -1,19 +1,17 @@
 """Guidance: where the searches meet the explainers.
 
-A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by the predictor which groups
-are worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
+A search takes two callables: `split`, which breaks a group where an explanation says (SPLIT), and `screen`, which tells by a rule which groups are
+worth checking. Whatever they say, the cost model decides what is legal: a wrong prediction may cost time, or a better plan, never legality.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Protocol
-
-import numpy as np
+from math import log2
 
 from explainers.controls import analytic, random_links
-from explainers.graph import Batch, Groups
+from explainers.needs import FORMULAS, Needs
 from explainers.predictor import Predictor
 from explainers.split import Explain, Splitter
 from lfopt.app.config import LEARNED, PREDICTED, GuidanceName
@@ -21,22 +19,11 @@ from lfopt.ir import InvalidConfig
 from lfopt.planning import GroupCosts
 from search.partition import Partitions, Screen, Split
 
-DOUBT = 0.5  # probability that a group is invalid above which it is broken unchecked
-KEPT = 200_000  # verdicts that are remembered before this memory starts afresh
-
-
-class Invalid(Protocol):
-    """The part of a predictor that screening needs."""
-
-    def invalid(self, graphs: Batch, /) -> np.ndarray:
-        """Probability that each group is invalid."""
-        ...
-
 
 def guide(costs: GroupCosts, partitions: Partitions, guidance: GuidanceName, *, screen: bool, seed: int) -> tuple[Split | None, Screen | None]:
     """What a search needs to be guided. `partitions` should be those that the search is given: what is learnt of groups is shared."""
     split = None if guidance == "none" else splitter(explainer(costs, guidance, seed), partitions)
-    return split, screener(costs, predictor(costs)) if screen else None
+    return split, screener(rule(costs)) if screen else None
 
 
 def splitter(explain: Explain, partitions: Partitions) -> Splitter:
@@ -53,16 +40,13 @@ def splitter(explain: Explain, partitions: Partitions) -> Splitter:
     return Splitter(partitions.flow, explain, valid, dram_bytes, alone=alone)
 
 
-def screener(costs: GroupCosts, judge: Invalid) -> Screen:
-    """Groups that the predictor thinks valid pass."""
-    groups, known = Groups(costs.dataflow, costs.hardware), dict[int, bool]()
+def screener(needs: Needs) -> Screen:
+    """Groups that the rule thinks valid pass. The network is not asked: on families that it has not learnt from, it is right no more often."""
+    beta = needs.hardware.buffer_bytes
 
     def screen(masks: Sequence[int]) -> list[bool]:
-        if len(known) >= KEPT:
-            known.clear()
-        if new := [mask for mask in masks if mask not in known]:
-            known.update(zip(new, (judge.invalid(groups.batch(new)) <= DOUBT).tolist(), strict=True))
-        return [known[mask] for mask in masks]
+        doublings, never = needs.of(masks).T
+        return ((doublings < log2(beta)) & (never == 0)).tolist()
 
     return screen
 
@@ -86,7 +70,7 @@ def _learned(costs: GroupCosts, name: str, seed: int) -> Explain:
         bind: Callable[..., Explain] = getattr(import_module(f"explainers.{module}"), module)
     except ImportError as error:
         raise InvalidConfig(f"search.guidance: {name} needs {error.name}: pip install 'lfopt[learn]', or take random or analytic") from None
-    return bind(costs.dataflow, costs.hardware, judge, seed)
+    return bind(rule(costs), judge, seed)
 
 
 def predictor(costs: GroupCosts) -> Predictor:
@@ -95,3 +79,10 @@ def predictor(costs: GroupCosts) -> Predictor:
         accepted = f"scheme {' or '.join(PREDICTED)}, or guidance none, random or analytic"
         raise InvalidConfig(f"scheme {costs.scheme}: found no predictor; accepted: {accepted}")
     return Predictor.load(costs.scheme)
+
+
+def rule(costs: GroupCosts) -> Needs:
+    """What the predictor for the scheme begins with. Raises InvalidConfig where there is none."""
+    if costs.scheme not in FORMULAS:
+        raise InvalidConfig(f"scheme {costs.scheme}: found no rule for what its groups need; accepted: {', '.join(FORMULAS)}")
+    return Needs(costs.dataflow, costs.hardware, costs.scheme)

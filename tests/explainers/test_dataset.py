@@ -17,6 +17,7 @@ import torch
 
 from explainers.dataset import HELD_OUT, Dataset, Shard, family, make, splits
 from explainers.graph import Groups
+from explainers.needs import Needs
 from explainers.sampling import BETAS, gated, quotas, sample, shares, strata, twins
 from lfopt.app.commands.dataset import LABELLED_FOR, dataflow, drawer
 from lfopt.app.commands.dataset import dataset as command
@@ -84,19 +85,18 @@ def test_each_border_has_groups_on_either_side_and_single_operators_are_few(read
         assert singles <= max(len(shard) // 20, 1)
 
 
-def test_examples_are_what_graphs_of_single_groups_are(read):
+def test_graphs_are_those_of_single_groups_in_the_order_asked_for(read):
     some = [5, 3, len(read) - 1]
-    found = read.examples(some)
-    assert len(found) == len(some) * len(BETAS) == len(found.valid)
-    for graph, valid, group, beta in zip(found.graphs, found.valid, found.groups.tolist(), found.betas.tolist(), strict=True):
+    for group, graph in zip(some, read.graphs(some), strict=True):
         n = int(read.network[group])
         mask = read.masks(n)[group - int((read.network < n).sum())]
-        alone = Groups(read.flow(n), Hardware(beta)).graph(mask)
-        assert graph.operators == alone.operators == tuple(bits(mask))
-        assert np.array_equal(graph.features, alone.features)
-        assert np.array_equal(graph.links, alone.links)
-        assert valid == (read.needs[group] < beta)
-    assert found.groups.tolist() == [group for group in some for _ in BETAS]
+        asked = read.question(group, BETAS[0])
+        assert (asked.mask, asked.buffer_bytes) == (mask, BETAS[0])
+        for alone in (asked.graph, Needs(read.flow(n), read.chip(n), read.scheme).groups.graph(mask)):
+            assert (graph.operators, graph.unit, graph.never) == (alone.operators, alone.unit, alone.never)
+            assert np.array_equal(graph.features, alone.features)
+            assert np.array_equal(graph.links, alone.links)
+        assert graph.operators == tuple(bits(mask))
 
 
 def test_a_group_says_where_it_comes_from_and_its_draw_gives_it_again(read):
@@ -153,13 +153,14 @@ torch.save(fields, "fields.pt")
     subprocess.run([sys.executable, "-P", "-c", script], cwd=folder, check=True, env={**os.environ, "PYTHONPATH": ""}, timeout=120)
     fields, card = torch.load(folder / "fields.pt", weights_only=True), json.loads((folder / "pyg/brr.json").read_text())
     read = Dataset.read(folder, "brr", dataflow)
-    examples = read.examples()
-    assert {*fields} == {*card["fields"]} and len(fields["x"]) == len(examples) == card["graphs"]
+    graphs = read.graphs()
+    assert {*fields} == {*card["fields"]} and len(fields["x"]) == len(graphs) == card["graphs"]
     assert all(tensor.shape[1] == len(card["columns"]) for tensor in fields["x"])
-    for k, graph in list(enumerate(examples.graphs))[::11]:
+    for k, graph in list(enumerate(graphs))[::11]:
         assert np.array_equal(fields["x"][k], graph.features) and np.array_equal(fields["edge_index"][k], graph.links)
-        assert fields["y"][k] == examples.valid[k] == (fields["need"][k] < fields["beta"][k]) and fields["beta"][k] == examples.betas[k]
-        origin = read.provenance(int(fields["group"][k]))
+        assert (fields["unit"][k], fields["never"][k], fields["need"][k]) == (graph.unit, graph.never, read.needs[k])
+        assert fields["y"][k].tolist() == [[read.needs[k] < beta for beta in card["betas"]]]
+        origin = read.provenance(k)
         network = card["networks"][int(fields["network"][k])]
         assert [network["names"][i] for i in fields["operators"][k]] == origin["nodes"]
         assert card["families"][int(fields["family"][k])] == network["family"] == origin["family"]
@@ -184,7 +185,7 @@ def test_no_structure_is_in_two_parts_and_nothing_is_lost(read):
     together = np.concatenate((split.train, split.validation, split.test))
     assert sorted(together.tolist()) == list(range(len(read)))
     assert abs(len(split.train) - 0.8 * len(read)) <= 5 and len(split.test) > 0 and len(split.validation) > 0
-    keys = [{(g.features.tobytes(), g.links.tobytes()) for g in read.examples(part).graphs} for part in (split.train, split.validation, split.test)]
+    keys = [{(g.features.tobytes(), g.links.tobytes()) for g in read.graphs(part)} for part in (split.train, split.validation, split.test)]
     assert not keys[0] & keys[1] and not keys[0] & keys[2] and not keys[1] & keys[2]
     assert np.array_equal(splits(read, "random", 3).test, split.test)
     assert not np.array_equal(splits(read, "random", 4).test, split.test)
@@ -269,7 +270,7 @@ def test_labels_that_the_checker_no_longer_gives_are_refused(made, tmp_path):
     digests = [hashlib.sha256((at / "lbdf/fsrcnn.npz").read_bytes()).hexdigest() for at in (made, folder)]
     manifest.write_text(manifest.read_text().replace(*digests))
     with pytest.raises(InvalidConfig, match="zoo:fsrcnn: the checker labels its groups otherwise"):
-        Dataset.read(folder, "lbdf", dataflow).examples()
+        Dataset.read(folder, "lbdf", dataflow).graphs()
     with pytest.raises(InvalidConfig, match=r"fsrcnn\.npz: has other labels than the checker gives now"):
         command(*NETWORKS, out_dir=folder, groups=120, jobs=1, zoo=False)
 
@@ -323,7 +324,7 @@ def test_a_damaged_data_set_is_one_line(made, tmp_path):
 def test_a_network_that_has_changed_is_noticed(made):
     changed = Dataset.read(made, "lbdf", lambda _: dataflow("zoo:fsrcnn_deconv"))
     with pytest.raises(InvalidConfig, match="is not the network that the data set was made of"):
-        changed.examples([0])
+        changed.graphs([0])
 
 
 def test_without_joblib_one_line_names_the_extra(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ def drawn(rng: np.random.Generator) -> Samples:
     over = {"sums": distance + rng.normal(0, 0.5, count), "schedule": distance - 0.05}
     columns = rng.normal(0, 1, (count, 2 * FEATURES + 1)).astype(np.float32)
     columns[:, 0] = distance
-    return Samples(np.repeat(["A", "B", "C", "D"], count // 4), distance >= 0, np.abs(distance), columns, over, None)
+    return Samples(np.repeat(["A", "B", "C", "D"], count // 4), distance >= 0, np.abs(distance), columns, over, ())
 
 
 def test_nobody_learns_from_the_family_it_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:

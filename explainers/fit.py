@@ -1,0 +1,188 @@
+"""Fit the network that says how much buffer a group needs, epoch by epoch; go on where a run that was ended had got to.
+
+The loss is the negative logarithm of the probability density that the network gives to F_beta, and that of the probability it gives to running at
+all. Groups are shown whole, and with links cut or weighted for the explainers' sake (`explainers.counterfactuals`).
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from explainers.dataset import Dataset, Split
+from explainers.minibatches import Material, Minibatch, collate, whole
+from explainers.model import Network, spread
+from explainers.predictor import SURE
+from lfopt.ir import InvalidConfig
+from lfopt.ir.names import printable
+
+AT_ONCE = 20_000  # operators that are measured together
+EXACT = 2**-9  # doublings: a rule that is off by less counts as exact
+STEPS = 16  # minibatches at least, however small the data set
+
+Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
+
+
+class Epoch(NamedTuple):
+    """A line of the log."""
+
+    number: int  # from 1
+    loss: float  # mean over the steps
+    validation: float  # mean over the groups of the validation part
+    seconds: float  # since training began, what came before a resumption included
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train."""
+
+    epochs: int = 20  # at most
+    patience: int = 8  # epochs without a smaller loss on the validation part before training ends
+    seed: int = 0
+    threads: int = 1
+    device: str = "cpu"  # or cuda
+    rate: float = 1e-3  # largest learning rate of Adam; it rises for a tenth of the steps, then falls
+    operators: int = 3000  # per step
+    cut: int = 1  # ways in which every group is shown with links cut or weighted
+
+
+@dataclass
+class Progress:
+    """Where training has got to: what is stored after every epoch, for a run that goes on."""
+
+    settings: dict[str, Any]  # and the data set: another run does not go on from here
+    history: list[Epoch] = field(default_factory=list[Epoch])
+    state: dict[str, Any] = field(default_factory=dict[str, Any])  # of the network, the optimiser, the schedule, the draws, and the best weights
+
+    def stored(self) -> bytes:
+        """As a file."""
+        file = io.BytesIO()
+        torch.save({"settings": self.settings, "history": [tuple(epoch) for epoch in self.history], "state": self.state}, file)
+        return file.getvalue()
+
+    @classmethod
+    def read(cls, path: Path, settings: dict[str, Any]) -> Progress:
+        """Raises InvalidConfig if the file is none, or of another training."""
+        try:
+            found = torch.load(path, weights_only=True)
+            made = cls(found["settings"], [Epoch(*epoch) for epoch in found["history"]], found["state"])
+        except (OSError, RuntimeError, UnpicklingError, KeyError, TypeError, EOFError, ValueError) as error:
+            raise InvalidConfig(f"{path}: not a checkpoint of `lfopt train`: {str(error)[:100]}; remove it, or leave out --resume") from None
+        if other := [key for key, value in settings.items() if made.settings.get(key) != value]:
+            key = other[0]
+            before = printable(made.settings.get(key))
+            raise InvalidConfig(f"{path}: is of a training with {key} {before}; found {settings[key]}: leave out --resume, or go on as it began")
+        return made
+
+
+class Checkpoint(NamedTuple):
+    """How a run can be gone on with."""
+
+    begun: Progress | None  # where an earlier one had got to
+    keep: Callable[[Progress], None]  # told after every epoch
+
+
+def fit(
+    dataset: Dataset, parts: Split, settings: Settings, report: Report, checkpoint: Checkpoint | None = None, material: Material | None = None
+) -> tuple[dict[str, np.ndarray], list[Epoch]]:
+    """The weights of the epoch with the smallest loss on the validation part, and all epochs. `material`: where the groups are made ready already.
+
+    Raises InvalidConfig where there is nothing to learn from, or no such device.
+    """
+    if not len(parts.train) or not len(parts.validation):
+        raise InvalidConfig(
+            f"scheme {dataset.scheme}: found {len(parts.train)} groups to train with, {len(parts.validation)} to validate with; needs both"
+        )
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise InvalidConfig("--device cuda: PyTorch finds no GPU here; accepted: cpu")
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(settings.seed)
+    rng = np.random.default_rng(settings.seed)
+    order = rng.permutation(parts.train)
+    material = material or prepared(dataset, settings, report, np.sort(order))
+    batches = material.minibatches(order, settings.operators, STEPS, settings.device)
+    checks = collate(whole(dataset, parts.validation), AT_ONCE, device=settings.device)
+    network = Network().to(settings.device)
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.rate, total_steps=settings.epochs * len(batches), pct_start=0.1)
+    progress = checkpoint.begun if checkpoint and checkpoint.begun else Progress(checked(settings, dataset))
+    best: dict[str, Tensor] = {}
+    if progress.state:
+        network.load_state_dict(progress.state["network"])
+        optimizer.load_state_dict(progress.state["optimizer"])
+        schedule.load_state_dict(progress.state["schedule"])
+        rng.bit_generator.state = progress.state["draws"]
+        best = progress.state["best"]
+    history = progress.history
+    before = time.perf_counter() - (history[-1].seconds if history else 0.0)
+    while len(history) < settings.epochs and (not history or len(history) - _best(history) < settings.patience):
+        network.train()
+        loss = 0.0
+        for k in rng.permutation(len(batches)).tolist():
+            error = _loss(network(*batches[k].inputs), batches[k])
+            optimizer.zero_grad()
+            error.backward()
+            nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+            schedule.step()
+            loss += error.item()
+        history.append(Epoch(len(history) + 1, loss / len(batches), _validation(network.eval(), checks), time.perf_counter() - before))
+        if _best(history) == len(history):
+            best = {name: value.detach().cpu().clone() for name, value in network.state_dict().items()}
+        progress.state = {
+            "network": network.state_dict(), "optimizer": optimizer.state_dict(), "schedule": schedule.state_dict(),
+            "draws": rng.bit_generator.state, "best": best,
+        }  # fmt: skip
+        if checkpoint:
+            checkpoint.keep(progress)
+        last, least = history[-1], min(epoch.validation for epoch in history)
+        report(f"{dataset.scheme}: epoch {last.number}, validation loss {last.validation:.4f} (best {least:.4f})", last.number / settings.epochs)
+    return {name: value.numpy() for name, value in best.items()}, history
+
+
+def prepared(dataset: Dataset, settings: Settings, report: Report, groups: np.ndarray | None = None) -> Material:
+    """Groups to learn from (all, if not said which), for any number of trainings."""
+    report(f"{dataset.scheme}: groups as graphs, whole and in pieces", 0.0)
+    return Material.of(dataset, np.arange(len(dataset)) if groups is None else groups, settings.cut, np.random.default_rng(settings.seed))
+
+
+def checked(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    """What must be equal for training to go on where it was."""
+    return {**asdict(settings), "data": dataset.sha256}
+
+
+def _best(history: Sequence[Epoch]) -> int:
+    """Number of the epoch with the smallest loss on the validation part; 0 of none."""
+    return min(history, key=lambda epoch: epoch.validation).number if history else 0
+
+
+def _losses(outputs: Tensor, batch: Minibatch) -> Tensor:
+    """(groups,): of whether the rule is exact, of the logistic distribution of F_beta where it is not, and of whether the group runs at all."""
+    there = batch.residual.isfinite() & (batch.never == 0)
+    exact, wide = batch.residual.abs() < EXACT, spread(outputs)
+    off = (torch.where(there, batch.residual, 0) - outputs[:, 0]) / wide
+    size = off + wide.log() + 2 * nn.functional.softplus(-off)
+    hurdle = nn.functional.softplus(torch.where(exact, -outputs[:, 2], outputs[:, 2])) + torch.where(exact, 0, size)
+    never = nn.functional.binary_cross_entropy_with_logits(SURE * (2 * batch.rule_never - 1) + outputs[:, 3], batch.never, reduction="none")
+    return torch.where(there, hurdle, 0) + never
+
+
+def _loss(outputs: Tensor, batch: Minibatch) -> Tensor:
+    return _losses(outputs, batch).mean()
+
+
+@torch.no_grad()
+def _validation(network: Network, batches: Sequence[Minibatch]) -> float:
+    total = sum(float(_losses(network(*batch.inputs), batch).double().sum()) for batch in batches)
+    count = sum(len(batch.never) for batch in batches)
+    return total / count if count else math.nan

@@ -1,0 +1,150 @@
+"""What the groups of one network need by a rule without parameters: where a network that learns begins, and what an explainer sees change.
+
+The rule of a scheme is its formula (`explainers.formulas`). A group that the formula says never to run counts with all its maps and weights whole:
+more than any group that can run, and the more, the larger the group.
+
+An explainer takes links away, or weighs them. Without some links, a group is in pieces, and needs what the neediest piece needs, each with rows of
+its own at the border. Between links that are there and links that are not, the requirement is interpolated: links are put in by falling weight, and
+what the requirement changes by at each is multiplied by its weight. That is the Lovász extension of a function of sets (Lovász, in: Mathematical
+Programming: The State of the Art, 1983): exact where weights are 0 or 1, continuous, and linear in between, so that gradients say what a link brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from explainers.formulas import Formulas
+from explainers.graph import GroupGraph, Groups, links, member_table
+from lfopt.ir import Hardware
+from lfopt.ops import Dataflow, bits
+
+LabelScheme = Literal["lbdf", "brr", "resident"]
+FORMULAS: dict[LabelScheme, Callable[[Formulas, np.ndarray], np.ndarray]] = {
+    "lbdf": Formulas.by_lines,
+    "brr": Formulas.by_bands,
+    "resident": Formulas.by_lives,
+}
+WIDEST = 4  # bytes of an element where a group counts with everything whole
+KEPT = 200_000  # pieces whose requirement is remembered before this memory starts afresh
+
+
+class Need(NamedTuple):
+    """Of one piece, or of several at once: then it is the neediest's."""
+
+    log2_bytes: float  # of buffer
+    never: float  # 1: no buffer is large enough; 0: some is
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Whether a group runs from a buffer: what an explainer is asked about."""
+
+    needs: Needs
+    mask: int
+    buffer_bytes: float
+
+    @cached_property
+    def graph(self) -> GroupGraph:
+        """The group as the network reads it."""
+        return self.needs.groups.graph(self.mask)
+
+    def weighted(self, weights: np.ndarray) -> Weighted:
+        """What the group needs by the rule with links weighted (links,)."""
+        return weighted(self.needs.flow, self.mask, weights, self.needs.of)
+
+
+class Weighted(NamedTuple):
+    """What a group needs with links weighted, and what that changes by as a weight does."""
+
+    need: Need
+    slope: np.ndarray  # (2, links): of both
+
+
+Judge = Callable[[Sequence[int]], np.ndarray]  # (pieces, as masks) -> (pieces, 2): their `Need`s
+
+
+class Needs:
+    """The rule of a scheme on the groups of one dataflow and chip."""
+
+    def __init__(self, flow: Dataflow, hardware: Hardware, scheme: LabelScheme) -> None:
+        self.flow, self.hardware = flow, hardware
+        self.scheme: LabelScheme = scheme
+        self.groups = Groups(flow, hardware, self.rule)
+        self._formulas = Formulas(flow, hardware)
+        self._known: dict[int, np.ndarray] = {}
+
+    def rule(self, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(groups, operators) bool -> (groups,) float64: bytes, at least 1; (groups,) bool: whether they never run."""
+        found = FORMULAS[self.scheme](self._formulas, members)
+        never = ~np.isfinite(found)
+        for k in np.flatnonzero(never).tolist():
+            found[k] = self._whole(np.flatnonzero(members[k]).tolist())
+        return np.maximum(found, 1), never
+
+    def _whole(self, operators: list[int]) -> int:
+        """Bytes of all maps that are touched, and all weights."""
+        flow = self.flow
+        touched = {m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]}
+        return WIDEST * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in operators for w in flow.weights[i]))
+
+    def of(self, masks: Sequence[int]) -> np.ndarray:
+        """(groups, 2) float64: their `Need`s."""
+        if len(self._known) >= KEPT:
+            self._known.clear()
+        if new := [mask for mask in dict.fromkeys(masks) if mask not in self._known]:
+            found, never = self.rule(member_table(new, len(self.flow)))
+            self._known.update(zip(new, np.stack((np.log2(found), never), 1), strict=True))
+        return np.array([self._known[mask] for mask in masks]).reshape(-1, 2)
+
+
+def ask_ahead(questions: Sequence[Question], weights: Sequence[np.ndarray]) -> None:
+    """Let rules look at all pieces that `weighted` will ask them about, those of one network at once."""
+    pieces: dict[Needs, list[int]] = {}
+    for asked, given in zip(questions, weights, strict=True):
+        graph = asked.graph
+        found = _joined([*graph.operators], graph.links[:, np.argsort(-given, kind="stable")])
+        pieces.setdefault(asked.needs, []).extend([*(1 << i for i in graph.operators), *(piece for _, piece, _ in found)])
+    for needs, masks in pieces.items():
+        needs.of(masks)
+
+
+def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> Weighted:
+    """A group with links weighted (links,), as `judge` judges its pieces."""
+    operators, order = [*bits(mask)], np.argsort(-weights, kind="stable")
+    joined = [*_joined(operators, links(flow, mask)[:, order])]
+    pieces = [1 << i for i in operators] + [piece for _, piece, _ in joined]
+    known = dict(zip(pieces, judge(pieces), strict=True))
+    there = {1 << i: known[1 << i] for i in operators}
+    values = [_neediest(there)]
+    after = np.zeros(len(order) + 1, np.int64)  # number of the value after so many links
+    for at, piece, parts in joined:
+        for part in parts:
+            del there[part]
+        there[piece] = known[piece]
+        values.append(_neediest(there))
+        after[at + 1 :] = len(values) - 1
+    of_links = np.array(values)[after]  # (links + 1, 2)
+    slope = np.zeros((2, len(order)))
+    slope[:, order] = np.diff(of_links, axis=0).T
+    return Weighted(Need(*(of_links[0] + slope @ weights).tolist()), slope)
+
+
+def _neediest(pieces: dict[int, np.ndarray]) -> np.ndarray:
+    return np.max([*pieces.values()], 0)
+
+
+def _joined(operators: list[int], ordered: np.ndarray) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """(number of the link, piece, the two that it joined) of every link that joins two pieces."""
+    piece = [1 << i for i in operators]  # of each operator: what it is part of
+    for at, (u, v) in enumerate(ordered.T.tolist()):
+        a, b = piece[u], piece[v]
+        if a != b:
+            yield at, a | b, (a, b)
+            for k, i in enumerate(operators):
+                if (a | b) >> i & 1:
+                    piece[k] = a | b
