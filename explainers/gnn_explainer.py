@@ -1,6 +1,6 @@
-"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor still says *invalid*.
+"""GNNExplainer: a mask over the links of one group, fitted afresh for each group so that the predictor says *valid* without the links that it holds.
 
-Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it.
+Source: Ying et al., NeurIPS 2019, as PyTorch Geometric implements it; that a mask holds what goes, Lucic et al., AISTATS 2022 (CF-GNNExplainer).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph,
 def gnn_explainer(needs: Needs, predictor: Predictor, seed: int = 0, *, epochs: int = EPOCHS, rate: float = RATE) -> Explain:
     """Bound to one dataflow, chip and scheme. The same scores, but for rounding, whatever was asked before. One thread."""
     torch.set_num_threads(1)  # these graphs are too small for more
-    verdict = Verdict(Network.of(predictor.weights)).eval()
-    algorithm, invalid = GNNExplainer(epochs=epochs, lr=rate), torch.tensor([1])
+    verdict = Verdict(Network.of(predictor.weights), removing=True).eval()
+    algorithm, valid = GNNExplainer(epochs=epochs, lr=rate), torch.tensor([0])
     explainer = Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
 
     def explain(mask: int) -> np.ndarray:
@@ -33,7 +33,7 @@ def gnn_explainer(needs: Needs, predictor: Predictor, seed: int = 0, *, epochs: 
             return np.empty(0)
         with torch.random.fork_rng([]):
             torch.manual_seed(int(np.random.SeedSequence([seed, mask]).generate_state(1)[0]))
-            found = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=invalid).edge_mask
+            found = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=valid).edge_mask
         assert found is not None, "a mask over links was asked for"
         return found.double().numpy()
 

@@ -29,6 +29,8 @@ from explainers.predictor import GIVEN, HIDDEN, LARGEST_SPREAD, LAYERS, OUTPUTS,
 class LinkConv(GraphConv):
     """GraphConv and ReLU over links that carry messages both ways, with one weight for both."""
 
+    removing = False  # whether masks of explainers say what goes, not what stays
+
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         """x: (operators, channels); edge_index: (2, links), or the symmetric matrix of neighbours; edge_weight: (links,)."""
         if edge_index.layout == torch.sparse_csr:  # the quick way in training
@@ -47,7 +49,8 @@ class LinkConv(GraphConv):
         """(links,) weights that an explainer of PyTorch Geometric set, if one did."""
         if not self.explain or self._edge_mask is None:
             return None
-        return self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
+        mask = self._edge_mask.sigmoid() if self._apply_sigmoid else self._edge_mask
+        return 1 - mask if self.removing else mask
 
 
 class _Neighbours(torch.autograd.Function):
@@ -140,9 +143,15 @@ class Verdict(nn.Module):
     explainer weighs links, the network's messages are weighted, and the rule looks at the group with these links too.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, removing: bool = False) -> None:
+        """`removing`: masks of explainers say which links go, so that what they look for is what must go for the group to fit (counterfactuals, as in
+        Lucic et al., AISTATS 2022); else which stay.
+        """
         super().__init__()
         self.network, self.seen = network, Seen()
+        for conv in network.convs:
+            assert isinstance(conv, LinkConv)
+            conv.removing = removing
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, questions: Sequence[Question], scale: Tensor) -> Tensor:
         """(groups, 2) logits; scale: (groups,)."""

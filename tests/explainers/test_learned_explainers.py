@@ -114,14 +114,16 @@ def test_explainers_want_weights_beside_those_of_the_predictor(predictor, needs,
 
 def test_pg_in_numpy_gives_the_mask_of_the_library(predictor, needs, masks):
     algorithm = PGExplainer(1)
-    explainer = Explainer(Verdict(Network.of(predictor.weights)), algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
+    explainer = Explainer(
+        Verdict(Network.of(predictor.weights), removing=True), algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object
+    )
     weights = beside(predictor, "pg", PG_NAMES)
     algorithm.mlp(torch.zeros(1, 2 * EMBEDDED))  # it learns its width from what it is given
     algorithm.mlp.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
     algorithm._curr_epoch = 0  # as if it had been trained here
     explain = pg_explainer(needs, predictor)
     for asked in asked_of(needs, masks):
-        expected = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=torch.tensor([1])).edge_mask
+        expected = explainer(**Verdict.inputs([asked], predictor.odds([asked])), target=torch.tensor([0])).edge_mask
         assert expected is not None
         assert np.abs(explain(asked.mask) - expected.detach().numpy()).max() < 1e-5
 
