@@ -183,7 +183,7 @@ class _Job:
     def predictor(self, split: Literal["random", "family"], *, families: bool) -> None:
         """Train the predictor and write it; with `families`, its card says what one that is trained by family does."""
         if families:  # both trainings learn from the same
-            self.material = self.torch.prepared(self.data, self.settings, self.report)
+            self.material = import_module("explainers.fit").prepared(self.data, self.settings, self.report)
         made = self._trained(split, self.seeds)
         others: dict[str, Any] = {}
         if families:
