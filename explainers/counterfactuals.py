@@ -56,7 +56,7 @@ def link_weights(flow: Dataflow, mask: int, stages: Sequence[tuple[int, ...]], s
         for number, piece in enumerate(pieces):
             owner[[piece >> i & 1 == 1 for i in bits(mask)]] = number
         found = found + share * (owner[where[0]] == owner[where[1]])
-    return np.asarray(found)
+    return np.minimum(found, 1)  # shares that add up to a little more, as rounded
 
 
 def _halves(flow: Dataflow, mask: int, rng: np.random.Generator) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -11,16 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from explainers.dataset import Dataset, splits
+from explainers import fit
+from explainers.dataset import Dataset, costs_of, splits
 from explainers.graph import Batch
 from explainers.metrics import auroc, by, calibration_error, confusion, log_loss
-from explainers.minibatches import collate, whole
+from explainers.minibatches import Material, collate, whole
 from explainers.predictor import Predictor
+from explainers.sampling import BETAS
 from explainers.train import Settings, train_predictor
-from lfopt.app.commands.dataset import dataflow
+from lfopt.app.commands.dataset import LABELLED_FOR, dataflow
 from lfopt.app.commands.dataset import dataset as make_dataset
 from lfopt.app.commands.train import train as command
+from lfopt.fusion import connected_parts
 from lfopt.ir import InvalidConfig
+from lfopt.ops import bits
 
 NETWORKS = ("zoo:squeezenet1_1", "zoo:efficientnet_b0", "zoo:mobilenet_v3_small")
 
@@ -55,15 +60,15 @@ def test_a_few_epochs_already_tell_valid_from_invalid(trained):
     card = json.loads((trained / "lbdf.json").read_text())
     assert card["metrics"]["test"]["auroc"] > 0.8
     assert card["epochs"] == len(card["losses"]) == 3
-    assert card["losses"][-1][0] < card["losses"][0][0]
+    assert card["best_epoch"] == 1 + int(np.argmin([validation for _, validation in card["losses"]]))
 
 
 def test_the_card_says_what_the_stored_weights_do(trained, data):
     card = json.loads((trained / "lbdf.json").read_text())
     part = splits(data, "random", 0).test
-    examples = data.examples(part)
-    probability = Predictor.load(trained / "lbdf.safetensors").invalid(Batch.of(examples.graphs))
-    expected = confusion(probability, ~examples.valid)
+    forecast = Predictor.load(trained / "lbdf.safetensors").forecast(Batch.of(data.graphs(part)))
+    probability = np.concatenate([forecast.invalid(beta) for beta in BETAS])
+    expected = confusion(probability, np.concatenate([data.needs[part] >= beta for beta in BETAS]))
     found = card["metrics"]["test"]
     assert {key: found[key] for key in expected} == {key: pytest.approx(value, abs=1e-5) for key, value in expected.items()}
     assert card["data"]["sha256"] == data.sha256
@@ -107,14 +112,80 @@ def test_training_ends_when_it_no_longer_helps(data):
 
 def test_minibatches_hold_every_group_once(data):
     part = splits(data, "random", 0).train
-    batches = collate(whole(data, np.random.default_rng(0).permutation(part)), 200)
-    assert sorted(need for batch in batches for need in batch.needs.tolist()) == sorted(data.needs[part].tolist())
-    features, adjacent, group, count = batches[0].at(np.full(len(batches[0].needs), 1e6))
+    order = np.random.default_rng(0).permutation(part)
+    batches = collate(whole(data, order), 200)
+    residuals = np.concatenate([batch.residual.numpy() for batch in batches])
+    units = np.array([graph.unit for graph in data.graphs(order)])
+    assert np.exp2(residuals) * units == pytest.approx(data.needs[order], rel=1e-5)
+    features, adjacent, group, given = batches[0].inputs
     assert len(features) == len(group) == adjacent.shape[0]
-    assert count == int(group.max()) + 1
+    assert len(given) == int(group.max()) + 1 == len(batches[0].never)
     dense = adjacent.to_dense()
     assert (dense == dense.T).all()
     assert set(dense.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_material_has_groups_whole_and_weighted_with_the_labels_of_the_checker(data):
+    part = splits(data, "random", 0).validation
+    material = Material.of(data, part, 2, np.random.default_rng(0))
+    assert [*material.whole] == [*material.weighted] == part.tolist()
+    seen = 0
+    for group in part.tolist():
+        graph, costs = material.whole[group].graph, costs_of(data.flow(int(data.network[group])), LABELLED_FOR, "lbdf")
+        assert len(material.weighted[group]) == (2 if len(graph) > 1 else 0)
+        for found in material.weighted[group]:
+            assert found.graph is graph and ((found.weights >= 0) & (found.weights <= 1)).all()
+            if set(found.weights.tolist()) <= {0.0, 1.0}:  # cut for good: the neediest of what hangs together
+                seen += 1
+                neighbours = [0] * len(graph)
+                for (u, v), there in zip(graph.links.T.tolist(), found.weights.tolist(), strict=True):
+                    neighbours[u] |= int(there) << v
+                    neighbours[v] |= int(there) << u
+                parts = connected_parts(neighbours, (1 << len(graph)) - 1)
+                masks = [sum(1 << graph.operators[k] for k in bits(piece)) for piece in parts]
+                assert 2**found.need.log2_bytes == pytest.approx(max(costs.least_need(mask)[1] for mask in masks))
+            else:
+                assert found.need.log2_bytes < material.whole[group].need.log2_bytes + 1
+    assert seen > 5
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_weights(folder, tmp_path, monkeypatch):
+    """Ended in the second epoch of the second of two seeds; a run of other settings does not take its checkpoints."""
+    arguments = {"epochs": 3, "seeds": 2, "log": tmp_path / "log.csv"}
+    command(folder, out_dir=tmp_path / "whole", **arguments)
+    expected = (tmp_path / "log.csv").read_text().splitlines()
+    epochs: list[int] = []
+    losses = fit._losses
+
+    def killed(*given):
+        epochs.append(1)
+        if len(epochs) > 5 * len(expected):
+            raise KeyboardInterrupt
+        return losses(*given)
+
+    monkeypatch.setattr(fit, "_losses", killed)
+    with pytest.raises(KeyboardInterrupt):
+        command(folder, out_dir=tmp_path / "killed", **arguments)
+    monkeypatch.setattr(fit, "_losses", losses)
+    assert sorted(path.name for path in (tmp_path / "killed/.checkpoints").iterdir())
+    with pytest.raises(InvalidConfig, match=r"lbdf-random-0\.pt: is of a training with patience 8; found 7"):
+        command(folder, out_dir=tmp_path / "killed", resume=True, patience=7, **arguments)
+    command(folder, out_dir=tmp_path / "killed", resume=True, **arguments)
+    assert (tmp_path / "killed/lbdf.safetensors").read_bytes() == (tmp_path / "whole/lbdf.safetensors").read_bytes()
+    assert not (tmp_path / "killed/.checkpoints").exists()
+    found = (tmp_path / "log.csv").read_text().splitlines()
+    assert [line.rsplit(",", 1)[0] for line in found] == [line.rsplit(",", 1)[0] for line in expected]
+    assert len(found) == 1 + 2 * 3
+
+
+def test_what_is_no_checkpoint_is_one_line(folder, tmp_path):
+    path = tmp_path / "w/.checkpoints/lbdf-random-0.pt"
+    path.parent.mkdir(parents=True)
+    for data in (b"", b"PK\3\4 no archive", pickle.dumps({"settings": print})):
+        path.write_bytes(data)
+        with pytest.raises(InvalidConfig, match=r"lbdf-random-0\.pt: not a checkpoint") as caught:
+            command(folder, out_dir=tmp_path / "w", epochs=1, resume=True)
+        assert "\n" not in str(caught.value)
 
 
 # -- wrong input -------------------------------------------------------------------------------------------------------------------------------
