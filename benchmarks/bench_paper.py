@@ -37,7 +37,7 @@ from explainers.controls import by_need
 from explainers.split import Explain
 from lfopt import zoo
 from lfopt.app.batch.engine import in_order, processes, values
-from lfopt.app.guidance import explainer, predictor, screener, splitter
+from lfopt.app.guidance import explainer, rule, screener, splitter
 from lfopt.frontend import from_model
 from lfopt.ir import Cost, Hardware, InvalidConfig
 from lfopt.ops import Dataflow
@@ -155,7 +155,7 @@ class Settings:
     budget: int | None  # None: the paper's
     seeds: int
     limit: float | None  # seconds a run
-    screen: bool  # whether the predictor says which groups are checked
+    screen: bool  # whether the rule says which groups are checked
 
 
 def main() -> None:
@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--networks", nargs="+", choices=sorted({case.zoo for case in CASES}), help="default: all")
     parser.add_argument("--scheme", choices=("lbdf", "brr"), help="default: both")
     parser.add_argument("--guidance", nargs="+", choices=GUIDANCE, help="default: all, but gnne only with --full")
-    parser.add_argument("--screen", action="store_true", help="let the predictor say which groups are worth checking")
+    parser.add_argument("--screen", action="store_true", help="let the rule say which groups are worth checking")
     parser.add_argument("--jobs", type=int, default=1, help="networks at once (default %(default)s)")
     parser.add_argument("--json", type=Path, help="also write every run to this file")
     add_option(parser)
@@ -238,7 +238,7 @@ def run_case(case: Case, settings: Settings) -> list[Run]:
                         lower_bound_bytes=best.lower_bound_bytes,
                         partitions=partitions,
                         split=splitter(explain, partitions) if explain else None,
-                        screen=screener(bound := _bound(case, costs), predictor(bound)) if settings.screen else None,
+                        screen=screener(rule(_bound(case, costs))) if settings.screen else None,
                     ),
                 )
                 runs.append(_run(case, search, guidance, budget, result, best) | {

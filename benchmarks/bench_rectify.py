@@ -1,11 +1,11 @@
 """Rectify rate (arXiv 2501.00636, table V): how often explanations break a group that does not fit into groups that do, and at what price.
 
-    python benchmarks/bench_rectify.py [--kib 128 256] [--groups 40] [--seeds 5] [--links 1 8] [--explainers random analytic ...] [--json FILE]
+    python benchmarks/bench_rectify.py [--networks ...] [--kib 128 256] [--groups 40] [--seeds 5] [--links 1 8] [--explainers ...] [--json FILE]
 
-MobileNet-V2, LBDF. Groups are those that random search (100 plans) and local search (300 plans) meet and cannot run, a sample from each. Valid is
-strict: F_beta < beta; a single operator counts like any other. As in the paper, operators that do not fit by themselves are taken out first: what is
-left of a group without them is what must be rectified. F_D of what comes out is compared with the best split that there is, found by the exact search
-on the group alone. Mean and standard deviation over seeds.
+LBDF. Networks that the predictor has learnt from are marked. Groups are those that random search (100 plans) and local search (300 plans) meet and
+cannot run, a sample from each. Valid is strict: F_beta < beta; a single operator counts like any other. As in the paper, operators that do not fit by
+themselves are taken out first: what is left of a group without them is what must be rectified. F_D of what comes out is compared with the best split
+that there is, found by the exact search on the group alone. Mean and standard deviation over seeds.
 
 Columns: k, links of an explanation that are tried; rectified, groups broken into valid ones; one cut, by a single cut; best, splits that move as few
 bytes as the best there is; pieces, valid groups a group; explanations and checks (of F_beta) a group. Since every part is explained anew and every
@@ -19,6 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -31,15 +32,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.results import Sheet, add_option
 from explainers.controls import brute
+from explainers.predictor import WEIGHTS
 from explainers.split import LINKS, Explain, Splitter, without
 from lfopt import zoo
+from lfopt.app.commands.dataset import dataflow
 from lfopt.app.guidance import explainer
-from lfopt.frontend import from_model
 from lfopt.ir import Hardware, InvalidConfig
 from lfopt.ops import Dataflow
 from lfopt.ops.excerpt import excerpt
 from lfopt.planning import GroupCosts, Traffic
-from lfopt.rewrite import simplify
 from search.exact import solve
 from search.local import improve
 from search.options import SearchOptions
@@ -70,7 +71,7 @@ class Outcome(NamedTuple):
 def main() -> None:
     """Collect groups, split them by every explainer, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--network", default="mobilenet_v2", help="a network of the zoo (default %(default)s)")
+    parser.add_argument("--networks", nargs="+", default=["mobilenet_v2"], help="of the zoo, or ONNX files (default %(default)s)")
     parser.add_argument("--kib", type=int, nargs="+", default=[128, 256], help="buffers (default %(default)s)")
     parser.add_argument("--groups", type=int, default=40, help="groups of each search and seed (default %(default)s)")
     parser.add_argument("--seeds", type=int, default=5, help="default %(default)s")
@@ -80,15 +81,17 @@ def main() -> None:
     add_option(parser)
     options = parser.parse_args()
     sheet = Sheet("rectify", options.results)
-    flow = Dataflow.of(simplify(from_model(zoo.build(options.network, weights=False))))
     rows: list[dict[str, object]] = []
-    for kib in options.kib:
+    learnt = set(json.loads((WEIGHTS / "lbdf.json").read_text(encoding="utf-8"))["data"]["networks"])
+    for network, kib in product(options.networks, options.kib):
+        flow = dataflow(f"zoo:{network}" if network in zoo.names() else network)
+        title = f"{Path(network).stem}{' (learnt from)' if network in learnt else ''}, {kib} KiB"
         costs = GroupCosts(flow, Hardware(kib * 1024), Traffic.PAPER, epilogue=False)
         unfit = sum(1 << i for i in range(len(flow)) if costs.groups.line_need(1 << i) >= kib * 1024)
-        sheet.show(f"{options.network}, LBDF, {kib} KiB: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
+        sheet.show(f"{title}: {len(flow)} operators, of which {unfit.bit_count()} do not fit by themselves")
         groups = {(name, seed): collect(costs, unfit, name, seed, options.groups) for name in SEARCHES for seed in range(options.seeds)}
         best = {group: best_bytes(costs, group) for found in groups.values() for group in found}
-        table = _table(f"{options.network}, {kib} KiB: up to {options.groups} groups of each search, {options.seeds} seeds")
+        table = _table(f"{title}: up to {options.groups} groups of each search, {options.seeds} seeds")
         for search in SEARCHES:
             for links in options.links:
                 for name in options.explainers:
@@ -96,7 +99,7 @@ def main() -> None:
                         found = [*_outcomes(costs, [groups[search, seed] for seed in range(options.seeds)], best, name, links)]
                     if found and not (name == "every link" and links != options.links[-1]):
                         rows += [
-                            {"kib": kib, "search": search, "explainer": name, "links": links, "seed": k, **each._asdict()}
+                            {"network": network, "kib": kib, "search": search, "explainer": name, "links": links, "seed": k, **each._asdict()}
                             for k, each in enumerate(found)
                         ]
                         table.add_row(search, name, "all" if name == "every link" else str(links), *_cells(found), _paper(search, name, links))

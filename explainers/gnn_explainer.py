@@ -16,7 +16,8 @@ from explainers.predictor import Predictor
 from explainers.split import Explain
 
 EPOCHS = 50
-RATE = 0.05
+RATE = 0.1
+SIZE = 0.05  # what a link in the mask costs. The library's price for undecided masks drives each to the side that it is drawn on, so there is none.
 VERDICT = ModelConfig(ModelMode.multiclass_classification, ModelTaskLevel.graph, ModelReturnType.raw)  # of `Verdict`
 
 
@@ -24,7 +25,7 @@ def gnn_explainer(needs: Needs, predictor: Predictor, seed: int = 0, *, epochs: 
     """Bound to one dataflow, chip and scheme. The same scores, but for rounding, whatever was asked before. One thread."""
     torch.set_num_threads(1)  # these graphs are too small for more
     verdict = Verdict(Network.of(predictor.weights), removing=True).eval()
-    algorithm, valid = GNNExplainer(epochs=epochs, lr=rate), torch.tensor([0])
+    algorithm, valid = GNNExplainer(epochs=epochs, lr=rate, edge_size=SIZE, edge_ent=0.0), torch.tensor([0])
     explainer = Explainer(verdict, algorithm, ExplanationType.phenomenon, VERDICT, edge_mask_type=MaskType.object)
 
     def explain(mask: int) -> np.ndarray:

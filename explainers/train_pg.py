@@ -48,7 +48,7 @@ def train(
     every = np.concatenate(ends)
     mean, spread = every.mean(0), every.std(0) + 1e-3
     inputs = [torch.from_numpy((rows - mean) / spread) for rows in ends]
-    targets = [torch.from_numpy(_shares(found)) for found in freed(predictor, used)]
+    targets = [torch.from_numpy(shares(found)) for found in freed(predictor, used)]
     perceptron = nn.Sequential(nn.Linear(2 * EMBEDDED, settings.hidden), nn.ReLU(), nn.Linear(settings.hidden, 1))
     optimizer = torch.optim.Adam(perceptron.parameters(), lr=settings.rate)
     losses: list[float] = []
@@ -89,7 +89,7 @@ def _needed(predictor: Predictor, asked: Question, masks: Sequence[int]) -> np.n
     return np.where(forecast.exact > 0, forecast.rule, forecast.mean)
 
 
-def _shares(freed_bytes: np.ndarray) -> np.ndarray:
+def shares(freed_bytes: np.ndarray) -> np.ndarray:
     """As shares of the most that any link of the group frees, from 0 to 1."""
     most = max(float(freed_bytes.max(initial=0)), 1e-6)
     return np.clip(freed_bytes / most, 0, 1).astype(np.float32)

@@ -1,8 +1,9 @@
 """Train RG-Explainer's agent by policy gradient, for a predictor that stands.
 
-Of every group, some explanations are drawn. One is rewarded for how sure the predictor is that the operators in it, as a group of their own, do not
-fit; it pays for its size and for its radius (the longest of the shortest ways from its seed). The mean over the explanations of the same group is
-the baseline.
+Of every group, some explanations are drawn. One is rewarded for the links that it takes in, each by how much less the needier half needs when the
+group is cut there, as the predictor says; the later, the less; and it pays for every operator. So the agent begins where a cut frees most. The mean
+over the explanations of the same group is the baseline. The paper rewards that what was chosen is invalid alone, which any large part of a group is;
+of groups that are cut where it begins, as few bytes are moved as of those that are cut at random (`explainers.train_pg` says why).
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from explainers.needs import Question
-from explainers.predictor import EMBEDDED, SMALLEST_SPREAD, Predictor, softplus
+from explainers.predictor import EMBEDDED, Predictor
 from explainers.rg_explainer import PARTS
+from explainers.train_pg import freed, shares
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
 
@@ -25,16 +27,14 @@ Report = Callable[[str, float], None]  # (what is going on, how much of it is do
 class Settings:
     """How to train."""
 
-    epochs: int = 10  # as in the paper
+    epochs: int = 20
     rate: float = 2e-3
     groups: int = 48  # per step
     drawn: int = 4  # explanations of each group per step
     hidden: int = 64
     largest: int = 64  # operators of a group that is trained with
-    size: float = 0.7  # what an explanation that is the whole group pays
-    radius: float = 0.2  # what each link on the way from the seed to the farthest operator costs
-    soft: float = 4 * SMALLEST_SPREAD  # of log-odds: where the rule is exact, those are of a logistic with a spread of a quarter of a doubling
-    least: float = 8.0  # the logarithm of the predictor's probability counts down to minus this
+    price: float = 0.5  # of an operator, as a share of what the best link of the group frees
+    later: float = 0.7  # what the next operator counts beside the one before
     entropy: float = 0.01  # reward of not being sure, so that other choices are tried
 
 
@@ -59,13 +59,14 @@ class Padded:
     """Groups padded to one number of operators."""
 
     questions: Sequence[Question]
+    worth: Sequence[np.ndarray]  # (links,) of each: what a cut frees, as a share of the most that one does
     embedded: Tensor  # (groups, operators, channels)
     there: Tensor  # (groups, operators) bool
     adjacent: Tensor  # (groups, operators, operators) float: 1 where linked
 
     @classmethod
-    def of(cls, questions: Sequence[Question], embedded: Sequence[np.ndarray]) -> Padded:
-        """These groups, with the embeddings of their operators."""
+    def of(cls, questions: Sequence[Question], worth: Sequence[np.ndarray], embedded: Sequence[np.ndarray]) -> Padded:
+        """These groups, with what their links are worth and the embeddings of their operators."""
         count, most = len(questions), max(map(len, embedded))
         values = np.zeros((count, most, embedded[0].shape[1]), np.float32)
         there, adjacent = np.zeros((count, most), bool), np.zeros((count, most, most), np.float32)
@@ -73,7 +74,7 @@ class Padded:
             u, v = asked.graph.links
             values[k, : len(rows)], there[k, : len(rows)] = rows, True
             adjacent[k, u, v] = adjacent[k, v, u] = 1
-        return cls(questions, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
+        return cls(questions, worth, torch.from_numpy(values), torch.from_numpy(there), torch.from_numpy(adjacent))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Drawn:
     chosen: Tensor  # (groups, operators) bool
     likelihood: Tensor  # (groups,) logarithm of its probability
     entropy: Tensor  # (groups,) summed over the choices
-    radius: Tensor  # (groups,) float
+    order: Tensor  # (groups, operators) int64: after how many others each was chosen
 
 
 def draw(policy: Policy, groups: Padded) -> Drawn:
@@ -95,11 +96,10 @@ def draw(policy: Policy, groups: Padded) -> Drawn:
     seeds, likelihood, entropy = _choose(scores)
     chosen = torch.zeros_like(groups.there)
     chosen[rows, seeds] = True
-    distance = torch.zeros(count, most)
+    order = torch.zeros(count, most, dtype=torch.long)
     total = groups.embedded[rows, seeds].clone()
     going = torch.ones(count, dtype=torch.bool)
     while True:
-        reached = torch.where(chosen, distance, torch.inf)
         candidates = ((groups.adjacent @ chosen.float()[..., None]).squeeze(-1) > 0) & ~chosen
         going = going & candidates.any(1)
         if not going.any():
@@ -111,11 +111,10 @@ def draw(policy: Policy, groups: Padded) -> Drawn:
         likelihood, entropy = likelihood + torch.where(going, gained, 0), entropy + torch.where(going, sure, 0)
         going = going & (picked < most)
         here, which = rows[going], picked[going]
+        order[here, which] = chosen[here].sum(1)
         chosen[here, which] = True
-        nearest = torch.where(groups.adjacent[here, which] > 0, reached[here], torch.inf).amin(1)
-        distance[here, which] = nearest + 1
         total[here] += groups.embedded[here, which]
-    return Drawn(chosen, likelihood, entropy, torch.where(chosen, distance, 0).amax(1))
+    return Drawn(chosen, likelihood, entropy, order)
 
 
 def _choose(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -130,13 +129,18 @@ def part_of(asked: Question, chosen: Iterable[int]) -> Question:
     return replace(asked, mask=sum(1 << asked.graph.operators[k] for k in chosen))
 
 
-def rewards(predictor: Predictor, groups: Padded, drawn: Drawn, settings: Settings) -> Tensor:
-    """(groups,): logarithm of the probability that what was chosen is invalid, less what size and radius cost."""
-    chosen = drawn.chosen.numpy()
-    parts = [part_of(asked, np.flatnonzero(row).tolist()) for asked, row in zip(groups.questions, chosen, strict=True)]
-    likely = -softplus(-settings.soft * predictor.odds(parts))
-    paid = settings.size * chosen.sum(1) / groups.there.numpy().sum(1) + settings.radius * drawn.radius.numpy()
-    return torch.from_numpy(np.maximum(likely, -settings.least) - paid).float()
+def rewards(groups: Padded, drawn: Drawn, settings: Settings) -> Tensor:
+    """(groups,): for every operator but the first, the share of the best link that takes it in, less its price, the later the less."""
+    chosen, order = drawn.chosen.numpy(), drawn.order.numpy()
+    found = np.zeros(len(chosen))
+    for k, (asked, worth) in enumerate(zip(groups.questions, groups.worth, strict=True)):
+        u, v = asked.graph.links
+        inside = chosen[k, u] & chosen[k, v]
+        best = np.zeros(int(chosen[k].sum()))
+        np.maximum.at(best, np.maximum(order[k, u], order[k, v])[inside], worth[inside])
+        steps = np.arange(len(best) - 1)
+        found[k] = (settings.later**steps) @ (best[1:] - settings.price)
+    return torch.from_numpy(found).float()
 
 
 def train(
@@ -147,16 +151,17 @@ def train(
     rng = np.random.default_rng(seed)
     used = [asked for asked in questions if 1 < len(asked.graph) <= settings.largest]
     embedded = [predictor.embed(asked) for asked in used]
+    worth = [shares(found) for found in freed(predictor, used)]
     policy = Policy(EMBEDDED, settings.hidden)
     optimizer = torch.optim.Adam(policy.parameters(), lr=settings.rate)
     history: list[dict[str, float]] = []
     for epoch in range(settings.epochs):
-        sums: dict[str, float] = dict.fromkeys(("reward", "share", "radius"), 0.0)
+        sums: dict[str, float] = dict.fromkeys(("reward", "share"), 0.0)
         for numbers in _alike([len(rows) for rows in embedded], settings.groups, rng):
             repeated = np.repeat(numbers, settings.drawn).tolist()
-            groups = Padded.of([used[k] for k in repeated], [embedded[k] for k in repeated])
+            groups = Padded.of(*([each[k] for k in repeated] for each in (used, worth, embedded)))
             drawn = draw(policy, groups)
-            reward = rewards(predictor, groups, drawn, settings)
+            reward = rewards(groups, drawn, settings)
             each = reward.view(-1, settings.drawn)
             better = (each - each.mean(1, keepdim=True)).flatten()
             loss = -(better / (better.std() + 1e-6) * drawn.likelihood + settings.entropy * drawn.entropy).mean()
@@ -165,7 +170,7 @@ def train(
             nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
             optimizer.step()
             share = drawn.chosen.sum(1) / groups.there.sum(1)
-            for name, value in (("reward", reward), ("share", share), ("radius", drawn.radius)):
+            for name, value in (("reward", reward), ("share", share)):
                 sums[name] += value.mean().item() * len(numbers) / len(used)
         history.append(sums)
         report(f"RG-Explainer: epoch {epoch + 1}, reward {sums['reward']:.3f}, {100 * sums['share']:.0f} % of a group", (epoch + 1) / settings.epochs)

@@ -187,23 +187,25 @@ def test_the_agent_in_numpy_does_what_is_likeliest_in_torch(predictor, needs, ma
                 assert stop <= scores[order[step]] + 1e-4
 
 
-def test_explanations_that_are_drawn_hang_together_and_have_their_radius(lbdf, masks):
+def test_explanations_that_are_drawn_hang_together_and_are_rewarded_in_their_order(lbdf, masks):
     predictor, asked = Predictor.load("lbdf"), asked_of(lbdf, masks)
     torch.manual_seed(0)
-    groups = Padded.of(asked, [predictor.embed(each) for each in asked])
-    found = draw(Policy(EMBEDDED, 8), groups)
+    worth = [train_pg.shares(found) for found in train_pg.freed(predictor, asked)]
+    groups = Padded.of(asked, worth, [predictor.embed(each) for each in asked])
+    found, settings = draw(Policy(EMBEDDED, 8), groups), train_rg.Settings()
     assert (found.likelihood <= 1e-6).all()
+    rewarded = train_rg.rewards(groups, found, settings).tolist()
     for k, each in enumerate(asked):
-        chosen = np.flatnonzero(found.chosen[k].numpy())
-        assert chosen.max() < len(each.graph)
-        part = part_of(each, chosen.tolist())
-        assert part.mask == sum(1 << each.graph.operators[i] for i in chosen)
-        near = np.eye(len(each.graph))
-        near[each.graph.links[0], each.graph.links[1]] = near[each.graph.links[1], each.graph.links[0]] = 1
-        near = near[np.ix_(chosen, chosen)]
-        powers = [np.linalg.matrix_power(near, d) > 0 for d in range(len(chosen) + 1)]
-        distances = [next(d for d, power in enumerate(powers) if power[i].all()) for i in range(len(chosen))]
-        assert min(distances) <= found.radius[k] <= max(distances)
+        chosen = sorted(np.flatnonzero(found.chosen[k].numpy()).tolist(), key=found.order[k].tolist().__getitem__)
+        assert max(chosen) < len(each.graph)
+        assert part_of(each, chosen).mask == sum(1 << each.graph.operators[i] for i in chosen)
+        links = dict(zip(map(frozenset, each.graph.links.T.tolist()), worth[k].tolist(), strict=True))
+        expected = 0.0
+        for step in range(1, len(chosen)):
+            taken = [links[pair] for i in chosen[:step] if (pair := frozenset((i, chosen[step]))) in links]
+            assert taken
+            expected += settings.later ** (step - 1) * (max(taken) - settings.price)
+        assert rewarded[k] == pytest.approx(expected, abs=1e-5)
 
 
 def test_rg_learns_what_is_rewarded(lbdf, masks):

@@ -36,7 +36,7 @@ def train(
     everything: Annotated[bool, Parameter(name="--all", negative="")] = False,
     epochs: int = 20,
     patience: int = 8,
-    samples: int = 2000,
+    samples: int = 1200,
     seed: int = 0,
     seeds: int = 1,
     threads: int = 1,
