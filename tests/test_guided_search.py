@@ -194,7 +194,7 @@ def test_a_group_that_does_not_pass_is_not_checked(search: Search) -> None:
 
 
 def test_screening_asks_the_rule_and_remembers_what_it_said() -> None:
-    costs = costs_of()
+    costs = costs_of(hardware=Hardware(KIB))
     needs, asked = rule(costs), list[int]()
     told = needs.rule
 
@@ -326,7 +326,7 @@ def test_wrong_guidance_is_refused_in_one_line_that_says_what_is_accepted() -> N
     assert "exact" in refused({"search": {"method": "exact", "screen": True}})
     assert "search.screen" in refused({"search": {"method": "local", "screen": "often"}})
     assert "scheme auto" in refused({"scheme": "auto", "search": {"method": "local", "guidance": "rg"}})
-    assert "scheme resident" in refused({"scheme": "resident", "search": {"method": "local", "screen": True}})
+    assert "scheme all" in refused({"scheme": "all", "search": {"method": "local", "screen": True}})
     with pytest.raises(InvalidConfig, match="accepted: random, analytic, gnne, pg, rg"):
         explainer(costs_of(), "none", 0)
 

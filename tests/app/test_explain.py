@@ -218,7 +218,7 @@ def test_a_group_that_fits_is_not_cut(mobilenet):
 
 
 def test_explainers_that_nobody_named_are_those_that_can_be_had(mobilenet):
-    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 18), scheme="resident")
+    costs = GroupCosts(mobilenet, Hardware(buffer_bytes=1 << 18), scheme="auto")
     assert list(explainers(costs, (), 0)) == ["analytic"]  # no predictor knows this scheme
     with pytest.raises(InvalidConfig, match="--explainer rg: "):
         explainers(costs, ("rg",), 0)
@@ -413,7 +413,7 @@ def test_wrong_input_to_explain_says_what_is_accepted(planned, tmp_path, monkeyp
         (model, {"nodes": first, "time_limit": 0}, "--time-limit: found 0"),
         (model, {"nodes": first, "save": Path("a.gif")}, "--save: found a.gif; accepted: NAME.svg, NAME.png"),
         (model, {"nodes": first, "buffer": "much"}, "--buffer: found 'much'"),
-        (model, {"nodes": first, "scheme": "resident", "explainer": ("rg",)}, "--explainer rg: "),
+        (model, {"nodes": first, "scheme": "auto", "explainer": ("rg",)}, "--explainer rg: "),
         (str(planned.folder), {"group": 500}, "--group: found 500; accepted: a group of the plan, 0 to"),
         ("zoo:nothing", {"nodes": "a"}, "is not in the zoo"),
     ]

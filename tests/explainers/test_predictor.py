@@ -137,12 +137,12 @@ def test_the_larger_the_buffer_the_less_likely_a_group_is_invalid(scheme):
 
 def test_what_explainers_see_of_weighted_links_is_the_rule_and_the_network_with_them():
     """At weights of one it is the verdict; without links the rule looks at single operators."""
-    needs, predictor = needs_of("mobilenet_v3_small"), Predictor.load("lbdf")
+    needs, predictor, beta = needs_of("mobilenet_v3_small"), Predictor.load("lbdf"), 1 << 16
     verdict = Verdict(Network.of(predictor.weights)).eval()
     explainer = Explainer(verdict, DummyExplainer(), ExplanationType.model, VERDICT, edge_mask_type=MaskType.object)
-    for mask in [mask for mask in drawn("mobilenet_v3_small", 30, 7) if mask & (mask - 1)][:8]:
-        asked = Question(needs, mask, BETA)
-        logits = predictor.odds([asked])
+    several = [Question(needs, mask, beta) for mask in drawn("mobilenet_v3_small", 60, 7) if mask & (mask - 1)]
+    for asked in [asked for asked in several if predictor.odds([asked])[0] > 0][:8]:
+        logits, mask = predictor.odds([asked]), asked.mask
         inputs = Verdict.inputs([asked], logits)
         softened = float(logits[0] * scale(logits)[0])
         assert verdict(**inputs)[0, 1].item() == pytest.approx(softened, abs=1e-3)
@@ -191,7 +191,8 @@ def test_weights_are_small_and_their_card_is_theirs(name):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_shipped_predictor_reaches_what_was_asked(scheme):
     card = json.loads((WEIGHTS / f"{scheme}.json").read_text())
-    for metrics in (card["metrics"], card["unseen_families"]["metrics"]):
+    assert scheme == "brr" or "unseen_families" in card  # brr has no EfficientNet and no DeepLab
+    for metrics in [card["metrics"]] + [card[key]["metrics"] for key in ("unseen_families",) if key in card]:
         assert metrics["test"]["accuracy"] >= 0.99
         assert metrics["test"]["near"]["accuracy"] >= 0.95
 
