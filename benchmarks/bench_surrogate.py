@@ -17,20 +17,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
-from rich.table import Table
 from safetensors.numpy import save_file
 from scipy.stats import spearmanr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.results import Sheet, add_option
+from benchmarks.results import Sheet, add_option, table_of
 from benchmarks.surrogates import CHIP, JUDGES, Samples, family_of, left_out, sources
 from explainers.surrogate import Rooflines, Surrogate
 from lfopt.app.commands.options import chip
@@ -83,8 +81,8 @@ def main() -> None:
     if options.weights:
         _ship(samples, accuracy[-1], options.weights)
     if verdicts:
-        sheet.show(_table("milliseconds a group", verdicts, digits=2))
-        sheet.show(_table("searches for the fewest cycles", searches, digits=1))
+        sheet.show(table_of("milliseconds a group", verdicts, digits=2))
+        sheet.show(table_of("searches for the fewest cycles", searches, digits=1))
     sheet.write()
     if options.json:
         options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
@@ -111,12 +109,12 @@ def _accuracy(sheet: Sheet, samples: Samples, said: Mapping[str, np.ndarray]) ->
         })  # fmt: skip
     families = len(np.unique(samples.family))
     title = f"{len(truth):,} groups of {len(samples.names)} networks on chips, {families} families, each left out in turn; Spearman per network"
-    sheet.show(_table(title, rows, digits=4))
+    sheet.show(table_of(title, rows, digits=4))
     by_network = [
         {"network": name, "groups": int((samples.network == k).sum()), **{judge: ranks[judge][k] for judge in JUDGES}}
         for k, name in enumerate(samples.names)
     ]
-    sheet.keep(_table("Spearman by network; -1: on a chip and under a scheme drawn at random", by_network, digits=3))
+    sheet.keep(table_of("Spearman by network; -1: on a chip and under a scheme drawn at random", by_network, digits=3))
     return rows
 
 
@@ -190,21 +188,6 @@ def _searches(graph: Graph, surrogate: Surrogate, options: argparse.Namespace) -
             sys.stderr.write(f"{graph.name}: {name}{' guided' * (learnt is not None)}: {cycles:,} cycles, {figures.timed:,} judged, {taken:.0f} s\n")
             rows.append({"search": name, "guided": guided, "cycles": cycles, "judged": figures.timed, "CPU s": taken if search else np.nan})
     return rows
-
-
-def _table(title: str, rows: Sequence[Row], digits: int) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(value if isinstance(value, str) else _number(value, digits) for value in row.values()))
-    return table
-
-
-def _number(value: float, digits: int) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "" if np.isnan(value) else f"{value:,.{digits}f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

@@ -26,21 +26,18 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import pairwise
-from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, get_args
 
 import numpy as np
-from rich import box
-from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.families import DISTANCES, JUDGES, Figures, Samples, band, forecasts, left_out, train_unseen
-from benchmarks.results import Sheet, add_option
+from benchmarks.results import Sheet, add_option, table_of
 from explainers.dataset import Dataset, LabelScheme, costs_of
 from explainers.needs import Needs
 from explainers.predictor import Predictor
@@ -96,8 +93,8 @@ def main() -> None:
                 continue
             verdicts.append({"network": name, "scheme": scheme, **_verdicts(flow, scheme, options.plans)})
             searches += [{"network": name, "scheme": scheme, **row} for row in _searches(flow, scheme, options.budget, options.seeds)]
-    sheet.show(_table("groups a second, nothing known before", verdicts))
-    sheet.show(_table(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
+    sheet.show(table_of("groups a second, nothing known before", verdicts))
+    sheet.show(table_of(f"local search, {options.budget:,} plans, {options.seeds} seeds: means", searches))
     sheet.write()
     if options.json:
         options.json.write_text(json.dumps({"accuracy": accuracy, "verdicts": verdicts, "searches": searches}, indent=1) + "\n")
@@ -128,8 +125,8 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
         for judge, of in figures.items()
     ]
     title = f"{scheme}: {len(samples.family):,} samples of {len(names)} families, each left out in turn; means over families"
-    sheet.show(_table(title, rows, digits=4))
-    sheet.show(_table(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
+    sheet.show(table_of(title, rows, digits=4))
+    sheet.show(table_of(f"{scheme}: accuracy by doublings between F_beta and the buffer", distances, digits=3))
     for judge, of in figures.items():
         if judge not in ("schedule", "sums"):
             more = [Figures.difference(of, figures["schedule"], key) for key in ("accuracy", bands[0])]
@@ -137,7 +134,7 @@ def _accuracy(sheet: Sheet, scheme: LabelScheme, options: argparse.Namespace) ->
             sheet.show(f"{scheme}: {judge} over schedule: {said} (95 % intervals over families)")
     for key, what in (("accuracy", "all samples"), (bands[0], f"samples {bands[0]} doublings")):
         families = [{"family": family, **{judge: of.by_family[family][key] for judge, of in figures.items()}} for family in names]
-        sheet.show(_table(f"{scheme}: accuracy by family, {what}", families, digits=3))
+        sheet.show(table_of(f"{scheme}: accuracy by family, {what}", families, digits=3))
         rows += [{"samples": what, **row} for row in families]
     return [{"scheme": scheme, **row} for row in (*rows, *distances)]
 
@@ -206,21 +203,6 @@ def _seconds(run: Callable[[], object]) -> float:
     start = time.process_time()
     run()
     return time.process_time() - start
-
-
-def _table(title: str, rows: Sequence[Row], digits: int = 2) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows[0]:
-        table.add_column(name, justify="left" if isinstance(rows[0][name], str) else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(value if isinstance(value, str) else _number(value, digits) for value in row.values()))
-    return table
-
-
-def _number(value: float, digits: int) -> str:
-    if isnan(value):
-        return ""
-    return f"{value:,.{digits}f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

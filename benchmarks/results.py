@@ -6,15 +6,19 @@ What people wrote on a page stays: only what lies between the two markers is rep
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -68,6 +72,25 @@ class Sheet:
         self._page.parent.mkdir(parents=True, exist_ok=True)
         write_text(self._page, before + measured + rest.partition(END)[2])
         sys.stderr.write(f"wrote {self._page}\n")
+
+
+Row = Mapping[str, Any]  # column -> text or number
+
+
+def table_of(title: str, rows: Sequence[Row], digits: int = 2) -> Table:
+    """Rows of one kind as a table: whole numbers as they are, others with so many digits from 100 down, NaN as nothing."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, value in rows[0].items():
+        table.add_column(name, justify="left" if isinstance(value, str) else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*(value if isinstance(value, str) else _number(value, digits) for value in row.values()))
+    return table
+
+
+def _number(value: float, digits: int) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return "" if math.isnan(value) else f"{value:,.{digits}f}" if abs(value) < 100 else f"{value:,.0f}"
 
 
 def markdown(table: Table) -> str:
