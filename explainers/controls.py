@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from explainers.cuts import Cut, GroupCuts
+from explainers.cuts import Cut, GroupCuts, cheapest
 from explainers.graph import links
+from explainers.needs import whole_bytes
 from explainers.split import Explain
 from lfopt.ops import Dataflow, bits
 from lfopt.planning import MODES, SCHEMES, GroupCosts
@@ -70,7 +71,7 @@ def by_need(flow: Dataflow, need: Callable[[int], int]) -> Explain:
 
     def counted(mask: int) -> int:
         found = need(mask)
-        return found if found < NEVER else _whole(flow, mask)
+        return found if found < NEVER else whole_bytes(flow, [*bits(mask)])
 
     def explain(mask: int) -> np.ndarray:
         total = counted(mask)
@@ -114,17 +115,6 @@ def _every_cut(flow: Dataflow, mask: int) -> set[Cut]:
 
 def _scored(flow: Dataflow, mask: int, freed: Callable[[Cut], int]) -> np.ndarray:
     """What the cheapest cut of every link frees."""
-    where, operators, through = links(flow, mask), [*bits(mask)], GroupCuts(flow, mask)
-    known: dict[Cut, int] = {}
-    scores = np.zeros(where.shape[1])
-    for k, (u, v) in enumerate(where.T.tolist()):
-        cut = through.through(operators[u], operators[v], 1)[0]
-        if cut not in known:
-            known[cut] = freed(cut)
-        scores[k] = known[cut]
-    return scores
-
-
-def _whole(flow: Dataflow, mask: int) -> int:
-    touched = {m for i in bits(mask) for m in flow.results[i]} | {o.map for i in bits(mask) for o in flow.operands[i]}
-    return 4 * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in bits(mask) for w in flow.weights[i]))
+    cuts = cheapest(flow, mask, links(flow, mask))
+    known = {cut: freed(cut) for cut in dict.fromkeys(cuts)}
+    return np.array([known[cut] for cut in cuts], np.float64)

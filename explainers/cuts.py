@@ -19,6 +19,8 @@ import heapq
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from lfopt.fusion import component
 from lfopt.ops import Dataflow, bits
 
@@ -80,6 +82,12 @@ class GroupCuts:
             if not larger.first & held:
                 yield larger, held, v
             held |= flow.descendants[w] | 1 << w
+
+
+def cheapest(flow: Dataflow, mask: int, where: np.ndarray) -> list[Cut]:
+    """The cut of each link of a connected, convex group, links as positions in it (2, links), that moves the fewest elements."""
+    operators, through = [*bits(mask)], GroupCuts(flow, mask)
+    return [through.through(operators[u], operators[v], 1)[0] for u, v in where.T.tolist()]
 
 
 def _touched(flow: Dataflow, mask: int) -> Iterator[tuple[int, int]]:

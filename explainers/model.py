@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor, nn
-from torch_geometric.nn import GraphConv, MessagePassing, global_add_pool, global_max_pool
+from torch_geometric.nn import GraphConv, global_add_pool, global_max_pool
 
 from explainers.graph import FEATURES, Batch
-from explainers.needs import Question, ask_ahead
-from explainers.predictor import GIVEN, HIDDEN, LARGEST_SPREAD, LAYERS, OUTPUTS, SMALLEST_SPREAD, SURE, scale, shown
+from explainers.needs import Question
+from explainers.predictor import GIVEN, HIDDEN, LARGEST_SPREAD, LAYERS, OUTPUTS, SMALLEST_SPREAD, SURE, scale
 
 
 class LinkConv(GraphConv):
@@ -99,11 +99,7 @@ class Network(nn.Module):
         What is given of a group: by how many doublings the rule says less than the unit of its features, as it does of a group in pieces; and
         whether it says that the group never runs, from 0 to 1.
         """
-        return self.judge(self.embed(x, edge_index, edge_weight), batch, given)
-
-    def judge(self, embedded: Tensor, batch: Tensor, given: Tensor) -> Tensor:
-        """(groups, OUTPUTS), of embeddings (operators, HIDDEN)."""
-        groups = len(given)
+        embedded, groups = self.embed(x, edge_index, edge_weight), len(given)
         return self.head(torch.cat((global_add_pool(embedded, batch, groups), global_max_pool(embedded, batch, groups), given), 1))
 
     def embed(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
@@ -127,15 +123,6 @@ def odds(outputs: Tensor, rule: Tensor, buffers: Tensor) -> Tensor:
     return both + (-torch.expm1(-both)).clamp(min=1e-30).log()
 
 
-class Seen(MessagePassing):
-    """The last layer of what explainers see, whose output they take for embeddings; it passes no message on."""
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """x: (operators, EMBEDDED), as it is."""
-        del edge_index
-        return x
-
-
 class Verdict(nn.Module):
     """The network as explainers see it: two classes, 0 = valid and 1 = invalid, whose logits differ by the log-odds, scaled where they are large.
 
@@ -148,7 +135,7 @@ class Verdict(nn.Module):
         Lucic et al., AISTATS 2022); else which stay.
         """
         super().__init__()
-        self.network, self.seen = network, Seen()
+        self.network = network
         for conv in network.convs:
             assert isinstance(conv, LinkConv)
             conv.removing = removing
@@ -164,9 +151,7 @@ class Verdict(nn.Module):
             weights = x.new_ones(edge_index.shape[1])
         rule = _Rule.apply(weights, questions)
         assert isinstance(rule, Tensor)
-        extra = torch.from_numpy(np.concatenate([shown(asked) for asked in questions])).to(x.dtype)
-        embedded = self.seen(torch.cat((self.network.embed(x, edge_index), extra), 1), edge_index)[:, :HIDDEN]
-        invalid = odds(self.network.judge(embedded, batch, rule - units), rule, buffers) * scale
+        invalid = odds(self.network(x, edge_index, batch, rule - units), rule, buffers) * scale
         return torch.stack((torch.zeros_like(invalid), invalid), -1)
 
     @staticmethod
@@ -188,7 +173,6 @@ class _Rule(torch.autograd.Function):
     def forward(ctx: Any, weights: Tensor, questions: Sequence[Question]) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         counts = [asked.graph.links.shape[1] for asked in questions]
         parts = np.split(weights.detach().double().numpy(), np.cumsum(counts)[:-1])
-        ask_ahead(questions, parts)
         found = [asked.weighted(part) for asked, part in zip(questions, parts, strict=True)]
         ctx.slopes = torch.from_numpy(np.concatenate([each.slope for each in found], 1).T).to(weights.dtype)
         ctx.owner = torch.from_numpy(np.repeat(np.arange(len(counts)), counts))

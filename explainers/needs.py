@@ -83,14 +83,8 @@ class Needs:
         found = FORMULAS[self.scheme](self._formulas, members)
         never = ~np.isfinite(found)
         for k in np.flatnonzero(never).tolist():
-            found[k] = self._whole(np.flatnonzero(members[k]).tolist())
+            found[k] = whole_bytes(self.flow, np.flatnonzero(members[k]).tolist())
         return np.maximum(found, 1), never
-
-    def _whole(self, operators: list[int]) -> int:
-        """Bytes of all maps that are touched, and all weights."""
-        flow = self.flow
-        touched = {m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]}
-        return WIDEST * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in operators for w in flow.weights[i]))
 
     def of(self, masks: Sequence[int]) -> np.ndarray:
         """(groups, 2) float64: their `Need`s."""
@@ -102,15 +96,10 @@ class Needs:
         return np.array([self._known[mask] for mask in masks]).reshape(-1, 2)
 
 
-def ask_ahead(questions: Sequence[Question], weights: Sequence[np.ndarray]) -> None:
-    """Let rules look at all pieces that `weighted` will ask them about, those of one network at once."""
-    pieces: dict[Needs, list[int]] = {}
-    for asked, given in zip(questions, weights, strict=True):
-        graph = asked.graph
-        found = _joined([*graph.operators], graph.links[:, np.argsort(-given, kind="stable")])
-        pieces.setdefault(asked.needs, []).extend([*(1 << i for i in graph.operators), *(piece for _, piece, _ in found)])
-    for needs, masks in pieces.items():
-        needs.of(masks)
+def whole_bytes(flow: Dataflow, operators: Sequence[int]) -> int:
+    """Of all maps that operators touch, and all their weights."""
+    touched = {m for i in operators for m in flow.results[i]} | {o.map for i in operators for o in flow.operands[i]}
+    return WIDEST * (sum(flow.maps[m].elements for m in touched) + sum(w.elements for i in operators for w in flow.weights[i]))
 
 
 def weighted(flow: Dataflow, mask: int, weights: np.ndarray, judge: Judge) -> Weighted:

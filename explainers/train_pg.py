@@ -19,10 +19,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from explainers.cuts import GroupCuts
+from explainers.cuts import cheapest
 from explainers.needs import Question
 from explainers.predictor import EMBEDDED, Predictor
-from lfopt.ops import bits
 
 Report = Callable[[str, float], None]  # (what is going on, how much of it is done)
 
@@ -75,8 +74,7 @@ def freed(predictor: Predictor, questions: Sequence[Question]) -> list[np.ndarra
     """(links,) float64 of every group: doublings that the needier half of a link's cheapest cut needs less than the group, as the predictor says."""
     found: list[np.ndarray] = []
     for asked in questions:
-        operators, cuts = [*bits(asked.mask)], GroupCuts(asked.needs.flow, asked.mask)
-        halves = [cuts.through(operators[u], operators[v], 1)[0] for u, v in asked.graph.links.T.tolist()]
+        halves = cheapest(asked.needs.flow, asked.mask, asked.graph.links)
         pieces = [*dict.fromkeys(half for cut in halves for half in (cut.first, cut.second))]
         needed = dict(zip([asked.mask, *pieces], _needed(predictor, asked, [asked.mask, *pieces]).tolist(), strict=True))
         found.append(np.array([needed[asked.mask] - max(needed[cut.first], needed[cut.second]) for cut in halves]))
