@@ -103,7 +103,7 @@ def _rows(graph: Graph, options: argparse.Namespace, peers: list[str], macs: int
             took = {name: one.least for name, one in found.items()}
             times = [cell for name in PEERS for cell in ((f"{took[name]:.2f}", f"{took[name] / took['exact']:.2f}") if name in took else ("-", "-"))]
             peak = f"{2e-6 * macs / took['exact'] / options.peak / threads:.0%}" if options.peak else "-"
-            memory = bytes_text(compiled(plans["exact"], graph, threads=threads).source.context_bytes)
+            memory = bytes_text(compiled(plans["exact"], threads=threads).source.context_bytes)
             yield [str(threads), f"{took['exact']:.2f}", *times, peak, f"{found['exact'].error:.0e}", memory]
 
 

@@ -95,7 +95,7 @@ def main() -> None:
 def _network(graph: Graph, threads: int, runs: int, buffer_bytes: int) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         found = planned(graph, ["exact"], buffer_bytes, Path(folder))["exact"]
-        code = compiled(found, graph, threads=threads)
+        code = compiled(found, threads=threads)
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **feeds(graph, np.random.default_rng(0)))
         common = (str(inputs), str(runs), str(threads))

@@ -130,7 +130,7 @@ def _rows(name: str, graph: Graph, buffer_bytes: int, caches: list[int]) -> Iter
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
         start = time.perf_counter()
         plans = planned(graph, PLANS, buffer_bytes, Path(folder))
-        programs = {kind: _program(compiled(found, graph, "avx2")) for kind, found in plans.items()}
+        programs = {kind: _program(compiled(found, "avx2")) for kind, found in plans.items()}
         wanted = [(times, kind) for times in caches for kind in PLANS]
         found = dict(zip(wanted, pool.map(lambda key: _missed(programs[key[1]], buffer_bytes * key[0]), wanted), strict=True))
         seconds = time.perf_counter() - start

@@ -23,7 +23,7 @@ from codegen.emit import emit_c
 from codegen.runtime import Compiled
 from codegen.source import CSource
 from lfopt import zoo
-from lfopt.app.compiled import cpu_costs, cpu_model
+from lfopt.app.compiled import cpu_costs, cpu_model, image_by_image
 from lfopt.app.plans import make_draft, write_files
 from lfopt.app.profiles import latency_here
 from lfopt.app.sizes import parse_shapes
@@ -149,10 +149,12 @@ def _tables(graph: Graph) -> dict[str, int]:
 
 
 class Planned(NamedTuple):
-    """A plan, and the folder that holds it with its model."""
+    """A plan of one image, and the folder that holds it with its model."""
 
     plan: Plan
     folder: Path
+    graph: Graph  # of one image
+    images: int  # that the network is for, one by one
 
 
 class Code(NamedTuple):
@@ -175,7 +177,8 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path,
     """Plans by kind: `exact`, the least traffic; `epilogue` fusion; every operator `alone`; as compilers fuse, `tvm`, `dnnfusion` (doubtful pairs
     as measured on this machine) and `dp`.
     """
-    costs = cpu_costs(graph, Hardware(buffer_bytes, element_bytes=4), element)
+    each, images = image_by_image(graph)
+    costs = cpu_costs(each, Hardware(buffer_bytes, element_bytes=4), element)
     groups = {
         "exact": lambda: solve(cpu_model(costs, element=element), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
         "dp": lambda: solve_by_types(cpu_model(costs), SearchOptions(time_limit=SEARCH_SECONDS)).groups,
@@ -189,14 +192,15 @@ def planned(graph: Graph, kinds: Sequence[str], buffer_bytes: int, folder: Path,
         if kind not in groups:
             raise InvalidConfig(f"plan: found {kind!r}; accepted: {', '.join(groups)}")
         result = Result(kind, groups[kind](), 0, 0, 0, 0, 0.0)
-        found[kind] = Planned(write_files(make_draft(graph, costs, result, 0).finished(), graph, folder / kind), folder / kind)
+        plan = write_files(make_draft(each, costs, result, 0).finished(), each, folder / kind)
+        found[kind] = Planned(plan, folder / kind, each, images)
     return found
 
 
-def compiled(found: Planned, graph: Graph, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
+def compiled(found: Planned, target: str = "native", threads: int = 1, element: ElementName = "float32") -> Code:
     """The plan as C, written and built in a folder of its own. Raises Unsupported where C cannot be printed."""
     folder = found.folder / f"{target}-{threads}"
-    source = emit_c(found.plan, graph, target, threads=threads, element=element)
+    source = emit_c(found.plan, found.graph, target, threads=threads, element=element, images=found.images)
     write_source(source, folder)
     return Code(source, build(source, folder, find_compiler()))
 

@@ -156,7 +156,7 @@ def _loaded(
     given = scratch / "inputs.npz"
     request: dict[str, Any] = {"do": "load", "inputs": str(given), "threads": threads, "element": element, "outputs": list(graph.outputs)}
     if name in plans:
-        code = compiled(plans[name], graph, threads=threads, element=element)
+        code = compiled(plans[name], threads=threads, element=element)
         request |= {"model": str(code.built.library), "name": code.source.name}
         engine = Engine("lfopt", Path(sys.executable), scratch)
     else:

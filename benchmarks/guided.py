@@ -1,0 +1,103 @@
+"""Searches on one network and chip, with every guidance that there is, beside the proven optimum."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from explainers.controls import by_need
+from explainers.predictor import WEIGHTS
+from explainers.split import Explain
+from lfopt.app.commands.dataset import dataflow
+from lfopt.app.guidance import explainer, rule, screener, splitter
+from lfopt.ir import Hardware, InvalidConfig
+from lfopt.ops import Dataflow
+from lfopt.planning import GroupCosts, Traffic
+from lfopt.planning.optimus import OptimusCosts
+from search.exact import solve
+from search.local import improve
+from search.nsga2 import evolve
+from search.options import SearchOptions
+from search.partition import Partitions
+from search.result import Result
+from search.sampling import sample
+
+SEARCHES: dict[str, Callable[..., Result]] = {"RS": sample, "LS": improve, "NSGA-II": evolve}
+GUIDANCE = ("none", "random", "analytic", "gnne", "pg", "rg")
+PROOF_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run."""
+
+    guidance: tuple[str, ...]
+    budget: int | None  # plans a run; None: what the case says
+    seeds: int
+    limit: float | None  # seconds a run
+    screen: bool = False  # whether the rule says which groups are checked
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """One network on one chip."""
+
+    flow: Dataflow
+    kib: int  # of buffer
+    elements: int  # BRR by Optimus' formula: what the buffer holds; 0: LBDF
+    best: Result
+
+    @classmethod
+    def of(cls, source: str, kib: int, elements: int = 0) -> Trials:
+        """`source`: an ONNX file, or zoo:NAME."""
+        flow = dataflow(source)
+        return cls(flow, kib, elements, solve(_costs(flow, kib, elements), SearchOptions(time_limit=PROOF_SECONDS)))
+
+    def costs(self) -> GroupCosts | OptimusCosts:
+        """Costs that know nothing yet."""
+        return _costs(self.flow, self.kib, self.elements)
+
+    def run(self, search: str, budget: int, settings: Settings) -> Iterator[tuple[str, Result, Partitions]]:
+        """(guidance, what was found, the groups that were met) of every guidance that can be had and every seed; each run starts knowing nothing."""
+        for guidance in settings.guidance:
+            for seed in range(settings.seeds):
+                costs = self.costs()
+                try:
+                    explain = None if guidance == "none" else self._explainer(costs, guidance, seed)
+                except InvalidConfig:
+                    break
+                partitions = Partitions(costs)
+                options = SearchOptions(
+                    budget=budget,
+                    seed=seed,
+                    time_limit=settings.limit,
+                    lower_bound_bytes=self.best.lower_bound_bytes,
+                    partitions=partitions,
+                    split=splitter(explain, partitions) if explain else None,
+                    screen=screener(rule(self._bound(costs))) if settings.screen else None,
+                )
+                yield guidance, SEARCHES[search](partitions.model, options), partitions
+
+    def _explainer(self, costs: GroupCosts | OptimusCosts, guidance: str, seed: int) -> Explain:
+        if isinstance(costs, OptimusCosts) and guidance == "analytic":
+            return by_need(costs.dataflow, lambda mask: min((least for least, _, _ in costs.model.needs(mask)), default=1 << 62))
+        return explainer(self._bound(costs), guidance, seed)
+
+    def _bound(self, costs: GroupCosts | OptimusCosts) -> GroupCosts:
+        """What learned explainers and the predictor are bound to: under Optimus' formula, the executable BRR on a chip with as large a buffer."""
+        if isinstance(costs, GroupCosts):
+            return costs
+        return GroupCosts(costs.dataflow, Hardware(2 * self.elements), Traffic.ONCE, scheme="brr", epilogue=False)
+
+
+def learnt_from() -> set[str]:
+    """The networks that the shipped predictor of scheme lbdf, and with it PG and RG, have learnt from."""
+    return set(json.loads((WEIGHTS / "lbdf.json").read_text(encoding="utf-8"))["data"]["networks"])
+
+
+def _costs(flow: Dataflow, kib: int, elements: int) -> GroupCosts | OptimusCosts:
+    hardware = Hardware(kib * 1024)
+    if elements:
+        return OptimusCosts(flow, hardware, buffer_elements=elements)
+    return GroupCosts(flow, hardware, Traffic.PAPER, epilogue=False)
