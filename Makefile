@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-conformance bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
+.PHONY: help demo docs env test test-slow test-sanitize test-rtl-slow lint format bench-search bench-beyond bench-paper bench-guidance bench-rectify bench-validity bench-surrogate surrogate bench-cpu bench-compile bench-conformance bench-int8 bench-attention bench-memory bench-traffic bench-rtl bench-vela bench-fusion bench-batch rtl-formal rtl-mutate rtl-area rtl-coverage clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench-beyond: $(VENV)/.dev  ## What scheme all brings beside auto: bytes, multip
 bench-paper: $(VENV)/.dev  ## The paper's tables II to V again, guided and not, with the distance to the optimum; --full: its budgets
 	$(BIN)/python benchmarks/bench_paper.py --results docs/results
 
+bench-guidance: $(VENV)/.dev  ## What each explainer brings a search at a small budget, and how well it stands for the verdict; --networks FILE ...: on others
+	$(BIN)/python benchmarks/bench_guidance.py --results docs/results
+
 bench-rectify: $(VENV)/.dev  ## How often, and how well, each explainer's cuts break groups that do not fit
 	$(BIN)/python benchmarks/bench_rectify.py --results docs/results
 
@@ -76,6 +79,7 @@ surrogate: $(VENV)/.dev  ## Train the surrogate that ships, from nothing
 bench-cpu: $(VENV)/.dev  ## Compiled plans against ONNX Runtime, OpenVINO, MNN and ncnn (environments in build/peers), and with less fusion
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --results docs/results
+	$(BIN)/python benchmarks/bench_cpu.py --threads 1 2 --plans exact --peers openvino --trained --element bf16 --results docs/results
 
 bench-int8: $(VENV)/.dev  ## Networks in int8, compiled, against ONNX Runtime (OpenVINO) on the same QDQ files
 	$(BIN)/python benchmarks/bench_int8.py --threads 1 2 --results docs/results
@@ -88,7 +92,7 @@ bench-conformance: $(VENV)/.dev  ## ONNX's own cases on generated C: how many pa
 
 bench-attention: $(VENV)/.dev  ## Attention alone, compiled, against ONNX Runtime and OpenVINO
 	$(BIN)/python benchmarks/peers.py
-	$(BIN)/python benchmarks/bench_attention.py --threads 1 2
+	$(BIN)/python benchmarks/bench_attention.py --threads 1 2 --results docs/results
 
 bench-memory: $(VENV)/.dev  ## Peak memory of a process: our program, ours from Python, ONNX Runtime
 	$(BIN)/python benchmarks/bench_cpu_memory.py --results docs/results
