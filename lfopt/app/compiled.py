@@ -36,7 +36,7 @@ from lfopt.planning import GroupCosts, Propose
 from lfopt.rewrite.images import one_image
 from search.result import Result
 
-Target = Literal["avx512", "avx2", "neon", "c99", "native"]
+Target = Literal["avx512", "avx2", "neon", "rvv", "c99", "native"]
 CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
 SEARCH_SECONDS = 60.0  # the best plan by then is taken
 WEIGHTS = "weights.bin"
