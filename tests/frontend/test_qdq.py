@@ -13,6 +13,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+from onnxruntime.quantization import QuantFormat
 from oracle import newest_opset_of_onnxruntime
 from test_save import assert_same
 
@@ -23,7 +24,7 @@ from lfopt.ir import Graph, InvalidModel, LfoptError, Quantization, UnsupportedM
 from lfopt.ops import Dataflow, spec
 from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
-from tests.qdq_models import integers, quantise, random_feeds, run, steps_apart
+from tests.qdq_models import integers, quantise, random_feeds, run, steps_apart, zoo_network
 from tests.strategies import random_graph
 
 FLOAT = TensorProto.FLOAT
@@ -636,6 +637,19 @@ def test_the_operator_oriented_format_is_read_as_qdq(name):
     assert found is not None
     assert not any(is_q_or_dq(operator) for operator in graph.operators)
     assert np.abs((ours.astype(np.float64) - found.zero_point[0]) * found.scale[0] - theirs).max() < 1.01 * found.scale[0]
+
+
+def test_a_network_in_the_operator_oriented_format_is_the_one_in_qdq(tmp_path):
+    network, rng = zoo_network("squeezenet1_1", 32), np.random.default_rng(1)
+    models = [
+        quantise(network, tmp_path / "q.onnx", np.random.default_rng(0), quant_format=form) for form in (QuantFormat.QDQ, QuantFormat.QOperator)
+    ]
+    assert "QLinearConv" in {node.op_type for node in models[1].graph.node}
+    one, other = (simplify(from_model(model)) for model in models)
+    assert [(op.kind, op.attributes) for op in one.operators] == [(op.kind, op.attributes) for op in other.operators]
+    feeds = random_feeds(one, rng)
+    held = {name: rng.integers(0, 256, one.shape(name)).astype(one.tensors[name].dtype) for name in feeds}
+    assert all(np.array_equal(*pair) for pair in zip(reference(one, held).values(), reference(other, held).values(), strict=True))
 
 
 def test_what_of_the_operator_oriented_format_is_not_read_is_said():
