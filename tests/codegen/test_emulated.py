@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from codegen.elements import ElementName
 from codegen.target import BF16_FLAGS
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.pipeline import load_network
@@ -113,6 +114,6 @@ def test_integers_as_plain_loops(target: str, tmp_path: Path) -> None:
 
 @every_target
 def test_random_networks(target: str, tmp_path: Path) -> None:
-    elements = {"float32": (0, 1, 2, 3), **({"bf16": (5, 6, 7, 8)} if target in BF16_FLAGS else {})}
+    elements: dict[ElementName, tuple[int, ...]] = {"float32": (0, 1, 2, 3), **({"bf16": (5, 6, 7, 8)} if target in BF16_FLAGS else {})}
     cases = [drawn(seed, [target], element) for element, seeds in elements.items() for seed in seeds]
     emulated(target, cases, tmp_path, 1e-4)
