@@ -27,7 +27,7 @@ class CSource:
     """A network as C: model.h, model.c and its weights, in a file of their own or as C too."""
 
     name: str  # C identifier made from the model's name; prefix of every exported symbol
-    target: str  # avx512, avx2, neon, c99
+    target: str  # avx512, avx2, neon, rvv, c99
     flags: tuple[str, ...]  # of the compiler for this target, without -I and -o
     files: Mapping[str, bytes]  # by file name; weights.bin is absent where the weights are linked in
     arena_bytes: int  # the buffer that fusion groups run in, as large as the plan says, or one of each thread

@@ -31,6 +31,7 @@ TARGETS = {
         Target("avx512", (16, 8, 4, 1), 28, (*COMMON, "-mavx512f", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512")),
         Target("avx2", (8, 4, 1), 12, (*COMMON, "-mavx2", "-mfma")),
         Target("neon", (4, 1), 24, (*COMMON, "-march=armv8-a")),
+        Target("rvv", (8, 4, 1), 24, (*COMMON, "-march=rv64gcv_zvl256b")),  # registers of 256 bits and more; Clang 16
         Target("c99", (1,), 8, (*COMMON, "-std=c99")),
     )
 }

@@ -688,6 +688,37 @@ def gathered(rng: np.random.Generator) -> Case | None:
     )
 
 
+def between_elements(rng: np.random.Generator) -> Case | None:
+    n, h, w = (int(rng.integers(1, 3)), *(int(v) for v in rng.integers(2, 7, 2)))
+    x = signed(rng, n, 4, h, w)
+    if rng.random() < 0.4:
+        regions = np.sort(rng.uniform(-3, 12, (3, 2, 2)), axis=1).reshape(3, 4).astype(np.float32)
+        attributes: dict[str, object] = {
+            "output_height": int(rng.integers(1, 4)),
+            "output_width": 2,
+            "spatial_scale": 0.5,
+            "mode": choose(rng, "avg", "max"),
+        }
+        attributes |= {"sampling_ratio": int(rng.integers(3)), "coordinate_transformation_mode": choose(rng, "half_pixel", "output_half_pixel")}
+        return Case("RoiAlign", [x, regions, rng.integers(0, n, 3).astype(np.int64)], attributes)
+    kernel, strides, dilations, pads = ([int(v) for v in rng.integers(low, high, k)] for low, high, k in ((1, 4, 2), (1, 3, 2), (1, 3, 2), (0, 2, 4)))
+    made = [(size + pads[k] + pads[k + 2] - dilations[k] * (kernel[k] - 1) - 1) // strides[k] + 1 for k, size in enumerate((h, w))]
+    if min(made) < 1:
+        return None
+    groups, parts = (int(choose(rng, 1, 2)) for _ in range(2))
+    taps = parts * kernel[0] * kernel[1]
+    attributes = {"group": groups, "offset_group": parts, "strides": tuple(strides), "dilations": tuple(dilations), "pads": tuple(pads)}
+    moved = rng.uniform(-2, 2, (n, 2 * taps, *made)).astype(np.float32)
+    operands: list[np.ndarray | None] = [x, signed(rng, 6, 4 // groups, *kernel), moved]
+    operands += choose(rng, [], [signed(rng, 6)], [None, signed(rng, n, taps, *made)], [signed(rng, 6), signed(rng, n, taps, *made)])
+    return Case("DeformConv", operands, attributes | {"kernel_shape": tuple(kernel)}, choose(rng, (), (1,)))
+
+
+def bit_cast(rng: np.random.Generator) -> Case | None:
+    x = choose(rng, signed(rng, 2, 3, 4), rng.integers(0, 2**32, (2, 3, 4)).astype(np.uint32))
+    return Case("BitCast", [x], {"to": int(onnx.TensorProto.INT32)})
+
+
 def einsum(rng: np.random.Generator) -> Case | None:
     a, b, c, d = (int(rng.integers(1, 5)) for _ in range(4))
     return choose(
@@ -797,7 +828,7 @@ FAMILIES: list[Callable[[np.random.Generator], Case | None]] = [
 ARITHMETIC: list[Callable[[np.random.Generator], Case | None]] = [
     grouped_conv, grouped_conv_transpose, pool_of_any_rank, pool_beyond_the_map, max_pool_indices, general_gemm, batched_matmul, activation,
     activation_of_a_part_of_the_reals, half_precision, binary, other_elementwise, statistics, layer_normalization, along_an_axis, gathered, einsum,
-    resize_in_every_way, quantization, view, moved,
+    between_elements, bit_cast, resize_in_every_way, quantization, view, moved,
 ]  # fmt: skip
 
 

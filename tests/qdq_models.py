@@ -155,13 +155,12 @@ def random_feeds(graph: Graph, rng: np.random.Generator) -> dict[str, np.ndarray
 
 def quantise(graph: Graph, path: Path, rng: np.random.Generator, dtype: str = "int8", **options: object) -> ModelProto:
     """The network as ONNX Runtime quantises it from random inputs; the model is written to `path` on the way."""
-    chosen = {"per_channel": True, "weight_type": QuantType.QInt8} | options
+    chosen = {"per_channel": True, "weight_type": QuantType.QInt8, "quant_format": QuantFormat.QDQ} | options
     with _silent():
         quantize_static(
             to_model(graph),
             path,
             Samples([random_feeds(graph, rng) for _ in range(4)]),
-            quant_format=QuantFormat.QDQ,
             activation_type=QuantType.QInt8 if dtype == "int8" else QuantType.QUInt8,
             **chosen,  # type: ignore[arg-type]
         )

@@ -11,6 +11,7 @@ import numpy as np
 from codegen.layout import CTYPES
 from codegen.loops.nest import Array, Loops, Nest
 from codegen.loops.reals import by_floats
+from codegen.loops.searching import top_k
 from codegen.loops.sliding import taps
 from codegen.loops.stored import centred, entry, looked_up, met, scaled, store, store_scaled
 from lfopt.ir import Tensor, row_axis, whole
@@ -32,6 +33,8 @@ def integers(nest: Nest, plain: Loops) -> None:
     how = arithmetic(nest.call)
     if how is Arithmetic.MOVE and nest.call.operator.kind == "Split":
         _split(nest)
+    elif how is Arithmetic.MOVE and nest.call.operator.kind == "TopK":
+        _top_k(nest)
     elif how in (Arithmetic.MOVE, Arithmetic.CHOICE):
         plain(_recoded(nest))
     else:
@@ -208,6 +211,14 @@ def _split(nest: Nest) -> None:
         start += size
 
 
+def _top_k(nest: Nest) -> None:
+    """The best bytes of the operand, then brought to the result's scale."""
+    source, result = nest.call.tensors[0], nest.call.result_tensors[0]
+    assert source is not None
+    found = by.recoding(source, result)
+    top_k(nest, None if found is None else lambda byte: looked_up(nest, found, byte))
+
+
 @dataclass(frozen=True, slots=True)
 class _Recoded(Array):
     """An operand that is read through a table of 256 bytes."""
@@ -244,8 +255,6 @@ def _recoded(nest: Nest) -> Nest:
         if tensor is None or tensor.quantization is None or (moves and index):
             continue
         found = by.recoding(tensor, results[0])
-        if found is not None and call.operator.kind == "TopK":
-            raise nest.unsupported("a scale that changes", "the scale of the operand")
         tensors[index] = Tensor(tensor.name, tensor.shape, results[0].dtype)
         value = values[index]
         if found is not None and value is not None:

@@ -132,6 +132,13 @@ def transpose(nest: Nest) -> None:
     copied(nest, lambda at: [at[order.index(axis)] for axis in range(len(order))])
 
 
+def bit_cast(nest: Nest) -> None:
+    """The bits of elements as another type of the same width."""
+    a, y = nest.operand(0), nest.results[0]
+    with nest.elements() as at:
+        nest.out(f"const {a.ctype} a = {a.at(at)};", f"memcpy(&{y.at(at)}, &a, sizeof a);")
+
+
 def depth_to_space(nest: Nest) -> None:
     """Blocks of channels laid out as blocks of pixels: depth first (DCR) or column first (CRD)."""
     block, channels = nest.call.attribute("blocksize", 1), nest.call.result[1]
@@ -276,6 +283,7 @@ COPYING = frozenset(
     "Concat DepthToSpace Expand Gather GatherElements GatherND Slice SpaceToDepth Split Tile Transpose".split()
 )  # loops that copy elements as they are stored, whatever that is
 LOOPS: dict[str, Callable[[Nest], None]] = {
+    "BitCast": bit_cast,
     "Concat": concat,
     "DepthToSpace": depth_to_space,
     "Expand": expand,

@@ -70,17 +70,19 @@ def cumulative(nest: Nest) -> None:
             nest.out.all(reversed(lines) if call.attribute("exclusive", 0) else lines)
 
 
-def top_k(nest: Nest) -> None:
+Stored = Callable[[str], str]  # C expression of an element of the operand -> of what is stored of it
+
+
+def top_k(nest: Nest, stored: Stored | None = None) -> None:
     """The k best elements along an axis, best first (even if not asked to be sorted), and their indices; of equal ones, the lower index first."""
     call, x = nest.call, nest.operand(0)
     axis = call.attribute("axis", -1) % len(x.shape)
-    count, extent = call.result[axis], x.shape[axis]
     if prod(call.result):
         with _others(nest, axis) as at:
             if nest.wanted({axis: "rank"}):
-                _rank(nest, x, at, axis, extent)
+                _rank(nest, x, at, axis, stored)
             else:
-                _insert(nest, x, at, count, extent)
+                _insert(nest, x, at, axis, stored)
 
 
 def _before(nest: Nest, a: str, b: str) -> str:
@@ -95,30 +97,33 @@ def _asked(nest: Nest) -> dict[int, Array]:
     return dict(zip([k for k, name in enumerate(nest.call.operator.outputs) if name], nest.results, strict=True))
 
 
-def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], count: int, extent: int) -> None:
+def _insert(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
     """Put every element among those that are best so far: what stands behind it moves on, and the last falls out."""
-    out, asked = nest.out, _asked(nest)
+    out, asked, count, extent = nest.out, _asked(nest), nest.call.result[axis], x.shape[axis]
     out("int found = 0;")
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", f"int k = found < {count} ? found++ : {count};")
-        last = asked[0].at(at("k - 1")) if 0 in asked else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
+        last = f"({x.ctype}){asked[0].at(at('k - 1'))}" if 0 in asked else x.at(at(f"(int){asked[1].at(at('k - 1'))}"))
         with out.block("for (; k > 0; k--)"):
             out(f"const {x.ctype} last = {last};", f"if (!{_before(nest, 'x', 'last')}) break;", f"if (k == {count}) continue;")
             out.all(f"{y.at(at('k'))} = {y.at(at('k - 1'))};" for y in asked.values())
         with out.block(f"if (k < {count})"):
-            out.all(f"{y.at(at('k'))} = {'i' if k else 'x'};" for k, y in asked.items())
+            out.all(f"{y.at(at('k'))} = {'i' if k else f'({y.ctype})x'};" for k, y in asked.items())
+    if stored and 0 in asked:
+        here = asked[0].at(at("k"))
+        out(f"for (int k = 0; k < {count}; k++) {here} = {stored(here)};")
 
 
-def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, extent: int) -> None:
+def _rank(nest: Nest, x: Array, at: Callable[[str], list[str]], axis: int, stored: Stored | None) -> None:
     """Put those elements where they belong before which as many stand as are wanted: some alone of the best can be made."""
-    out = nest.out
+    out, extent, value = nest.out, x.shape[axis], stored("x") if stored else "x"
     with out.block(f"for (int i = 0; i < {extent}; i++)"):
         out(f"const {x.ctype} x = {x.at(at('i'))};", "int rank = 0;")
         with out.block(f"for (int k = 0; k < {extent}; k++)"):
             out(f"const {x.ctype} other = {x.at(at('k'))};")
             out(f"rank += {_before(nest, 'other', 'x')} || (k < i && !{_before(nest, 'x', 'other')});")
         for result, (k, y) in enumerate(_asked(nest).items()):
-            out(f"if ({' && '.join(nest.wanted({axis: 'rank'}, result))}) {y.at(at('rank'))} = {'i' if k else 'x'};")
+            out(f"if ({' && '.join(nest.wanted({axis: 'rank'}, result))}) {y.at(at('rank'))} = {'i' if k else value};")
 
 
 LOOPS: dict[str, Callable[[Nest], None]] = {

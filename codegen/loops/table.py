@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codegen.kernels.heads import HEADS
-from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reals, reducing, resizing, searching
+from codegen.loops import contraction, convolution, elementwise, integer, moving, normalizing, pooling, reals, reducing, resizing, sampling, searching
 from codegen.loops.nest import Nest
 
 LOOPS = {
@@ -15,6 +15,7 @@ LOOPS = {
     **pooling.LOOPS,
     **reducing.LOOPS,
     **resizing.LOOPS,
+    **sampling.LOOPS,
     **searching.LOOPS,
     **reals.BORDER,
 }

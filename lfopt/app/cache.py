@@ -176,7 +176,7 @@ def kept(
             shutil.rmtree(scratch, ignore_errors=True)
             raise
         sync_folder(root)
-    return opened(folder, entry), False
+        return opened(folder, entry), False  # while it is locked: nobody removes it
 
 
 def keeper(root: Path) -> Callable[[str, Make], Path]:
@@ -401,75 +401,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink()
-
-
-# -- what there is -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Item:
-    """Something that lies in the cache."""
-
-    path: Path
-    key: str  # of the lock that is held to make it, or to remove it
-    kind: str
-    network: str
-    target: str
-    used: float  # seconds since the epoch
-    damage: str = ""  # nothing where it is whole
-    others: tuple[Path, ...] = ()  # files that go with it
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(_size(path) for path in (self.path, *self.others))
-
-
-def contents(*, verify: bool = False) -> list[Item]:
-    """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
-    found: list[Item] = []
-    for root in (cache_folder(), cache_folder() / PROGRAMS):
-        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as names:
-            for name in names:
-                if name.is_dir(follow_symlinks=False) and (key := re.match(KEYS, name.name)):
-                    with suppress(FileNotFoundError):  # somebody has removed it
-                        found.extend(_item(Path(name.path), key[0], verify=verify))
-    return found
-
-
-def _item(path: Path, key: str, *, verify: bool) -> Iterator[Item]:
-    """Nothing, where it is not the cache's, or where it is being made."""
-    if LEFT.fullmatch(path.name):
-        with suppress(Busy), locked(path.parent, key, wait=False):
-            yield Item(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
-    elif path.name == key:
-        try:
-            entry = whole(path, verify=verify)
-        except Damaged as damage:
-            kind = "accelerator" if path.parent.name == PROGRAMS else "model"
-            yield Item(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
-        else:
-            facts = entry.facts
-            yield Item(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
-
-
-def drop(item: Item) -> bool:
-    """Remove it, unless somebody makes it at this moment. Raises CannotWrite."""
-    try:
-        with locked(item.path.parent, item.key, wait=False):
-            for path in (item.path, *item.others):
-                with suppress(FileNotFoundError):
-                    path.lstat()
-                    discard(path, item.key)
-    except Busy:
-        return False
-    return True
-
-
-def _size(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
-    with suppress(FileNotFoundError):
-        if path.is_dir() and not path.is_symlink():
-            return sum(_size(part) for part in path.iterdir())
-        return path.lstat().st_size
-    return 0

@@ -19,6 +19,7 @@ from codegen.source import CSource
 from codegen.target import target as instructions
 from lfopt.app.by_shape import CompiledByShape
 from lfopt.app.cache import Entry, cache_folder, kept, key_of
+from lfopt.app.cache_contents import size_limit, trim
 from lfopt.app.config import SearchConfig, find_hardware, load_hardware
 from lfopt.app.pipeline import Model, Report, label_of, load_network, run_search
 from lfopt.app.plans import make_draft
@@ -35,7 +36,7 @@ from lfopt.planning import GroupCosts, Propose
 from lfopt.rewrite.images import one_image
 from search.result import Result
 
-Target = Literal["avx512", "avx2", "neon", "c99", "native"]
+Target = Literal["avx512", "avx2", "neon", "rvv", "c99", "native"]
 CPU = Hardware(1 << 20, element_bytes=4, name="cpu")  # half of a common L2 cache; weights stream through the other half
 SEARCH_SECONDS = 60.0  # the best plan by then is taken
 WEIGHTS = "weights.bin"
@@ -124,7 +125,11 @@ def compile_graph(
 
     machine = this_machine() if target == "native" else platform.machine()
     key = key_of(graph, hardware, target, threads, element, tune, compiler, compiler_version(compiler), machine)
-    return kept(key, cache_folder(), "model", make, opened, sampled=(WEIGHTS,), verify=verify)
+    root, limit = cache_folder(), size_limit()
+    found, there = kept(key, root, "model", make, opened, sampled=(WEIGHTS,), verify=verify)
+    if not there:
+        trim(root, limit, key)
+    return found, there
 
 
 def print_graph(

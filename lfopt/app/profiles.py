@@ -17,7 +17,8 @@ from codegen.build import build, compiler_version, find_compiler, write_source
 from codegen.elements import ElementName
 from codegen.emit import emit_c
 from codegen.runtime import Compiled
-from lfopt.app.cache import Item, cache_folder, locked, note, own_folder, remove
+from lfopt.app.cache import cache_folder, locked, note, own_folder, remove
+from lfopt.app.cache_contents import Item
 from lfopt.app.plans import make_draft
 from lfopt.app.random_values import random_inputs
 from lfopt.app.random_weights import drawn

@@ -19,8 +19,9 @@ from lfopt.frontend.bodies import Bodies, Body, function_body
 from lfopt.frontend.builder import Builder, Network
 from lfopt.frontend.definitions import definition
 from lfopt.frontend.halves import widen
-from lfopt.frontend.lowering import LOWERINGS
+from lfopt.frontend.qoperators import Lowering
 from lfopt.frontend.read import prepare
+from lfopt.frontend.sequences import Sequences
 from lfopt.frontend.spelling import spell
 from lfopt.frontend.upgrade import newest_opset
 from lfopt.frontend.values import Values, dtype_name, options
@@ -52,6 +53,7 @@ class Control:
     depth: int = 0
     nodes: int = 0  # written so far
     ready: dict[tuple[bytes, ...], _Ready] = field(default_factory=dict[tuple[bytes, ...], _Ready])
+    sequences: Sequences = field(default_factory=Sequences)
 
     def write(self, node: NodeProto, what: str) -> None:
         """The operators that an If, a Loop or a Scan runs. Raises InvalidModel, UnsupportedModel."""
@@ -75,9 +77,13 @@ class Control:
 
         self._replace(node, what, made)
 
-    def lower(self, node: NodeProto, what: str) -> None:
+    def lower(self, node: NodeProto, lowering: Lowering, what: str) -> None:
         """The operators that stand for one that has no row in the operator table. Raises InvalidModel, UnsupportedModel."""
-        self._replace(node, what, lambda: LOWERINGS[node.op_type](self.build(node), node))
+        self._replace(node, what, lambda: lowering(self.build(node), node))
+
+    def follow(self, node: NodeProto, what: str) -> None:
+        """What an operator on sequences makes. Raises InvalidModel, UnsupportedModel."""
+        self._replace(node, what, lambda: self.sequences.write(self.build(node), node))
 
     def build(self, node: NodeProto) -> Builder:
         """What adds operators under the name of a node."""
@@ -121,7 +127,7 @@ class Control:
         return [names[value.name] for value in graph.output]
 
     def _ready(self, body: Body, operands: Sequence[str]) -> _Ready:
-        types = [self.network.types[name] for name in operands]
+        types = [self.sequences.type(name) if name in self.sequences.held else self.network.types[name] for name in operands]
         key = (str(id(body.graph)).encode(), *(known.SerializeToString() for known in types))
         if (found := self.ready.get(key)) is None:
             light, values = prepare(body.model(types), self.folder, self.label, self.bodies)
@@ -149,6 +155,8 @@ def _chosen(build: Builder, condition: str, yes: str, no: str) -> str:
     """One of two tensors of the same type and shape. Raises UnsupportedModel for others."""
     if yes == no:
         return yes
+    if not {yes, no} <= build.network.tensors.keys():
+        raise UnsupportedModel("its condition is computed, and decides about a sequence; lfopt reads tensors there")
     one, other = build.network.tensors[yes], build.network.tensors[no]
     if (one.shape, one.dtype) != (other.shape, other.dtype):
         found = " or ".join(f"{t.dtype} {[*t.shape]}" for t in (one, other))

@@ -119,6 +119,13 @@ def as_cast(node: NodeProto, like: TypeProto) -> NodeProto:
     return onnx.helper.make_node("Cast", node.input[:1], node.output, name=node.name, to=like.tensor_type.elem_type)
 
 
+def as_identity(node: NodeProto, known: TypeProto | None) -> NodeProto:
+    """A BitCast to the type that its operand has as an Identity, any other as it is."""
+    to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
+    same = known is not None and known.tensor_type.elem_type == to
+    return onnx.helper.make_node("Identity", node.input, node.output, name=node.name) if same else node
+
+
 def definition(node: NodeProto, types: Mapping[str, TypeProto], what: str) -> FunctionProto:
     """The function that ONNX defines an operator by, for operands of these types. Its inliner makes the same, but not where an operand is absent.
 

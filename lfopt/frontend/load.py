@@ -21,10 +21,11 @@ from onnx import ModelProto, NodeProto, TypeProto
 from lfopt.frontend.absorption import absorb
 from lfopt.frontend.bodies import BRANCHES, Bodies
 from lfopt.frontend.control import Control
-from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast
+from lfopt.frontend.counted import SHAPES, why
+from lfopt.frontend.definitions import DEFINED, FUNCTIONS, Definitions, as_cast, as_identity
 from lfopt.frontend.fold import Folding
 from lfopt.frontend.halves import widen
-from lfopt.frontend.lowering import is_lowered
+from lfopt.frontend.lowering import lowering
 from lfopt.frontend.messages import ONNX_REFUSES, title
 from lfopt.frontend.operands import mismatch
 from lfopt.frontend.origins import origins
@@ -37,6 +38,7 @@ from lfopt.frontend.values import Values, attribute_value, check_shape, dtype_na
 from lfopt.ir import Attribute, Graph, InvalidConfig, InvalidModel, LfoptError, Operator, Origin, Tensor, UnsupportedModel
 from lfopt.ir.names import one_line, plain
 from lfopt.ops import Call, resizing, spec
+from lfopt.ops.moving import same_width
 from lfopt.ops.table import OPAQUE
 from lfopt.ops.windows import transposed_extents, windows
 
@@ -47,7 +49,11 @@ SAME_SHAPE = frozenset(
     {"GroupNormalization", "MeanVarianceNormalization"}
 )  # ONNX has no inference for these: the result is shaped as the first input
 
-CHECKS: dict[str, Callable[[Call], object]] = {"ConvTranspose": windows, "Resize": resizing.check}  # raise InvalidModel, naming the node
+CHECKS: dict[str, Callable[[Call], object]] = {
+    "BitCast": same_width,
+    "ConvTranspose": windows,
+    "Resize": resizing.check,
+}  # raise InvalidModel, naming the node
 
 
 def load(path: str | Path, input_shapes: InputShapes | None = None) -> Graph:
@@ -176,15 +182,22 @@ class _Walk:
             self._take_scalars(node)
         if node.op_type == "CastLike" and not node.domain and node.input[1] in self.types:
             node = as_cast(node, self.types[node.input[1]])
+        if node.op_type == "BitCast" and not node.domain:
+            node = as_identity(node, self.types.get(node.input[0]))
         operator = Operator(self._unique_name(node, position), node.op_type, tuple(node.input), tuple(node.output), {}, node.domain, origin)
         what = f"{self.label}: {title(node)}"
         for name in operator.inputs:
-            if name and name not in self.tensors:
+            if name and name not in self.tensors and name not in self.control.sequences.held:
                 raise InvalidModel(f"{what}: input {name!r} is made by nothing before it (a cycle, or nodes out of order)")
+        if self.control.sequences.reads(node):
+            self.control.follow(node, what)
+            return
+        if node.op_type not in ("If", "Loop") and (held := [name for name in operator.inputs if name in self.control.sequences.held]):
+            raise UnsupportedModel(f"{what}: input {held[0]!r} is a sequence; lfopt reads those that other operators take apart again")
         operator = replace(operator, attributes=_attributes(node, what))
-        if wrong := mismatch(operator, [self.tensors[name].shape if name else None for name in operator.inputs]):
+        if wrong := mismatch(operator, [self.tensors[name].shape if name in self.tensors else None for name in operator.inputs]):
             raise InvalidModel(f"{what}: {wrong}")
-        if not operator.domain and self._written_out(node, what, origin, position):
+        if self._written_out(node, what, origin, position):
             return
         results = self._infer(node, what)
         if operator.attributes.get("nearest_mode") == ROUND_AS_BEFORE_11:
@@ -205,16 +218,18 @@ class _Walk:
 
     def _written_out(self, node: NodeProto, what: str, origin: Origin, position: int) -> bool:
         """Whether an operator is one that others stand for, which are in the network then."""
-        if node.op_type in BRANCHES and self.bodies.of(node):
+        if (other := lowering(node)) is not None:
+            self._inferred(node, what)
+            self.control.lower(node, other, what)
+        elif node.domain:
+            return False
+        elif node.op_type in BRANCHES and self.bodies.of(node):
             self.control.write(node, what)
         elif node.op_type in DEFINED:
             self._inferred(node, what)
             for part in self.definitions.nodes(node, what):
                 self.origins.update(dict.fromkeys(part.output, origin))
                 self.step(part, position)
-        elif is_lowered(node):
-            self._inferred(node, what)
-            self.control.lower(node, what)
         elif node.op_type in FUNCTIONS:
             self.control.call(node, self._inferred(node, what), what)
         else:
@@ -254,6 +269,8 @@ class _Walk:
         """Drop what no output depends on."""
         outputs = tuple(v.name for v in self.model.graph.output)
         for output in outputs:
+            if output in self.control.sequences.held:
+                raise UnsupportedModel(f"{self.label}: graph output {output!r} is a sequence; only tensors are supported")
             if output not in self.tensors:
                 raise InvalidModel(f"{self.label}: graph output {output!r} is made by nothing")
         needed, alive = set(outputs), list[Operator]()  # last operator first
@@ -313,8 +330,9 @@ class _Walk:
                 raise InvalidModel(f"{what}: {one_line(error)}") from None
             if node.op_type in SAME_SHAPE:
                 inferred = {node.output[0]: types[node.input[0]]}
-            if node.op_type == "NonZero" and (value := self.constants.get(node.input[0])) is not None:
-                inferred = {node.output[0]: onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, (value.ndim, int(np.count_nonzero(value))))}
+            if node.op_type in SHAPES and (value := self.constants.get(node.input[0])) is not None:
+                made = zip(node.output, SHAPES[node.op_type](node, value), strict=False)
+                inferred = {n: onnx.helper.make_tensor_type_proto(inferred[n].tensor_type.elem_type, shape) for n, shape in made if n}
         return inferred
 
     def _infer(self, node: NodeProto, what: str) -> dict[str, Tensor]:
@@ -326,9 +344,8 @@ class _Walk:
                 continue
             found = self._derived(node, name, what) or _static(name, inferred.get(name), what) or _static(name, self.declared.get(name), what)
             if found is None:
-                raise UnsupportedModel(
-                    f"{what}: the shape of output {name!r} is not static" + ("" if inferred else ", and lfopt does not know the operator")
-                )
+                unknown = "" if inferred else ", and lfopt does not know the operator"
+                raise UnsupportedModel(f"{what}: the shape of output {name!r} is not static{unknown}{why(node.op_type)}")
             check_shape(found.shape, f"{what}: output {name!r}")
             if node.op_type in SAME_ELEMENTS and not node.domain and found.elements != (source := self.tensors[node.input[0]]).elements:
                 raise InvalidModel(f"{what}: from {list(source.shape)} to {list(found.shape)}, which has another number of elements")

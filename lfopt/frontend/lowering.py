@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -10,6 +9,9 @@ import onnx
 from onnx import NodeProto
 
 from lfopt.frontend.builder import Builder
+from lfopt.frontend.ngrams import tf_idf
+from lfopt.frontend.qdq import MICROSOFT
+from lfopt.frontend.qoperators import OF_MICROSOFT, STANDARD, Lowering
 from lfopt.frontend.recurrent import recurrent
 from lfopt.frontend.sampling import grid_sample
 from lfopt.frontend.values import options
@@ -204,13 +206,31 @@ def _determinant(build: Builder, node: NodeProto) -> list[str]:
     return [expanded(0, list(range(size)))]
 
 
+def _mel_weight_matrix(build: Builder, node: NodeProto) -> list[str]:
+    """Triangles over the bins of a spectrum, whose corners are as far apart in mel."""
+    names = "number of bands", "length", "sample rate", "lower edge", "upper edge"
+    count, length, rate, lower, upper = (float(_constant(build, name, what).reshape(())) for name, what in zip(node.input, names, strict=True))
+    if not 0 < count * length <= LONGEST_TRANSFORM**2 or rate <= 0 or min(lower, upper) < 0:
+        raise UnsupportedModel(f"{count:g} bands of {length:g} elements at {rate:g} Hz; lfopt reads up to {LONGEST_TRANSFORM**2} in all")
+    low, high = (2595 * np.log1p(edge / 700) / np.log(10) for edge in (lower, upper))
+    mel = np.arange(count + 2) * ((high - low) / (count + 2)) + low
+    corners = ((length + 1) * 700 * np.expm1(mel / 2595 * np.log(10)) // rate).astype(np.int64)
+    first, centre, last = corners[:-2], corners[1:-1], corners[2:]
+    k = np.arange(int(length) // 2 + 1)[:, None]  # bins of the spectrum
+    rising = np.where(centre > first, (k - first) / np.maximum(centre - first, 1), 1)
+    found = np.where((k >= first) & (k <= centre), rising, 0)
+    found = np.where((k >= centre) & (k < last), (last - k) / np.maximum(last - centre, 1), found)
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(int(options(node).get("output_datatype", onnx.TensorProto.FLOAT)))
+    return [build.constant(found.astype(dtype))]
+
+
 def _has_element(build: Builder, node: NodeProto) -> list[str]:
     """A tensor is there; what is absent is not."""
     return [build.constant(np.array(any(node.input)))]
 
 
-Lowering = Callable[[Builder, NodeProto], list[str]]  # -> the node's outputs
 LOWERINGS: dict[str, Lowering] = {
+    **STANDARD,
     **dict.fromkeys(["GRU", "LSTM", "RNN"], recurrent),
     "BatchNormalization": _batch_normalization,
     "Col2Im": _col2im,
@@ -220,16 +240,20 @@ LOWERINGS: dict[str, Lowering] = {
     "EyeLike": _eye_like,
     "GridSample": grid_sample,
     "MaxUnpool": _max_unpool,
+    "MelWeightMatrix": _mel_weight_matrix,
     "OneHot": _one_hot,
     "OptionalGetElement": lambda build, node: [node.input[0]],
     "OptionalHasElement": _has_element,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
     "TensorScatter": _tensor_scatter,
+    "TfIdfVectorizer": tf_idf,
 }
 
 
-def is_lowered(node: NodeProto) -> bool:
-    """Whether other operators stand for this one of ONNX's."""
+def lowering(node: NodeProto) -> Lowering | None:
+    """What writes the operators that stand for this one; None where it stands for itself."""
+    if node.domain:
+        return OF_MICROSOFT.get(node.op_type) if node.domain == MICROSOFT else None
     training = any(attribute.name == "training_mode" and attribute.i for attribute in node.attribute)
-    return node.op_type in LOWERINGS and (node.op_type != "BatchNormalization" or training)
+    return None if node.op_type == "BatchNormalization" and not training else LOWERINGS.get(node.op_type)

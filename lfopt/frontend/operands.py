@@ -54,6 +54,36 @@ def _vectors(first: int, shapes: Others, extent: int) -> str:
     return next((f"input {index} of shape {[*(shape or ())]}; accepted: [{extent}]" for index, shape in wrong), "")
 
 
+def _deform_conv(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
+    if len(x) != 4 or not others or others[0] is None:
+        return f"input of shape {[*x]}; accepted: two spatial axes, with offsets"
+    if found := _conv(x, w, (), attributes) or _vectors(3, others[1:2], w[0]):
+        return found
+    strides, dilations, pads = (_numbers(attributes, name, count) for name, count in (("strides", 2), ("dilations", 2), ("pads", 4)))
+    parts = attributes.get("offset_group", 1)
+    if min((*strides, *dilations)) < 1 or not isinstance(parts, int) or parts < 1 or x[1] % parts:
+        return f"strides {[*strides]}, dilations {[*dilations]}, {parts} groups of offsets for {x[1]} channels"
+    made = [(x[2 + k] + pads[k] + pads[2 + k] - dilations[k] * (w[2 + k] - 1) - 1) // strides[k] + 1 for k in (0, 1)]
+    taps = parts * w[2] * w[3]
+    for index, shape, channels in zip((2, 4), (others[0], others[2] if len(others) > 2 else None), (2 * taps, taps), strict=True):
+        if shape is not None and shape != (x[0], channels, *made):
+            return f"input {index} of shape {[*shape]}; accepted: {[x[0], channels, *made]}"
+    return ""
+
+
+def _numbers(attributes: Attributes, name: str, count: int) -> tuple[int, ...]:
+    """An attribute of so many whole numbers; of pads 0, of all else 1, where it is absent."""
+    found = attributes.get(name)
+    return found if isinstance(found, tuple) and len(found) == count else (0 if name == "pads" else 1,) * count  # type: ignore[return-value]
+
+
+def _roi_align(x: Shape, regions: Shape, others: Others, attributes: Attributes) -> str:
+    images = others[0] if others else None
+    if len(x) != 4 or len(regions) != 2 or regions[1] != 4 or images != regions[:1]:
+        return f"maps of shape {[*x]}, regions of {[*regions]}, of images {[*(images or ())]}; accepted: [n, c, h, w], [k, 4] and [k]"
+    return ""
+
+
 def _by_channel(x: Shape, w: Shape, others: Others, attributes: Attributes) -> str:
     return _vectors(1, (w, *others), x[1] if len(x) > 1 else 1)
 
@@ -81,8 +111,10 @@ def _broadcast(index: int, shape: Shape, to: Shape) -> str:
 RULES = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
+    "DeformConv": _deform_conv,
     "BatchNormalization": _by_channel,
     "InstanceNormalization": _by_channel,
     "Gemm": _gemm,
     "PRelu": _prelu,
+    "RoiAlign": _roi_align,
 }

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from onnx import NodeProto
 
+from lfopt.frontend.qoperators import OF_MICROSOFT
 from lfopt.ir import InvalidModel, Operator, Quantization, Tensor, UnsupportedModel
 from lfopt.ops.evaluate import evaluate
 from lfopt.ops.fixed_point import dequantized
@@ -19,8 +20,7 @@ from lfopt.ops.fixed_point import dequantized
 Q, DQ = "QuantizeLinear", "DequantizeLinear"
 BYTES = ("int8", "uint8")
 MICROSOFT = "com.microsoft"
-OPERATOR_FORMAT = frozenset("ConvInteger DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul".split())
-OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "MatMulInteger", "DynamicQuantize")  # how their names begin
+OPERATOR_FORMAT_OF_MICROSOFT = ("QLinear", "QGemm", "QAttention", "MatMulInteger", "DynamicQuantize")  # how their names begin: those that are refused
 MOVES_BY_SHAPE = frozenset("Flatten Identity Reshape Squeeze Transpose Unsqueeze".split())  # what constants go through between DQ and their reader
 
 
@@ -39,10 +39,9 @@ class Stored(NamedTuple):
 def standard_form(node: NodeProto, what: str) -> NodeProto:
     """The node, with ONNX Runtime's own Q and DQ as the standard ones.
 
-    Raises UnsupportedModel for an operator of the operator-oriented format.
+    Raises UnsupportedModel for an operator of the operator-oriented format that `lfopt.frontend.qoperators` does not have.
     """
-    named = node.op_type in OPERATOR_FORMAT if not node.domain else node.op_type.startswith(OPERATOR_FORMAT_OF_MICROSOFT)
-    if named and node.domain in ("", MICROSOFT):
+    if node.domain == MICROSOFT and node.op_type.startswith(OPERATOR_FORMAT_OF_MICROSOFT) and node.op_type not in OF_MICROSOFT:
         raise UnsupportedModel(f"{what}: lfopt reads quantised networks in QDQ form (QuantFormat.QDQ); export this one so")
     if node.domain == MICROSOFT and node.op_type in (Q, DQ):
         copy = NodeProto()

@@ -79,6 +79,13 @@ def windowed(call: Call) -> int:
     return prod(call.result) * prod(call.attribute("kernel_shape", (1,)))
 
 
+def deformed(call: Call) -> int:
+    """Taps of a DeformConv, each of four products and sums, and their products with the weights."""
+    images, _, high, wide = call.result
+    taps = images * high * wide * call.shape(0)[1] * prod(call.shape(1)[2:])
+    return 8 * taps + 2 * prod(call.result) * prod(call.shape(1)[1:])
+
+
 def gelu(call: Call) -> int:
     """By the error function, or by the hyperbolic tangent."""
     return prod(call.result) * (TANH_GELU if call.attribute("approximate", "none") == "tanh" else 5)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lfopt.ir import Box
-from lfopt.ops import moving, pooling, reducing
+from lfopt.ops import moving, pooling, reducing, sampling
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import RESULTS, SUMS
 from lfopt.ops.elementwise import KINDS, elementwise
@@ -25,8 +25,10 @@ KERNELS: dict[str, Kernel] = {
     **dict.fromkeys(["Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Dropout"], moving.view),
     "AveragePool": pooling.average_pool,
     "BatchNormalization": reducing.batch_normalization,
+    "BitCast": moving.bit_cast,
     "Concat": moving.concat,
     **dict.fromkeys(reducing.CUMULATIVE, reducing.cumulative),
+    "DeformConv": sampling.deform_conv,
     "DepthToSpace": moving.depth_to_space,
     "DequantizeLinear": moving.dequantize,
     "Einsum": moving.einsum,
@@ -45,6 +47,7 @@ KERNELS: dict[str, Kernel] = {
     "RMSNormalization": reducing.rms_normalization,
     "ReduceLogSumExp": reducing.log_sum_exp,
     "Resize": resize,
+    "RoiAlign": sampling.roi_align,
     "Slice": moving.slice_,
     "SpaceToDepth": moving.space_to_depth,
     "Split": moving.same_place,

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 
-from lfopt.ir import Box, Span, UnsupportedModel, box_shape, slices
+from lfopt.ir import Box, InvalidModel, Span, UnsupportedModel, box_shape, slices
 from lfopt.ops.call import Call
 from lfopt.ops.contraction import has, present
 from lfopt.ops.footprint import needs
@@ -126,6 +127,18 @@ def einsum(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
     terms, made = einsum_terms(call)
     found = np.einsum(",".join(terms) + "->" + made, *values, optimize=len(values) > 1)
     return found if found.shape == box_shape(out) else found[slices(out)]
+
+
+def bit_cast(call: Call, operands: Operands, out: Box, result: int) -> np.ndarray:
+    """The same bits as another type of the same width."""
+    return take(present(operands, 0), needs(call, 0, out)).view(onnx.helper.tensor_dtype_to_np_dtype(call.attribute("to", 0)))
+
+
+def same_width(call: Call) -> None:
+    """Raises InvalidModel for a BitCast between types of different widths."""
+    found, made = call.tensors[0], call.result_tensors[0]
+    if found is None or "string" in (found.dtype, made.dtype) or np.dtype(found.dtype).itemsize != np.dtype(made.dtype).itemsize:
+        raise InvalidModel(f"node {call.operator.name!r} (BitCast): from {found and found.dtype} to {made.dtype}; accepted: types of one width")
 
 
 # -- integers and what they stand for ------------------------------------------------------------------------------------------------------

@@ -163,6 +163,8 @@ _ROWS = (  # several operators in one row differ in their values alone
         "MatMul", MATRICES, M2M, d.matmul, b.matmul, CONTRACT, COMPLEX, SUMS, n.matmul_macs, channel_axis=-1,
     ),
     OpSpec("Einsum", OTHER, M2M, d.everything, b.einsum, WHOLE),
+    OpSpec("DeformConv", OTHER, M2M, d.everything, b.everything, WHOLE, flops=n.deformed),
+    OpSpec("RoiAlign", OTHER, M2M, d.everything, b.everything, WHOLE, looped=True),
     # pools and reductions
     OpSpec(
         "AveragePool", POOL, M2M, d.convolution, b.pool, SPLIT, COMPLEX, MEAN, flops=n.windowed,
@@ -244,6 +246,7 @@ _ROWS = (  # several operators in one row differ in their values alone
     OpSpec("GroupNormalization", NORMAL, M2M, d.everything, b.group_normalization, channel_axis=1, passes=3),
     OpSpec("MeanVarianceNormalization", NORMAL, M2M, d.everything, b.mean_variance, passes=3),
     # moving elements without arithmetic
+    OpSpec("BitCast", MOVES, O2O, d.broadcast, b.broadcast, pattern=UNARY),
     OpSpec("Concat", MOVES, O2O, d.concat, b.concat, pattern=INJECTIVE, integers=CHOICE),
     OpSpec("Split", MOVES, O2O, d.split, b.split, pattern=INJECTIVE, integers=MOVE, parameters=_inputs(1)),
     OpSpec(

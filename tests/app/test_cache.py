@@ -23,7 +23,8 @@ import pytest
 import lfopt
 from codegen.build import build, find_compiler, write_source
 from lfopt.app import cache, compiled
-from lfopt.app.cache import Damaged, cache_folder, contents, keeper, kept, key_of, whole
+from lfopt.app.cache import Damaged, cache_folder, keeper, kept, key_of, locked, whole
+from lfopt.app.cache_contents import contents, trim
 from lfopt.app.files import write_bytes
 from lfopt.app.profiles import Profiles, databases
 from lfopt.app.screen import out
@@ -508,6 +509,30 @@ def test_prune_removes_what_is_damaged_or_left_over_and_nothing_else_unless_aske
     here("cache", "prune", "--max-size", "1.5MiB")
     assert {item.path.name for item in contents()} == {KEYS[1], KEYS[4]}
     assert databases()
+
+
+def test_what_was_not_used_for_longest_goes_where_models_are_too_large(filled: Path) -> None:
+    def left() -> set[str]:
+        return {item.path.name for item in contents() if item.kind == "model"}
+
+    trim(filled, 15 << 18, KEYS[0])  # 3.75 MiB; the damaged one is of half a MiB, and was used last
+    assert left() == {*KEYS[:4]}
+    trim(filled, 11 << 18, KEYS[0])
+    assert left() == {KEYS[0], KEYS[1], KEYS[3]}
+    with locked(filled, KEYS[1]):  # somebody makes it
+        trim(filled, 1, KEYS[0])
+    assert left() == {KEYS[0], KEYS[1]}
+    assert {*MINE} <= {*names(filled)}
+
+
+def test_a_model_that_is_compiled_puts_out_others_and_stays(made: list[Path], root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LFOPT_CACHE_SIZE", "1B")
+    first, second = (lfopt.compile(doubling(tmp_path / f"{k}.onnx", k)) for k in (2.0, 3.0))
+    assert [item.path.name for item in contents()] == [second.folder.name]
+    assert all(np.array_equal(model.run({"x": X})["y"], 2 * X) for model in (first, second)), "the first runs on"
+    monkeypatch.setenv("LFOPT_CACHE_SIZE", "much")
+    with pytest.raises(InvalidConfig, match=r"\$LFOPT_CACHE_SIZE: found 'much'; accepted: a size such as"):
+        lfopt.compile(doubling(tmp_path / "2.0.onnx"))
 
 
 def test_clear_removes_all_that_the_cache_has_made_and_nothing_else(filled: Path, here) -> None:

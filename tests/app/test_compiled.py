@@ -124,7 +124,7 @@ def test_what_cannot_be_compiled_leaves_nothing_in_the_cache(printed: list, mode
 
 
 def test_options_that_nobody_knows_are_refused(printed: list, model: Path) -> None:
-    with pytest.raises(InvalidConfig, match="target: found 'z80'; accepted: avx512, avx2, neon, c99, native"):
+    with pytest.raises(InvalidConfig, match="target: found 'z80'; accepted: avx512, avx2, neon, rvv, c99, native"):
         lfopt.compile(model, target="z80")
     for threads in (0, "2", None, 1.5):
         with pytest.raises(InvalidConfig, match=f"threads: found {threads if threads is not None else 'NoneType'}".replace("found 2", "found '2'")):

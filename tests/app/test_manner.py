@@ -137,7 +137,7 @@ def test_old_names_do_what_they_did_and_say_that_they_are_old(here, plan: Path, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("codegen", "x", "--target", "riscv", "-o", "y"), "--target: found 'riscv'; accepted: avx512, avx2, neon, c99, native, accel"),
+        (("codegen", "x", "--target", "riscv", "-o", "y"), "--target: found 'riscv'; accepted: avx512, avx2, neon, rvv, c99, native, accel"),
         (("search", "zoo:unet", "--budget", "many"), "--budget: found 'many'; accepted: a whole number"),
         (("search", "zoo:unet", "--scheme", "fast"), "--scheme: found 'fast'; accepted: lbdf, brr, resident, auto, all"),
         (("search", "zoo:unet", "--bufer", "1MiB"), "search: found --bufer, which is no option of it; did you mean --buffer?"),

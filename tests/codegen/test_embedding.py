@@ -16,7 +16,7 @@ from codegen.source import Unsupported
 from lfopt.app.compiled import plan_for_cpu
 from lfopt.app.pipeline import load_network
 from lfopt.ir import Hardware
-from tests.codegen.test_neon import ABSENT, PACKAGES
+from tests.codegen.test_emulated import ABSENT, PACKAGES
 from tests.codegen.twice import twice
 from tests.conftest import ROOT
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto
-from onnx.helper import make_function, make_graph, make_node, make_opsetid, make_tensor_value_info
+from onnx.helper import make_function, make_graph, make_node, make_opsetid, make_tensor_sequence_value_info, make_tensor_value_info
 from oracle import assert_close, run
 from small_models import build, floats, ints
 
@@ -69,6 +69,28 @@ def scanned(**attributes: Any) -> ModelProto:
     return build([start, scan], X, {"axis": ints(attributes.get("scan_input_axes", [0])[0])}, ["y", "last"], opset=18)
 
 
+def listed(*, opset: int = 18) -> ModelProto:
+    """A sequence that a loop adds to, and what is taken out of it."""
+    body = graph([make_node("Mul", ["a", "a"], ["p"]), make_node("SequenceInsert", ["s", "p"], ["t"]), *KEEP], ["i", "c"], ["c_out"])
+    for ends, name in ((body.input, "s"), (body.output, "t")):
+        ends.append(make_tensor_sequence_value_info(name, TensorProto.FLOAT, None))
+    nodes = [
+        make_node("SplitToSequence", ["x"], ["rows"], axis=0, keepdims=0),
+        make_node("SequenceAt", ["rows", "last"], ["a"]),
+        make_node("SequenceErase", ["rows", "none"], ["rest"]),
+        make_node("SequenceInsert", ["rest", "a", "none"], ["more"]),
+        make_node("Loop", ["n", "", "more"], ["all"], body=body),
+        make_node("SequenceLength", ["all"], ["count"]),
+        make_node("Cast", ["count"], ["number"], to=TensorProto.FLOAT),
+        make_node("ConcatFromSequence", ["all"], ["y"], axis=1, new_axis=1),
+        make_node("Mul", ["y", "number"], ["z"]),
+        make_node("SplitToSequence", ["x", "two"], ["columns"], axis=-1),
+        make_node("ConcatFromSequence", ["columns"], ["again"], axis=1),
+    ]
+    constants = {"n": np.array(2), "none": np.array(0), "last": np.array(-1), "two": np.array(2)}
+    return build(nodes, X, constants, ["z", "again"], opset=opset)
+
+
 def in_function() -> ModelProto:
     choice = make_node(
         "If",
@@ -100,6 +122,8 @@ MODELS: dict[str, Callable[[], ModelProto]] = {
     "slices backwards": lambda: scanned(scan_input_directions=[1], scan_output_directions=[1]),
     "columns": lambda: scanned(scan_input_axes=[1], scan_output_axes=[1]),
     "inside of a function": in_function,
+    "sequences": listed,
+    "sequences, of opset 13": lambda: listed(opset=13),
 }
 
 

@@ -268,6 +268,28 @@ CASES = {  # name: (model, what the message says)
         lambda: before_slice(make_node("Relu", ["x"], ["m"]), opset=13, shape=(1, 4, -1, 7)),
         r"input 'x': shape \[1,4,\?,7\]",
     ),
+    "DeformConv with offsets of other taps": (
+        lambda: one("DeformConv", (1, 2, 5, 5), floats(3, 2, 3, 3), floats(1, 16, 3, 3), opset=22),
+        r"\(DeformConv\): input 2 of shape \[1, 16, 3, 3\]; accepted: \[1, 18, 3, 3\]",
+    ),
+    "RoiAlign of more images than regions": (
+        lambda: one("RoiAlign", (1, 2, 5, 5), floats(3, 4), ints(0, 0), opset=22),
+        r"\(RoiAlign\): maps of shape .* of images \[2\]; accepted",
+    ),
+    "BitCast to another width": (lambda: one("BitCast", (2, 3), opset=26, to=TensorProto.DOUBLE), r"\(BitCast\)"),
+    "a sequence that is an output": (
+        lambda: edited(
+            build([make_node("SequenceConstruct", ["x", "x"], ["s"])], {"x": (2, 3)}, opset=18),
+            lambda m: m.graph.output[0].CopyFrom(onnx.helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)),
+        ),
+        "graph output 's' is a sequence",
+    ),
+    "a place in a sequence that is not there": (
+        lambda: build(
+            [make_node("SequenceConstruct", ["x", "x"], ["s"]), make_node("SequenceAt", ["s", "k"], ["y"])], {"x": (2, 3)}, {"k": np.array(2)}
+        ),
+        r"\(SequenceAt\): position \[2\] in a sequence of 2",
+    ),
     "TopK of -4, then Slice": (
         lambda: before_slice(make_node("TopK", ["x", "k"], ["m", "i"], axis=2), opset=13, constants={"k": ints(-4)}),
         r"\(TopK\).*out of range",

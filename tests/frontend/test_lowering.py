@@ -91,6 +91,10 @@ def test_a_grid_is_sampled(mode: str, rank: int, aligned: int, padding: str) -> 
 
 
 X = floats(4, 3, 5)
+GRAMS: dict[str, Any] = {  # four numbers alone, and three pairs
+    "max_gram_length": 2, "max_skip_count": 0, "ngram_counts": [0, 4], "ngram_indexes": [0, 1, 2, 3, 4, 5, 6],
+    "pool_int64s": [2, 3, 5, 4, 5, 6, 7, 8, 6, 7],
+}  # fmt: skip
 OTHERS: dict[str, tuple[str, Values, tuple[str, ...], dict[str, Any]]] = {
     "one-hot vectors": ("OneHot", {"i": ints(0, -1, 2, 7), "n": np.array(4), "v": np.array([2, 5], np.float32)}, ("i", "v"), {}),
     "one-hot, first": ("OneHot", {"i": ints(0, 3), "n": ints(4), "v": np.array([2, 5], np.float32)}, ("i", "v"), {"axis": 0}),
@@ -110,6 +114,16 @@ OTHERS: dict[str, tuple[str, Values, tuple[str, ...], dict[str, Any]]] = {
     "a spectrum of complex numbers": ("DFT", {"x": floats(2, 6, 3, 2), "n": np.array(8), "axis": np.array(1)}, ("x",), {}),
     "a spectrum and back": ("DFT", {"x": floats(2, 6, 2)}, ("x",), {"inverse": 1}),
     "spectra of frames": ("STFT", {"x": floats(1, 20, 1), "s": np.array(4), "w": floats(8), "n": np.array(8)}, ("x", "w"), {}),
+    "bands of a spectrum": (
+        "MelWeightMatrix",
+        {"n": np.array(8), "l": np.array(64), "r": np.array(8192), "low": np.array(0, np.float32), "high": np.array(4096, np.float32)}, (), {},
+    ),
+    "n-grams": ("TfIdfVectorizer", {"x": ints(1, 3, 3, 3, 7, 8, 6, 7, 5, 6).reshape(2, 5)}, ("x",), GRAMS | {"mode": "TF", "min_gram_length": 1}),
+    "n-grams, weighed": (
+        "TfIdfVectorizer", {"x": ints(2, 3, 5, 4, 5, 6, 7, 8)}, ("x",),
+        GRAMS | {"mode": "TFIDF", "min_gram_length": 2, "max_skip_count": 3, "weights": [0.5, 1.0, 2.0, 0.25, 3.0, 4.0, 5.0]},
+    ),
+    "n-grams that are there": ("TfIdfVectorizer", {"x": ints(2, 3, 5, 4, 5, 6)}, ("x",), GRAMS | {"mode": "IDF", "min_gram_length": 1}),
     "statistics of the batch": (
         "BatchNormalization", {"x": X, **{name: np.abs(floats(3)) for name in ("s", "b", "m", "v")}}, ("x",), {"training_mode": 1, "momentum": 0.7},
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +13,18 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+from onnxruntime.quantization import QuantFormat
 from oracle import newest_opset_of_onnxruntime
 from test_save import assert_same
 
 from lfopt.frontend import from_model, load, save, to_model
-from lfopt.ir import Graph, InvalidModel, Quantization, UnsupportedModel
+from lfopt.frontend.qdq import is_q_or_dq
+from lfopt.frontend.qoperators import OF_MICROSOFT
+from lfopt.ir import Graph, InvalidModel, LfoptError, Quantization, UnsupportedModel
 from lfopt.ops import Dataflow, spec
+from lfopt.ops.reference import reference
 from lfopt.rewrite import simplify
-from tests.qdq_models import integers, quantise, random_feeds, run, steps_apart
+from tests.qdq_models import integers, quantise, random_feeds, run, steps_apart, zoo_network
 from tests.strategies import random_graph
 
 FLOAT = TensorProto.FLOAT
@@ -572,27 +577,90 @@ def test_scales_without_values_are_refused():
         from_model(model)
 
 
-@pytest.mark.parametrize(
-    ("kind", "domain"),
-    [
-        ("QLinearConv", ""),
-        ("QLinearMatMul", ""),
-        ("ConvInteger", ""),
-        ("MatMulInteger", ""),
-        ("QLinearAdd", "com.microsoft"),
-        ("QGemm", "com.microsoft"),
-    ],
-)
-def test_the_operator_oriented_format_is_refused_by_name(kind, domain):
-    net = Net(10, domain=domain)
-    image, zero, scale = net.input(*IMAGE, dtype="uint8"), net.constant(0, "uint8"), net.constant(0.1)
-    weight = net.constant(np.ones((4, 4, 3, 3)), "uint8")
-    operands = {
-        "QLinearConv": [image, scale, zero, weight, scale, zero, scale, zero],
-        "ConvInteger": [image, weight],
-        "MatMulInteger": [image, net.constant(np.ones((5, 5)), "uint8")],
-        "QLinearMatMul": [image, scale, zero, net.constant(np.ones((5, 5)), "uint8"), scale, zero, scale, zero],
-    }.get(kind, [image, scale, zero, image, scale, zero, scale, zero])
-    made = net.node(kind, *operands, domain=domain)
-    with pytest.raises(UnsupportedModel, match=rf"\({kind}\): lfopt reads quantised networks in QDQ form \(QuantFormat.QDQ\); export this one so"):
-        from_model(net.model(made))
+class OnIntegers(Net):
+    """A model of one operator in the operator-oriented format."""
+
+    def __init__(self) -> None:
+        super().__init__(21, domain="com.microsoft")
+
+    def by(self, scale: float | list[float], zero: int = 9, dtype: str = "uint8") -> list[str]:
+        """A scale and its zero point, or one of each for every channel."""
+        return [self.constant(scale), self.constant(np.full(np.shape(scale), zero), dtype)]
+
+    def map(self, *shape: int, scale: float = 0.05) -> list[str]:
+        return [self.input(*shape, dtype="uint8"), *self.by(scale)]
+
+    def held(self, *shape: int, scale: float | list[float] = 0.02) -> list[str]:
+        return [self.constant(self.rng.integers(-99, 99, shape), "int8"), *self.by(scale, 0, "int8")]
+
+    def sums(self, count: int) -> str:
+        return self.constant(self.rng.integers(-500, 500, count), "int32")
+
+
+CHANNELS = [0.01, 0.02, 0.03, 0.04]
+QOPERATORS: dict[
+    str, tuple[Callable[[OnIntegers, list[str]], list[str]], dict[str, object]]
+] = {  # operands, with the scale of the result; attributes
+    "QLinearConv": (lambda net, by: [*net.map(*IMAGE), *net.held(4, 4, 3, 3, scale=CHANNELS), *by, net.sums(4)], {"pads": [1, 1, 1, 1]}),
+    "QLinearConv, two groups": (lambda net, by: [*net.map(*IMAGE), *net.held(4, 2, 3, 3), *by], {"group": 2}),
+    "QLinearMatMul": (lambda net, by: [*net.map(*IMAGE), *net.held(5, 3, scale=CHANNELS[:3]), *by], {}),
+    "ConvInteger": (lambda net, by: [net.map(*IMAGE)[0], net.held(4, 4, 3, 3)[0], by[1]], {"strides": [2, 1]}),
+    "MatMulInteger": (lambda net, by: [net.map(*IMAGE)[0], net.held(5, 3)[0], by[1], net.constant([1, 2, 3], "int8")], {}),
+    "DynamicQuantizeLinear": (lambda net, by: [net.input(*IMAGE)], {}),
+    "QGemm": (lambda net, by: [*net.map(3, 6), *net.held(4, 6), net.sums(4), *by], {"transB": 1}),
+    "QLinearAdd": (lambda net, by: [*net.map(*IMAGE), *net.map(*IMAGE, scale=0.02), *by], {}),
+    "QLinearMul": (lambda net, by: [*net.map(*IMAGE), *net.map(*IMAGE, scale=0.02), *by], {}),
+    "QLinearConcat": (lambda net, by: [*by, *net.map(*IMAGE), *net.map(*IMAGE, scale=0.02)], {"axis": 1}),
+    "QLinearAveragePool": (lambda net, by: [*net.map(*IMAGE), *by], {"kernel_shape": [2, 2]}),
+    "QLinearGlobalAveragePool": (lambda net, by: [*net.map(*IMAGE), *by], {}),
+    "QLinearLeakyRelu": (lambda net, by: [*net.map(*IMAGE), *by], {"alpha": 0.25}),
+    "QLinearSigmoid": (lambda net, by: [*net.map(*IMAGE), *by], {}),
+    "QLinearSoftmax": (lambda net, by: [*net.map(*IMAGE), *by], {"axis": -1, "opset": 13}),
+}
+
+
+@pytest.mark.parametrize("name", QOPERATORS)
+def test_the_operator_oriented_format_is_read_as_qdq(name):
+    """Integers within one step of ONNX Runtime's; sums, and what is quantised by its own range, equal."""
+    net, kind, (operands, attributes) = OnIntegers(), name.partition(",")[0], QOPERATORS[name]
+    by = net.by(0.06)
+    scaled = not kind.endswith("Integer") and not kind.startswith("Dynamic")
+    domain, outputs = "com.microsoft" if kind in OF_MICROSOFT else "", 3 if kind.startswith("Dynamic") else 1
+    made = net.node(kind, *operands(net, by), domain=domain, outputs=outputs, **attributes)
+    model = net.model(net.node("DequantizeLinear", made, *by) if scaled else net.node("Cast", made, to=FLOAT))
+    graph, feeds = from_model(model), feeds_of(model)
+    (theirs,), (ours,) = run(model, feeds).values(), reference(graph, feeds).values()
+    if not scaled:
+        assert np.array_equal(ours, theirs)
+        return
+    found = graph.tensors[graph.outputs[0]].quantization
+    assert found is not None
+    assert not any(is_q_or_dq(operator) for operator in graph.operators)
+    assert np.abs((ours.astype(np.float64) - found.zero_point[0]) * found.scale[0] - theirs).max() < 1.01 * found.scale[0]
+
+
+def test_a_network_in_the_operator_oriented_format_is_the_one_in_qdq(tmp_path):
+    network, rng = zoo_network("squeezenet1_1", 32), np.random.default_rng(1)
+    models = [
+        quantise(network, tmp_path / "q.onnx", np.random.default_rng(0), quant_format=form) for form in (QuantFormat.QDQ, QuantFormat.QOperator)
+    ]
+    assert "QLinearConv" in {node.op_type for node in models[1].graph.node}
+    one, other = (simplify(from_model(model)) for model in models)
+    assert [(op.kind, op.attributes) for op in one.operators] == [(op.kind, op.attributes) for op in other.operators]
+    feeds = random_feeds(one, rng)
+    held = {name: rng.integers(0, 256, one.shape(name)).astype(one.tensors[name].dtype) for name in feeds}
+    assert all(np.array_equal(*pair) for pair in zip(reference(one, held).values(), reference(other, held).values(), strict=True))
+
+
+def test_what_of_the_operator_oriented_format_is_not_read_is_said():
+    net = OnIntegers()
+    whole = [*net.map(*IMAGE), *net.map(*IMAGE), *net.by(0.1)]
+    for kind, operands, message in (
+        ("QLinearReduceMean", whole, r"lfopt reads quantised networks in QDQ form \(QuantFormat.QDQ\); export this one so"),
+        ("QLinearAdd", whole[:3], "scales that are absent"),
+        ("QLinearConcat", whole[:4], "4 inputs; accepted: three for each part"),
+    ):
+        model = net.model(net.node(kind, *operands, domain="com.microsoft"))
+        with pytest.raises(LfoptError, match=rf"\({kind}\): .*{message}"):
+            from_model(model)
+        net.nodes.clear()

@@ -9,7 +9,8 @@ from rich.markup import escape
 
 from lfopt.app.answers.programs import CacheAnswer, ItemAnswer
 from lfopt.app.answers.writing import answer
-from lfopt.app.cache import PROGRAMS, Item, cache_folder, contents, drop, sweep
+from lfopt.app.cache import PROGRAMS, cache_folder, sweep
+from lfopt.app.cache_contents import Item, contents, drop
 from lfopt.app.profiles import databases
 from lfopt.app.screen import mib, out, shorten, shown, spread
 from lfopt.app.sizes import format_age, parse_age, parse_size

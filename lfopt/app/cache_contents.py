@@ -1,0 +1,114 @@
+"""What lies in the cache: listed, and removed where it is too much."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from lfopt.app.cache import ENTRY, KEYS, LEFT, PROGRAMS, Busy, Damaged, cache_folder, discard, locked, whole
+from lfopt.ir import CannotWrite
+from lfopt.ir.sizes import parse_size
+
+LIMIT = "LFOPT_CACHE_SIZE"  # environment: bytes that compiled models may take
+MOST = 8 << 30  # bytes, where it says nothing
+
+
+def size_limit() -> int:
+    """Bytes that compiled models may take together: $LFOPT_CACHE_SIZE, such as 2GiB or unlimited; else 8 GiB. Raises InvalidConfig."""
+    return parse_size(os.environ.get(LIMIT) or MOST, f"${LIMIT}")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something that lies in the cache."""
+
+    path: Path
+    key: str  # of the lock that is held to make it, or to remove it
+    kind: str
+    network: str
+    target: str
+    used: float  # seconds since the epoch
+    damage: str = ""  # nothing where it is whole
+    others: tuple[Path, ...] = ()  # files that go with it
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(_size(path) for path in (self.path, *self.others))
+
+
+def contents(*, verify: bool = False) -> list[Item]:
+    """The folders that the cache has made, and those that killed runs have left. Links are not its work."""
+    found: list[Item] = []
+    for root in (cache_folder(), cache_folder() / PROGRAMS):
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(root) as names:
+            for name in names:
+                if name.is_dir(follow_symlinks=False) and (key := re.match(KEYS, name.name)):
+                    with suppress(FileNotFoundError):  # somebody has removed it
+                        found.extend(_item(Path(name.path), key[0], verify=verify))
+    return found
+
+
+def _item(path: Path, key: str, *, verify: bool) -> Iterator[Item]:
+    """Nothing, where it is not the cache's, or where it is being made."""
+    if LEFT.fullmatch(path.name):
+        with suppress(Busy), locked(path.parent, key, wait=False):
+            yield Item(path, key, "leftover", path.name, "", path.lstat().st_mtime, "left by a run that was killed")
+    elif path.name == key:
+        try:
+            entry = whole(path, verify=verify)
+        except Damaged as damage:
+            kind = "accelerator" if path.parent.name == PROGRAMS else "model"
+            yield Item(path, key, kind, path.name, "", path.lstat().st_mtime, str(damage))
+        else:
+            facts = entry.facts
+            yield Item(path, key, entry.kind, facts.get("network", ""), facts.get("target", ""), (path / ENTRY).lstat().st_mtime)
+
+
+def drop(item: Item) -> bool:
+    """Remove it, unless somebody makes it at this moment. Raises CannotWrite."""
+    try:
+        with locked(item.path.parent, item.key, wait=False):
+            for path in (item.path, *item.others):
+                with suppress(FileNotFoundError):
+                    path.lstat()
+                    discard(path, item.key)
+    except Busy:
+        return False
+    return True
+
+
+def trim(root: Path, limit: int, spared: str) -> None:
+    """Remove the models of a folder that were not used for longest, until those that are left take no more than `limit` bytes.
+
+    The one of key `spared` stays, and so does what somebody makes at this moment, or what cannot be removed.
+    """
+    found = sorted(_models(root), key=lambda item: item.used)
+    sizes = [item.size for item in found]
+    excess = sum(sizes) - limit
+    for item, size in zip(found, sizes, strict=True):
+        if excess > 0 and item.key != spared:
+            with suppress(CannotWrite):
+                excess -= size if drop(item) else 0
+
+
+def _models(root: Path) -> Iterator[Item]:
+    """The compiled models of a folder, whole or not."""
+    with os.scandir(root) as names:
+        for name in names:
+            if name.is_dir(follow_symlinks=False) and re.fullmatch(KEYS, name.name):
+                with suppress(FileNotFoundError):  # somebody has removed it
+                    yield Item(Path(name.path), name.name, "model", "", "", (Path(name.path) / ENTRY).lstat().st_mtime)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
+    with suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            return sum(_size(part) for part in path.iterdir())
+        return path.lstat().st_size
+    return 0
