@@ -136,7 +136,7 @@ module lf_columns
   // The command whose steps go.
   logic [9:0]   block_q;
   logic [2:0]   together_q, shift_q;
-  logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, needs_second_q, held_sums_q;
+  logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, reads_second_q, held_sums_q;
   logic         waiting, go, half_ready, drain_ready, tile_ready, second_ready, calm;
 
   always_comb begin
@@ -166,7 +166,7 @@ module lf_columns
       fresh_q <= 1'b0;
       alone_q <= 1'b0;
       weighted_q <= 1'b0;
-      needs_second_q <= 1'b0;
+      reads_second_q <= 1'b0;
       held_sums_q <= 1'b0;
       work_q <= '0;
       together_q <= '0;
@@ -189,9 +189,9 @@ module lf_columns
         together_q <= together;
         shift_q <= 3'(advance);
         alone_q <= rows_q == 12'd1 && walk_q.d.o_width <= 12'(together);
-        weighted_q <= (walk_q.d.operation == 3'(DoConv) || walk_q.d.operation == 3'(DoDepthwise)) && kernel_meets_q;
-        held_sums_q <= walk_q.d.operation != 3'(DoAdd) && walk_q.d.operation != 3'(DoMul);
-        needs_second_q <= !walk_q.d.first || walk_q.d.operation == 3'(DoAdd) || walk_q.d.operation == 3'(DoMul);
+        weighted_q <= has_weights(walk_q.d.operation) && kernel_meets_q;
+        held_sums_q <= !needs_second(walk_q.d.operation);
+        reads_second_q <= !walk_q.d.first || needs_second(walk_q.d.operation);
       end
     end
   end
@@ -203,7 +203,7 @@ module lf_columns
   assign shift_o = shift_q;
   assign final_start_o = step.final_pass && step.pass_start;
   assign second_end_o = !work_q.d.b_vector || held_sums_q || step.row_end;
-  assign uses_second_o = step.first && needs_second_q && !step.fetch;
+  assign uses_second_o = step.first && reads_second_q && !step.fetch;
   assign uses_tile_o = weighted_q && !step.fetch;
   assign half_o = half_q;
   assign job_valid_o = job_q;

@@ -122,14 +122,14 @@ module lf_exec
 
   // Who still has to take the command that is set up.
   logic [2:0] taken_q, take;  // columns, second operand, weights
-  logic       columns_free, columns_busy, columns_new, second_busy, weights_busy, needs_second, needs_weights;
+  logic       columns_free, columns_busy, columns_new, second_busy, weights_busy, reads_second, needs_weights;
   logic [2:0] set_number_q, walk_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
 
   always_comb begin
-    needs_second = !set.first || set.operation == 3'(DoAdd) || set.operation == 3'(DoMul);
-    needs_weights = (set.operation == 3'(DoConv) || set.operation == 3'(DoDepthwise)) && set_kernel_rows != '0;
+    reads_second = !set.first || needs_second(set.operation);
+    needs_weights = has_weights(set.operation) && set_kernel_rows != '0;
     take[0] = set_valid && !taken_q[0] && columns_free;
-    take[1] = set_valid && !taken_q[1] && (!needs_second || !second_busy);
+    take[1] = set_valid && !taken_q[1] && (!reads_second || !second_busy);
     take[2] = set_valid && !taken_q[2] && (!needs_weights || !weights_busy);
     set_free = set_valid && (taken_q | take) == '1;
   end
@@ -148,7 +148,7 @@ module lf_exec
       if (set_free) set_number_q <= set_number_q + 1'b1;
       if (take[0]) walk_number_q <= set_number_q;
       if (columns_new) columns_number_q <= walk_number_q;
-      if (take[1] && needs_second) second_number_q <= set_number_q;
+      if (take[1] && reads_second) second_number_q <= set_number_q;
       if (take[2] && needs_weights) weights_number_q <= set_number_q;
       if (done_o) done_number_q <= done_number_q + 1'b1;
     end
@@ -299,7 +299,7 @@ module lf_exec
   ) u_second (
     .clk_i,
     .rst_ni,
-    .start_i     (take[1] && needs_second),
+    .start_i     (take[1] && reads_second),
     .descriptor_i(set),
     .count_i     (set_count),
     .offset_i    (set_b_offset),

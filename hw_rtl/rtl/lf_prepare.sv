@@ -57,8 +57,8 @@ module lf_prepare
   logic [8:0]  factors;
   logic        unused;
 
-  assign weighted = computation_i.operation == DoConv || computation_i.operation == DoDepthwise;
-  assign paired   = computation_i.operation == DoAdd || computation_i.operation == DoMul;
+  assign weighted = has_weights(computation_i.operation);
+  assign paired   = needs_second(computation_i.operation);
   assign factors  = 9'(computation_i.factors) + 9'(entry_i.factor);
   assign unused   = ^{entry_i.descriptor, entry_i.row, entry_i.count, entry_i.wait_valid, entry_i.target};
 

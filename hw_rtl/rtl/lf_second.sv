@@ -41,7 +41,7 @@ module lf_second
   logic [Window-1:0][Lanes*8-1:0] store_q [Depth];
   logic               held, vector;
 
-  assign held = descriptor_i.operation != 3'(DoAdd) && descriptor_i.operation != 3'(DoMul);
+  assign held = !needs_second(descriptor_i.operation);
   assign vector = !held && descriptor_i.b_vector;  // one column of a row serves all
 
   always_comb begin

@@ -80,8 +80,8 @@ module lf_setup
   endfunction
 
   always_comb begin
-    weighted = d_q.operation == 3'(DoConv) || d_q.operation == 3'(DoDepthwise);
-    second = !d_q.first || !d_q.last || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul);
+    weighted = has_weights(d_q.operation);
+    second = !d_q.first || !d_q.last || needs_second(d_q.operation);
     enum_bad = 1'b0;
     size_bad = 1'b0;
     few_bad = columns_q > 24'(Accumulators);
@@ -93,9 +93,9 @@ module lf_setup
           || d_q.a_height == '0 || d_q.a_width == '0 || (second && d_q.b_slots == '0) || (d_q.last && d_q.o_slots == '0)
           || (weighted && d_q.w_slots == '0);
       if (d_q.last && d_q.scale == 2'(ScaleScalar) && (d_q.shift == '0 || d_q.shift == '1)) size_bad = 1'b1;
-      if (d_q.operation == 3'(DoCopy) || d_q.operation == 3'(DoAdd) || d_q.operation == 3'(DoMul)) begin
+      if (!has_window(d_q.operation)) begin
         if (d_q.kernel_rows != 12'd1 || d_q.kernel_columns != 12'd1) size_bad = 1'b1;
-        if (d_q.operation != 3'(DoCopy) && !(d_q.first && d_q.last)) size_bad = 1'b1;
+        if (needs_second(d_q.operation) && !(d_q.first && d_q.last)) size_bad = 1'b1;
       end
       if (d_q.operation == 3'(DoCopy)) begin
         if (d_q.lanes != '0 && (beyond(d_q.a_lane, d_q.a_lane_step, d_q.lanes - 7'd1)
