@@ -46,9 +46,9 @@ module lf_columns
   input  logic               rd_grant_i,
   output logic               fault_o,  // level: the next step lies behind the end of the buffer
   // What a step must wait for.
-  input  logic               tile_full_i,  // the weights of the next pass are there
+  input  logic               weights_valid_i,  // the weights of the next pass are there
   input  logic               second_i,  // a column of the second operand, or of held sums, is there
-  input  logic [1:0]         half_busy_i,  // finished sums are not all read
+  input  logic [1:0]         bank_busy_i,  // finished sums are not all read
   // The step that goes.
   output logic               issue_o,
   output step_t              step_o,
@@ -56,14 +56,14 @@ module lf_columns
   output logic               final_start_o,  // first column of a block's last pass
   output logic               uses_second_o,
   output logic               second_end_o,  // no later column uses this one of the second operand
-  output logic               uses_tile_o,
-  output logic               half_o,
+  output logic               uses_weights_o,
+  output logic               bank_o,
   // The block at work goes to the drain while its sums grow.
-  output logic               job_valid_o,
-  input  logic               job_ready_i,
-  output logic [9:0]         job_block_o,
-  output logic               job_half_o,
-  output logic               job_last_o,  // of the command
+  output logic               request_valid_o,
+  input  logic               request_ready_i,
+  output logic [9:0]         request_block_o,
+  output logic               request_bank_o,
+  output logic               request_last_o,  // of the command
   output logic               wait_weights_o,
   output logic               wait_buffer_o,
   output logic               wait_drain_o
@@ -136,18 +136,18 @@ module lf_columns
   // The command whose steps go.
   logic [9:0]   block_q;
   logic [2:0]   together_q, shift_q;
-  logic         busy_q, half_q, job_q, again_q, fresh_q, alone_q, weighted_q, reads_second_q, held_sums_q;
-  logic         waiting, go, half_ready, drain_ready, tile_ready, second_ready, calm;
+  logic         busy_q, bank_q, request_q, again_q, fresh_q, alone_q, weighted_q, reads_second_q, held_sums_q;
+  logic         waiting, go, bank_ready, drain_ready, weights_ready, second_ready, hazard_free;
 
   always_comb begin
-    // The drain reads the finished sums of a half while the last pass makes them.
-    half_ready = !half_busy_i[half_q] || (step.final_pass && !step.pass_start);
-    drain_ready = step.fetch || (half_ready && !(step.block_end && job_q));
-    tile_ready = step.fetch || !weighted_q || !step.pass_start || tile_full_i;
+    // The drain reads the finished sums of a bank while the last pass makes them.
+    bank_ready = !bank_busy_i[bank_q] || (step.final_pass && !step.pass_start);
+    drain_ready = step.fetch || (bank_ready && !(step.block_end && request_q));
+    weights_ready = step.fetch || !weighted_q || !step.pass_start || weights_valid_i;
     second_ready = step.fetch || !uses_second_o || second_i;
-    calm = !(again_q && alone_q) && !fresh_q;  // a sum must be back before it is touched again
+    hazard_free = !(again_q && alone_q) && !fresh_q;  // a sum must be back before it is touched again
     waiting = busy_q && valid;
-    go = waiting && drain_ready && tile_ready && second_ready && calm;
+    go = waiting && drain_ready && weights_ready && second_ready && hazard_free;
     fault_o = go && step.over;
     rd_valid_o = go && step.mask != '0 && !step.over;
     rd_word_o = step.word;
@@ -159,9 +159,9 @@ module lf_columns
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       busy_q <= 1'b0;
-      half_q <= 1'b0;
+      bank_q <= 1'b0;
       block_q <= '0;
-      job_q <= 1'b0;
+      request_q <= 1'b0;
       again_q <= 1'b0;
       fresh_q <= 1'b0;
       alone_q <= 1'b0;
@@ -174,17 +174,17 @@ module lf_columns
     end else begin
       again_q <= issue_o;
       fresh_q <= new_o && walk_q.d.operation == 3'(DoCopy);  // its lanes are looked up
-      if (job_ready_i) job_q <= 1'b0;
+      if (request_ready_i) request_q <= 1'b0;
       if (issue_o && step.block_end) begin
-        half_q <= !half_q;
+        bank_q <= !bank_q;
         block_q <= block_q + 1'b1;
         busy_q <= !step.command_end;
-        job_q <= !step.command_end;
+        request_q <= !step.command_end;
       end
       if (new_o) begin
         busy_q <= 1'b1;
         block_q <= '0;
-        job_q <= 1'b1;
+        request_q <= 1'b1;
         work_q <= walk_q;
         together_q <= together;
         shift_q <= 3'(advance);
@@ -204,14 +204,14 @@ module lf_columns
   assign final_start_o = step.final_pass && step.pass_start;
   assign second_end_o = !work_q.d.b_vector || held_sums_q || step.row_end;
   assign uses_second_o = step.first && reads_second_q && !step.fetch;
-  assign uses_tile_o = weighted_q && !step.fetch;
-  assign half_o = half_q;
-  assign job_valid_o = job_q;
-  assign job_block_o = block_q;
-  assign job_half_o = half_q;
-  assign job_last_o = block_q == work_q.d.out_blocks - 10'd1;
-  assign wait_weights_o = waiting && drain_ready && !tile_ready;
-  assign wait_buffer_o = waiting && drain_ready && tile_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
+  assign uses_weights_o = weighted_q && !step.fetch;
+  assign bank_o = bank_q;
+  assign request_valid_o = request_q;
+  assign request_block_o = block_q;
+  assign request_bank_o = bank_q;
+  assign request_last_o = block_q == work_q.d.out_blocks - 10'd1;
+  assign wait_weights_o = waiting && drain_ready && !weights_ready;
+  assign wait_buffer_o = waiting && drain_ready && weights_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
   assign wait_drain_o = waiting && !drain_ready;
 
   logic unused;

@@ -1,6 +1,6 @@
 // Takes finished sums, one column a cycle, through bias, factor, zero point, bounds and table, and writes them; or writes sums as they are, to be held.
 //
-// A job is a block of output channels of a command; blocks come in order. There is room for two: while one is drained, the bias, factors and table of
+// A request is a block of output channels of a command; blocks come in order. There is room for two: while one is drained, the bias, factors and table of
 // the next are fetched. Nothing stands still between the sums and the words: a sum is read once there is room for its word at the end.
 module lf_drain
   import lf_isa_pkg::*;
@@ -11,13 +11,13 @@ module lf_drain
 ) (
   input  logic                           clk_i,
   input  logic                           rst_ni,
-  // A job, with its command.
-  input  logic                           job_valid_i,
-  output logic                           job_ready_o,
-  input  logic [9:0]                     job_block_i,
-  input  logic                           job_half_i,
-  input  logic                           job_last_i,  // of the command
-  input  logic [2:0]                     job_number_i,  // of the command, modulo 8
+  // A request, with its command.
+  input  logic                           request_valid_i,
+  output logic                           request_ready_o,
+  input  logic [9:0]                     request_block_i,
+  input  logic                           request_bank_i,
+  input  logic                           request_last_i,  // of the command
+  input  logic [2:0]                     request_number_i,  // of the command, modulo 8
   input  computation_t                   descriptor_i,
   input  logic [9:0]                     columns_i,
   input  logic [31:0]                    o_offset_i,
@@ -28,14 +28,14 @@ module lf_drain
   input  logic [31:0]                    b_limit_i,
   output logic                           busy_o,
   output logic                           done_o,  // the last word of a command is written
-  // Halves of the accumulators.
-  input  logic                           final_start_i,  // the first column of a block's last pass is sent to this half
-  input  logic                           final_half_i,
+  // Banks of the accumulators.
+  input  logic                           final_start_i,  // the first column of a block's last pass is sent to this bank
+  input  logic                           final_bank_i,
   input  logic [2:0]                     filled_i,  // finished sums, in the order of columns, that will be in place in the next cycle: 0 to 4
-  input  logic                           filled_half_i,
-  output logic [1:0]                     half_busy_o,  // from then until all columns are read
+  input  logic                           filled_bank_i,
+  output logic [1:0]                     bank_busy_o,  // from then until all columns are read
   output logic                           sum_read_o,
-  output logic                           sum_half_o,
+  output logic                           sum_bank_o,
   output logic [8:0]                     sum_column_o,
   input  logic                           sum_grant_i,
   input  logic [Lanes*32-1:0]            sum_data_i,
@@ -67,7 +67,7 @@ module lf_drain
     logic [Lanes-1:0]  lanes;  // that are written
     logic              last;  // of the command
     logic [2:0]        number;
-    logic              half;
+    logic              bank;
     logic [9:0]        columns;
     logic [11:0]       width;
     logic [4:0]        step;  // words from one column to the next
@@ -90,11 +90,11 @@ module lf_drain
     logic signed [31:0] bias_value;
     logic [20:0]       bias;  // word, the first
     logic [2:0]        bias_words;
-  } job_t;
-  job_t       job_q [2];
-  job_t       job_new;
+  } request_t;
+  request_t       request_q [2];
+  request_t       request_new;
   logic [1:0] valid_q, prepared_q;
-  logic       put_q, get_q;  // where the next job goes; where the next to drain is
+  logic       put_q, get_q;  // where the next request goes; where the next to drain is
 
   // Lanes that a finished block is written to; sums that are held take all.
   logic [Lanes-1:0] written, steps;  // steps: every o_lane_step-th lane
@@ -105,8 +105,8 @@ module lf_drain
   always_comb begin
     written = '1;
     steps = Lanes'(1);
-    chosen = job_valid_i && descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
-    lane_end = job_last_i ? descriptor_i.out_tail : 7'(Lanes);
+    chosen = request_valid_i && descriptor_i.operation == 3'(DoCopy) && descriptor_i.lanes != '0;
+    lane_end = request_last_i ? descriptor_i.out_tail : 7'(Lanes);
     chosen_end = 8'(descriptor_i.o_lane) + (descriptor_i.o_lane_step == '0 ? 8'd1 : 8'(descriptor_i.lanes) * 8'(descriptor_i.o_lane_step));
     if (chosen) begin
       for (int unsigned s = 1; s < Lanes; s++) begin
@@ -114,7 +114,7 @@ module lf_drain
       end
     end
     steps = steps << descriptor_i.o_lane;
-    if (job_valid_i && descriptor_i.last) begin
+    if (request_valid_i && descriptor_i.last) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
         written[l] = 7'(l) < lane_end && (descriptor_i.operation != 3'(DoConv) || 7'(l) >= 7'(descriptor_i.o_lane))
             && (!chosen || (steps[l] && 8'(l) < chosen_end));
@@ -127,56 +127,56 @@ module lf_drain
   logic [35:0]       block_q, base;  // words: where the block before began, where this one does
 
   always_comb begin
-    job_new = '{default: '0};
+    request_new = '{default: '0};
     scales = descriptor_i.last && descriptor_i.scale != 2'(ScaleNone);
     zero = scales ? descriptor_i.o_zero : '0;
     low = descriptor_i.low < descriptor_i.high ? descriptor_i.low : descriptor_i.high;
     base = descriptor_i.last ? 36'(descriptor_i.o_base) : 36'(descriptor_i.b_base);
-    if (job_block_i != '0) base = block_q + (descriptor_i.last ? 36'(descriptor_i.o_block_words) : 36'(descriptor_i.b_block_words));
-    if (job_valid_i) begin
-      job_new.hold = !descriptor_i.last;
-      job_new.lanes = written;
-      job_new.last = job_last_i;
-      job_new.number = job_number_i;
-      job_new.half = job_half_i;
-      job_new.columns = columns_i;
-      job_new.width = descriptor_i.o_width;
-      job_new.base = base;
+    if (request_block_i != '0) base = block_q + (descriptor_i.last ? 36'(descriptor_i.o_block_words) : 36'(descriptor_i.b_block_words));
+    if (request_valid_i) begin
+      request_new.hold = !descriptor_i.last;
+      request_new.lanes = written;
+      request_new.last = request_last_i;
+      request_new.number = request_number_i;
+      request_new.bank = request_bank_i;
+      request_new.columns = columns_i;
+      request_new.width = descriptor_i.o_width;
+      request_new.base = base;
       if (descriptor_i.last) begin
-        job_new.step = 5'(descriptor_i.o_step);
-        job_new.offset = o_offset_i;
-        job_new.row_step = o_row_step_i;
-        job_new.limit = o_limit_i;
+        request_new.step = 5'(descriptor_i.o_step);
+        request_new.offset = o_offset_i;
+        request_new.row_step = o_row_step_i;
+        request_new.limit = o_limit_i;
       end else begin
-        job_new.step = 5'(Window);
-        job_new.offset = b_offset_i;
-        job_new.row_step = b_row_step_i;
-        job_new.limit = b_limit_i;
+        request_new.step = 5'(Window);
+        request_new.offset = b_offset_i;
+        request_new.row_step = b_row_step_i;
+        request_new.limit = b_limit_i;
       end
-      job_new.by_channel = descriptor_i.last && descriptor_i.scale == 2'(ScaleChannel);
-      job_new.factors = descriptor_i.factors + 8'(job_block_i);
+      request_new.by_channel = descriptor_i.last && descriptor_i.scale == 2'(ScaleChannel);
+      request_new.factors = descriptor_i.factors + 8'(request_block_i);
       // What is not scaled is multiplied by 1.
-      job_new.multiplier = scales ? descriptor_i.multiplier : 31'd1;
-      job_new.shift = scales ? descriptor_i.shift : '0;
-      job_new.zero = zero[7:0];
-      job_new.low = low[7:0];
-      job_new.high = descriptor_i.high[7:0];
-      job_new.below = {11'(low) - 11'(zero), 1'b0} - 12'd1;
-      job_new.above = {11'(descriptor_i.high) - 11'(zero), 1'b1};
-      job_new.has_table = descriptor_i.last && descriptor_i.has_table;
-      job_new.table_id = descriptor_i.table_id;
-      job_new.has_bias = descriptor_i.last && descriptor_i.has_bias;
-      job_new.bias_value = descriptor_i.last ? descriptor_i.bias_value : '0;
-      job_new.bias = 21'(descriptor_i.bias) + 21'({job_block_i, 2'b00});
+      request_new.multiplier = scales ? descriptor_i.multiplier : 31'd1;
+      request_new.shift = scales ? descriptor_i.shift : '0;
+      request_new.zero = zero[7:0];
+      request_new.low = low[7:0];
+      request_new.high = descriptor_i.high[7:0];
+      request_new.below = {11'(low) - 11'(zero), 1'b0} - 12'd1;
+      request_new.above = {11'(descriptor_i.high) - 11'(zero), 1'b1};
+      request_new.has_table = descriptor_i.last && descriptor_i.has_table;
+      request_new.table_id = descriptor_i.table_id;
+      request_new.has_bias = descriptor_i.last && descriptor_i.has_bias;
+      request_new.bias_value = descriptor_i.last ? descriptor_i.bias_value : '0;
+      request_new.bias = 21'(descriptor_i.bias) + 21'({request_block_i, 2'b00});
       // Words that hold the block's n sums of 4 bytes.
-      job_new.bias_words = 3'd4;
-      if (job_last_i) begin
-        for (int unsigned k = 4; k > 0; k--) if (32'(descriptor_i.out_tail) <= k * LanesOfWord) job_new.bias_words = 3'(k);
+      request_new.bias_words = 3'd4;
+      if (request_last_i) begin
+        for (int unsigned k = 4; k > 0; k--) if (32'(descriptor_i.out_tail) <= k * LanesOfWord) request_new.bias_words = 3'(k);
       end
     end
   end
 
-  // Preparing: bias, factors and table of the job at prepare_q.
+  // Preparing: bias, factors and table of the request at prepare_q.
   logic                prepare_q, preparing_q;
   logic [2:0]          bias_asked_q, bias_come_q, factor_asked_q;
   logic [20:0]         bias_word_q;
@@ -192,17 +192,17 @@ module lf_drain
   logic [5:0]          shift_q [2][Lanes];
 
   always_comb begin
-    with_bias = job_q[prepare_q].has_bias;
-    by_channel = job_q[prepare_q].by_channel;
-    bias_done = !with_bias || bias_come_q == job_q[prepare_q].bias_words;
+    with_bias = request_q[prepare_q].has_bias;
+    by_channel = request_q[prepare_q].by_channel;
+    bias_done = !with_bias || bias_come_q == request_q[prepare_q].bias_words;
     factor_done = !by_channel || (factor_asked_q == 3'(FactorBytes) && !factor_coming_q);
-    prepare_done = preparing_q && bias_done && factor_done && (table_ready || !job_q[prepare_q].has_table);
-    bias_asks = preparing_q && with_bias && bias_asked_q != job_q[prepare_q].bias_words;
+    prepare_done = preparing_q && bias_done && factor_done && (table_ready || !request_q[prepare_q].has_table);
+    bias_asks = preparing_q && with_bias && bias_asked_q != request_q[prepare_q].bias_words;
     fault_o[0] = bias_asks && bias_word_q >= 21'(BufferWords);
     rd_valid_o = bias_asks && bias_word_q < 21'(BufferWords);
     rd_word_o = bias_word_q[19:0];
-    fault_number_o[0] = job_q[prepare_q].number;
-    job_ready_o = job_valid_i && !valid_q[put_q] && !preparing_q;
+    fault_number_o[0] = request_q[prepare_q].number;
+    request_ready_o = request_valid_i && !valid_q[put_q] && !preparing_q;
   end
 
   always_ff @(posedge clk_i) begin
@@ -224,9 +224,9 @@ module lf_drain
       factor_coming_q <= preparing_q && by_channel && factor_asked_q != 3'(FactorBytes);
       factor_part_q <= factor_asked_q;
       if (rd_valid_o && rd_grant_i) bias_word_q <= bias_word_q + 1'b1;
-      if (job_ready_o) begin
+      if (request_ready_o) begin
         block_q <= base;
-        bias_word_q <= job_new.bias;
+        bias_word_q <= request_new.bias;
         prepare_q <= put_q;
         preparing_q <= 1'b1;
         bias_asked_q <= '0;
@@ -242,7 +242,7 @@ module lf_drain
   end
 
   always_ff @(posedge clk_i) begin
-    if (job_ready_o) job_q[put_q] <= job_new;
+    if (request_ready_o) request_q[put_q] <= request_new;
     if (bias_coming_q) begin
       for (int unsigned p = 0; p < 2; p++) begin
         for (int unsigned l = 0; l < Lanes; l++) begin
@@ -252,11 +252,11 @@ module lf_drain
     end
     if (preparing_q) begin
       for (int unsigned p = 0; p < 2; p++) begin
-        if (prepare_q == 1'(p) && !with_bias) for (int unsigned l = 0; l < Lanes; l++) bias_q[p][l] <= job_q[p].bias_value;
+        if (prepare_q == 1'(p) && !with_bias) for (int unsigned l = 0; l < Lanes; l++) bias_q[p][l] <= request_q[p].bias_value;
         if (prepare_q == 1'(p) && prepare_done) begin
           for (int unsigned l = 0; l < Lanes; l++) begin
-            multiplier_q[p][l] <= by_channel ? factor_row_q[l*40 +: 31] : job_q[p].multiplier;
-            shift_q[p][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : job_q[p].shift;
+            multiplier_q[p][l] <= by_channel ? factor_row_q[l*40 +: 31] : request_q[p].multiplier;
+            shift_q[p][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : request_q[p].shift;
           end
         end
       end
@@ -274,7 +274,7 @@ module lf_drain
     .write_word_i(aux_word_i[10:0]),
     .write_data_i(aux_data_i),
     .read_i      (preparing_q && by_channel && factor_asked_q != 3'(FactorBytes)),
-    .read_row_i  (job_q[prepare_q].factors),
+    .read_row_i  (request_q[prepare_q].factors),
     .read_part_i (factor_asked_q),
     .read_data_o (factor_data)
   );
@@ -282,9 +282,9 @@ module lf_drain
   // A sum on its way to a word.
   typedef struct packed {
     logic        valid;
-    logic        place;  // of the job
+    logic        place;  // of the request
     logic        hold;
-    logic        last;  // column of the job
+    logic        last;  // column of the request
     logic        done;  // of the command
     logic        over;  // behind the end of the buffer
     logic [19:0] word;
@@ -293,7 +293,7 @@ module lf_drain
   logic   leaves;  // it is written
 
   // Reading sums, in the order of rows and columns, with the place that each result goes to.
-  logic        reading_q, half_q;
+  logic        reading_q, bank_q;
   logic [9:0]  pending_q [2];  // finished sums in place, not read yet
   logic [9:0]  column_q, column_last_q;
   logic [11:0] x_q, x_last_q;
@@ -306,10 +306,10 @@ module lf_drain
   logic [35:0] next_row;
   logic [$clog2(Depth)-1:0] on_way_q;  // sums that are read, whose words are not written: below Depth
   logic        start, read, row_end, column_last;
-  job_t        job;
+  request_t        request;
 
   always_comb begin
-    job = job_q[get_q];
+    request = request_q[get_q];
     start = valid_q[get_q] && prepared_q[get_q] && !reading_q;
     column_last = column_q == column_last_q;
     row_end = x_q == x_last_q;
@@ -317,9 +317,9 @@ module lf_drain
     next_offset = wrapped < 0 ? offset_q + row_step_q : wrapped[31:0];
     next_row = wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q);
   end
-  assign sum_read_o = reading_q && on_way_q != '1 && pending_q[half_q] != '0;
+  assign sum_read_o = reading_q && on_way_q != '1 && pending_q[bank_q] != '0;
   assign read = sum_read_o && sum_grant_i;
-  assign sum_half_o = half_q;
+  assign sum_bank_o = bank_q;
   assign sum_column_o = column_q[8:0];
 
   always_ff @(posedge clk_i) begin
@@ -329,7 +329,7 @@ module lf_drain
       put_q <= 1'b0;
       get_q <= 1'b0;
       reading_q <= 1'b0;
-      half_q <= 1'b0;
+      bank_q <= 1'b0;
       pending_q <= '{default: '0};
       column_q <= '0;
       column_last_q <= '0;
@@ -341,9 +341,9 @@ module lf_drain
       row_step_q <= '0;
       wrap_q <= '0;
       on_way_q <= '0;
-      half_busy_o <= '0;
+      bank_busy_o <= '0;
     end else begin
-      if (job_ready_o) begin
+      if (request_ready_o) begin
         valid_q[put_q] <= 1'b1;
         prepared_q[put_q] <= 1'b0;
         put_q <= !put_q;
@@ -353,26 +353,26 @@ module lf_drain
       on_way_q <= on_way_q + ($clog2(Depth))'(read) - ($clog2(Depth))'(leaves);
 
       for (int unsigned h = 0; h < 2; h++) begin
-        pending_q[h] <= pending_q[h] + (filled_half_i == 1'(h) ? 10'(filled_i) : 10'd0) - 10'(read && half_q == 1'(h));
+        pending_q[h] <= pending_q[h] + (filled_bank_i == 1'(h) ? 10'(filled_i) : 10'd0) - 10'(read && bank_q == 1'(h));
       end
       if (start) begin
         prepared_q[get_q] <= 1'b0;
         reading_q <= 1'b1;
-        half_q <= job.half;
+        bank_q <= request.bank;
         column_q <= '0;
-        column_last_q <= job.columns - 10'd1;
+        column_last_q <= request.columns - 10'd1;
         x_q <= '0;
-        x_last_q <= job.width - 12'd1;
-        offset_q <= job.offset;
-        address_q <= job.base + 36'(job.offset);
-        row_q <= job.base + 36'(job.offset);
-        row_step_q <= job.row_step;
-        wrap_q <= signed'({2'b00, job.row_step}) - signed'({2'b00, job.limit});
+        x_last_q <= request.width - 12'd1;
+        offset_q <= request.offset;
+        address_q <= request.base + 36'(request.offset);
+        row_q <= request.base + 36'(request.offset);
+        row_step_q <= request.row_step;
+        wrap_q <= signed'({2'b00, request.row_step}) - signed'({2'b00, request.limit});
       end
       if (read) begin
         column_q <= column_q + 1'b1;
         x_q <= x_q + 1'b1;
-        address_q <= address_q + 36'(job.step);
+        address_q <= address_q + 36'(request.step);
         if (row_end) begin
           x_q <= '0;
           offset_q <= next_offset;
@@ -382,10 +382,10 @@ module lf_drain
         if (column_last) begin
           reading_q <= 1'b0;
           get_q <= !get_q;
-          half_busy_o[half_q] <= 1'b0;
+          bank_busy_o[bank_q] <= 1'b0;
         end
       end
-      if (final_start_i) half_busy_o[final_half_i] <= 1'b1;
+      if (final_start_i) bank_busy_o[final_bank_i] <= 1'b1;
     end
   end
 
@@ -404,10 +404,10 @@ module lf_drain
     end else begin
       sum_q.valid <= read;
       sum_q.place <= get_q;
-      sum_q.hold <= job.hold;
+      sum_q.hold <= request.hold;
       sum_q.last <= column_last;
-      sum_q.done <= column_last && job.last;
-      sum_q.over <= address_q >= (job.hold ? 36'(BufferWords - 3) : 36'(BufferWords));
+      sum_q.done <= column_last && request.last;
+      sum_q.over <= address_q >= (request.hold ? 36'(BufferWords - 3) : 36'(BufferWords));
       sum_q.word <= address_q[19:0];
       v_stage_q <= sum_q;
       part_q <= v_stage_q;
@@ -479,8 +479,8 @@ module lf_drain
         for (int unsigned l = 0; l < Lanes; l++) held_q[l*32 +: 32] <= fine_q[l];
       end else begin
         for (int unsigned l = 0; l < Lanes; l++) begin
-          bytes_q[l*8 +: 8] <= bounded(fine_q[l][11:0], job_q[fine_stage_q.place].zero, job_q[fine_stage_q.place].low,
-              job_q[fine_stage_q.place].high, job_q[fine_stage_q.place].below, job_q[fine_stage_q.place].above);
+          bytes_q[l*8 +: 8] <= bounded(fine_q[l][11:0], request_q[fine_stage_q.place].zero, request_q[fine_stage_q.place].low,
+              request_q[fine_stage_q.place].high, request_q[fine_stage_q.place].below, request_q[fine_stage_q.place].above);
         end
       end
     end
@@ -494,11 +494,11 @@ module lf_drain
     .write_i     (aux_valid_i && aux_space_i == SpaceTables),
     .write_word_i(aux_word_i[$clog2(WordsOfAllTables)-1:0]),
     .write_data_i(aux_data_i),
-    .prepare_i   (preparing_q && job_q[prepare_q].has_table),
+    .prepare_i   (preparing_q && request_q[prepare_q].has_table),
     .place_i     (prepare_q),
-    .table_i     (job_q[prepare_q].table_id),
+    .table_i     (request_q[prepare_q].table_id),
     .ready_o     (table_ready),
-    .look_i      (byte_q.valid && job_q[byte_q.place].has_table),
+    .look_i      (byte_q.valid && request_q[byte_q.place].has_table),
     .look_place_i(byte_q.place),
     .look_bytes_i(bytes_q),
     .bytes_o     (looked)
@@ -532,11 +532,11 @@ module lf_drain
   assign wr_word_o = head.word;
   assign wr_mask_o = head.hold ? '1 : Window'(1);
   assign wr_data_o = words_q[first_q];
-  assign wr_lanes_o = job_q[head.place].lanes;
+  assign wr_lanes_o = request_q[head.place].lanes;
   assign leaves = wr_valid_o && wr_grant_i;
   assign done_o = leaves && head.done;
   assign fault_o[1] = first_q != next_q && head.over;
-  assign fault_number_o[1] = job_q[head.place].number;
+  assign fault_number_o[1] = request_q[head.place].number;
   assign busy_o = valid_q != '0;
 
   logic unused;

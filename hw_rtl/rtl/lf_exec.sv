@@ -162,14 +162,14 @@ module lf_exec
   logic [1:0]        drain_fault;
   logic [1:0][2:0]   drain_fault_number;
   logic [19:0]       w_word, c_word;
-  logic              tile_full;
-  logic [1:0]        half_busy;
-  logic              second_ready, issue, final_start, uses_second, second_end, uses_tile, half;
+  logic              weights_valid;
+  logic [1:0]        bank_busy;
+  logic              second_ready, issue, final_start, uses_second, second_end, uses_weights, bank;
   reach_t            set_reach;
   step_t             step;
   logic [2:0]        together, shift;
-  logic              job_valid, job_ready, job_half, job_last;
-  logic [9:0]        job_block;
+  logic              request_valid, request_ready, request_bank, request_last;
+  logic [9:0]        request_block;
 
   assign set_reach = reach(set.operation, set.narrow, set.first, set.dilation, set.kernel_columns, set.stride_columns, set.o_width);
 
@@ -212,22 +212,22 @@ module lf_exec
     .rd_mask_o      (rd_mask_o[0]),
     .rd_grant_i     (rd_grant_i[0] && !error_q),
     .fault_o        (columns_fault),
-    .tile_full_i    (tile_full),
+    .weights_valid_i(weights_valid),
     .second_i       (second_ready),
-    .half_busy_i    (half_busy),
+    .bank_busy_i    (bank_busy),
     .issue_o        (issue),
     .step_o         (step),
     .shift_o        (shift),
     .final_start_o  (final_start),
     .uses_second_o  (uses_second),
     .second_end_o   (second_end),
-    .uses_tile_o    (uses_tile),
-    .half_o         (half),
-    .job_valid_o    (job_valid),
-    .job_ready_i    (job_ready),
-    .job_block_o    (job_block),
-    .job_half_o     (job_half),
-    .job_last_o     (job_last),
+    .uses_weights_o (uses_weights),
+    .bank_o         (bank),
+    .request_valid_o(request_valid),
+    .request_ready_i(request_ready),
+    .request_block_o(request_block),
+    .request_bank_o (request_bank),
+    .request_last_o (request_last),
     .wait_weights_o (weight_stall_o),
     .wait_buffer_o  (buffer_stall_o),
     .wait_drain_o   (drain_stall_o)
@@ -239,7 +239,7 @@ module lf_exec
     logic       valid;  // it makes columns
     logic       first;
     logic       final_pass;
-    logic       half;
+    logic       bank;
     logic       most;
     logic [8:0] column;
     logic [2:0] count;
@@ -248,7 +248,7 @@ module lf_exec
   step_t      step_q;
   logic       arrived_q, uses_second_q, second_end_q, start_q, new_q;  // start: of a pass with weights; new: the command at work
   logic [2:0] filled_q;
-  logic       filled_half_q;
+  logic       filled_bank_q;
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
@@ -264,19 +264,19 @@ module lf_exec
       start_q <= 1'b0;
       new_q <= 1'b0;
       filled_q <= '0;
-      filled_half_q <= 1'b0;
+      filled_bank_q <= 1'b0;
     end else begin
       new_q <= columns_new;
       step_q <= step;
       arrived_q <= issue;
       uses_second_q <= uses_second;
       second_end_q <= second_end;
-      start_q <= issue && step.pass_start && uses_tile;
+      start_q <= issue && step.pass_start && uses_weights;
       window_q <= '{
         valid: issue && !step.fetch,
         first: step.first,
         final_pass: step.final_pass,
-        half: half,
+        bank: bank,
         most: work.operation == 3'(DoMax),
         column: step.column,
         count: step.count
@@ -286,7 +286,7 @@ module lf_exec
       sums_q <= quarters_q;
       grow_q <= sums_q;
       filled_q <= grow_q.valid && grow_q.final_pass ? grow_q.count : '0;
-      filled_half_q <= grow_q.half;
+      filled_bank_q <= grow_q.bank;
     end
   end
 
@@ -334,33 +334,33 @@ module lf_exec
   ) u_weights (
     .clk_i,
     .rst_ni,
-    .start_i       (take[2] && needs_weights),
-    .descriptor_i  (set),
-    .reach_i       (set_reach),
-    .columns_i     (set_columns),
-    .kernel_rows_i (set_kernel_rows),
-    .skip_i        (set_w_skip << LaneBits),
-    .bytes_i       (set_w_bytes << LaneBits),
-    .tail_skip_i   (set_w_tail_skip),
-    .tail_bytes_i  (set_w_tail_bytes),
-    .busy_o        (weights_busy),
-    .rd_valid_o    (w_valid),
-    .rd_word_o     (w_word),
-    .rd_mask_o     (w_mask),
-    .rd_first_o    (w_first),
-    .rd_grant_i    (rd_grant_i[2] && !c_valid && !error_q),
-    .rd_data_i     (rd_data_i[2]),
-    .fault_o       (weights_fault),
-    .row_valid_o   (row_valid),
-    .row_o         (row),
-    .row_count_o   (row_count),
+    .start_i        (take[2] && needs_weights),
+    .descriptor_i   (set),
+    .reach_i        (set_reach),
+    .columns_i      (set_columns),
+    .kernel_rows_i  (set_kernel_rows),
+    .skip_i         (set_w_skip << LaneBits),
+    .bytes_i        (set_w_bytes << LaneBits),
+    .tail_skip_i    (set_w_tail_skip),
+    .tail_bytes_i   (set_w_tail_bytes),
+    .busy_o         (weights_busy),
+    .rd_valid_o     (w_valid),
+    .rd_word_o      (w_word),
+    .rd_mask_o      (w_mask),
+    .rd_first_o     (w_first),
+    .rd_grant_i     (rd_grant_i[2] && !c_valid && !error_q),
+    .rd_data_i      (rd_data_i[2]),
+    .fault_o        (weights_fault),
+    .row_valid_o    (row_valid),
+    .row_o          (row),
+    .row_count_o    (row_count),
     .row_depthwise_o(row_depthwise),
-    .row_together_o(row_together),
-    .row_data_o    (row_data),
-    .zero_o        (weights_zero),
-    .unsigned_o    (weights_unsigned),
-    .full_o        (tile_full),
-    .take_i        (issue && step.pass_start && uses_tile)
+    .row_together_o (row_together),
+    .row_data_o     (row_data),
+    .zero_o         (weights_zero),
+    .unsigned_o     (weights_unsigned),
+    .valid_o        (weights_valid),
+    .take_i         (issue && step.pass_start && uses_weights)
   );
 
   int sum [Window][Lanes];
@@ -376,7 +376,7 @@ module lf_exec
     .valid_i        (arrived_q),
     .fetch_i        (step_q.fetch),
     .window_i       (rd_data_i[0]),
-    .present_i       (step_q.present),
+    .present_i      (step_q.present),
     .from_i         (step_q.from),
     .shift_i        (shift),
     .taps_i         (step_q.taps),
@@ -397,7 +397,7 @@ module lf_exec
     .unsigned_i     (weights_unsigned)
   );
 
-  logic                sum_read, sum_half, sum_grant;
+  logic                sum_read, sum_bank, sum_grant;
   logic [8:0]          sum_column;
   logic [Lanes*32-1:0] sum_data;
 
@@ -409,12 +409,12 @@ module lf_exec
     .valid_i      (grow_q.valid),
     .first_i      (grow_q.first),
     .max_i        (grow_q.most),
-    .half_i       (grow_q.half),
+    .bank_i       (grow_q.bank),
     .column_i     (grow_q.column),
     .count_i      (grow_q.count),
     .sum_i        (sum),
     .read_i       (sum_read),
-    .read_half_i  (sum_half),
+    .read_bank_i  (sum_bank),
     .read_column_i(sum_column),
     .read_grant_o (sum_grant),
     .read_data_o  (sum_data)
@@ -428,44 +428,44 @@ module lf_exec
   ) u_drain (
     .clk_i,
     .rst_ni,
-    .job_valid_i   (job_valid),
-    .job_ready_o   (job_ready),
-    .job_block_i   (job_block),
-    .job_half_i    (job_half),
-    .job_last_i    (job_last),
-    .job_number_i  (columns_number_q),
-    .descriptor_i  (work),
-    .columns_i     (work_columns),
-    .o_offset_i    (work_o_offset),
-    .o_row_step_i  (work_o_row_step),
-    .o_limit_i     (work_o_limit),
-    .b_offset_i    (work_b_offset),
-    .b_row_step_i  (work_b_row_step),
-    .b_limit_i     (work_b_limit),
-    .busy_o        (drain_busy),
+    .request_valid_i (request_valid),
+    .request_ready_o (request_ready),
+    .request_block_i (request_block),
+    .request_bank_i  (request_bank),
+    .request_last_i  (request_last),
+    .request_number_i(columns_number_q),
+    .descriptor_i    (work),
+    .columns_i       (work_columns),
+    .o_offset_i      (work_o_offset),
+    .o_row_step_i    (work_o_row_step),
+    .o_limit_i       (work_o_limit),
+    .b_offset_i      (work_b_offset),
+    .b_row_step_i    (work_b_row_step),
+    .b_limit_i       (work_b_limit),
+    .busy_o          (drain_busy),
     .done_o,
-    .final_start_i (issue && final_start),
-    .final_half_i  (half),
-    .filled_i      (filled_q),
-    .filled_half_i (filled_half_q),
-    .half_busy_o   (half_busy),
-    .sum_read_o    (sum_read),
-    .sum_half_o    (sum_half),
-    .sum_column_o  (sum_column),
-    .sum_grant_i   (sum_grant),
-    .sum_data_i    (sum_data),
-    .rd_valid_o    (c_valid),
-    .rd_word_o     (c_word),
-    .rd_grant_i    (rd_grant_i[2] && !error_q),
-    .rd_data_i     (rd_data_i[2][0]),
-    .wr_valid_o    (drain_wr_valid),
+    .final_start_i   (issue && final_start),
+    .final_bank_i    (bank),
+    .filled_i        (filled_q),
+    .filled_bank_i   (filled_bank_q),
+    .bank_busy_o     (bank_busy),
+    .sum_read_o      (sum_read),
+    .sum_bank_o      (sum_bank),
+    .sum_column_o    (sum_column),
+    .sum_grant_i     (sum_grant),
+    .sum_data_i      (sum_data),
+    .rd_valid_o      (c_valid),
+    .rd_word_o       (c_word),
+    .rd_grant_i      (rd_grant_i[2] && !error_q),
+    .rd_data_i       (rd_data_i[2][0]),
+    .wr_valid_o      (drain_wr_valid),
     .wr_word_o,
     .wr_mask_o,
     .wr_data_o,
     .wr_lanes_o,
-    .wr_grant_i    (wr_grant_i && !error_q),
-    .fault_o       (drain_fault),
-    .fault_number_o(drain_fault_number),
+    .wr_grant_i      (wr_grant_i && !error_q),
+    .fault_o         (drain_fault),
+    .fault_number_o  (drain_fault_number),
     .aux_valid_i,
     .aux_space_i,
     .aux_word_i,
@@ -510,7 +510,7 @@ module lf_exec
   assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
   assign idle_o = !busy_o;
   assign moved_o = set_moved || issue;
-  assign array_active_o = issue && uses_tile;
+  assign array_active_o = issue && uses_weights;
 
   logic unused;
   assign unused = ^{work_columns, step_q};

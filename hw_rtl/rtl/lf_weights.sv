@@ -40,7 +40,7 @@ module lf_weights
   output logic signed [8:0]       zero_o,
   output logic                    unsigned_o,
   // The tile is full before its pass may start. The array takes it over in the cycle behind `take_i`, in which the next one's first row may come.
-  output logic                    full_o,
+  output logic                    valid_o,
   input  logic                    take_i
 );
   localparam int unsigned Rows = 4;  // of the queue, of Window words each, which lie as in the buffer: word w in bank w mod Window
@@ -180,7 +180,7 @@ module lf_weights
   logic [Lanes*8-1:0] word [Window];
 
   // The row of the tile that goes to the array next.
-  logic                           row_q, last_row_q, full_q;
+  logic                           row_q, last_row_q, valid_q;
   logic [LaneBits-1:0]            row_index_q;
   logic [2:0]                     row_count_q;
   logic [Window-1:0][Lanes*8-1:0] row_data_q;
@@ -197,7 +197,7 @@ module lf_weights
     block_last = row_last && in_last && group_last && kernel_rows_left_q == 12'd1;
     end_in_word = (LaneBits+1)'(at_q[LaneBits-1:0]) + (LaneBits+1)'(n_q);
     end_at = (AtBits+1)'(at_q) + (as_they_are ? (AtBits+1)'({rows, LaneBits'(0)}) : (AtBits+1)'(n_q));
-    go = row_q && !full_q;
+    go = row_q && !valid_q;
     write = busy_q && (!row_q || go) && (there_q > 5'd1 || (there_q == 5'd1 && end_in_word <= (LaneBits+1)'(Lanes)));
     // The next block begins with a word of its own, even if it is the same.
     pop = '0;
@@ -228,15 +228,15 @@ module lf_weights
   assign row_data_o = row_data_q;
   assign row_depthwise_o = !conv_q;
   assign row_together_o = reach_q.columns;
-  assign full_o = full_q || (go && last_row_q);
+  assign valid_o = valid_q || (go && last_row_q);
 
   always_ff @(posedge clk_i) begin
     if (!rst_ni) begin
       row_q <= 1'b0;
-      full_q <= 1'b0;
+      valid_q <= 1'b0;
     end else begin
       row_q <= write || (row_q && !go);
-      full_q <= full_o && !take_i;
+      valid_q <= valid_o && !take_i;
     end
   end
 
@@ -359,6 +359,6 @@ module lf_weights
   assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_o);
   assert property (@(posedge clk_i) disable iff (!rst_ni) 5'(pop) <= there_q);
   // A tile is taken when it is full.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || full_o);
+  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_o);
 `endif
 endmodule
