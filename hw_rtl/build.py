@@ -64,21 +64,18 @@ class Design:
     optimization: str = "-O3"
 
 
-def build(keep: Keep, parameters: Parameters | None = None, *, replaced: Mapping[str, Path] | None = None) -> Model:
-    """The simulation for these parameters, as it is kept if nothing has changed.
-
-    `replaced` names SystemVerilog files to take in place of those of the project, by file name. Raises BuildFailed.
-    """
+def build(keep: Keep, parameters: Parameters | None = None) -> Model:
+    """The simulation for these parameters, as it is kept if nothing has changed. Raises BuildFailed."""
     parameters = parameters or Parameters()
-    return Model(compiled(keep, design(parameters, replaced)), parameters)
+    return Model(compiled(keep, design(parameters)), parameters)
 
 
-def design(parameters: Parameters, replaced: Mapping[str, Path] | None = None) -> Design:
+def design(parameters: Parameters) -> Design:
     """The whole accelerator with its memory."""
     generics = {"Lanes": parameters.lanes, "BufferBytes": parameters.buffer_bytes, "DramBeats": parameters.dram_beats}
     unknown = "unique" if parameters.unknown else "fast"
     options = ("--x-assign", unknown, "--x-initial", unknown, "--noassert", *("--assert",) * parameters.assertions)
-    return Design(TOP, sources(replaced), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
+    return Design(TOP, sources(), SIMULATION / "main.cpp", generics, options, optimization=parameters.optimization)
 
 
 def compiled(keep: Keep, of: Design) -> Path:
@@ -137,18 +134,18 @@ def linked(keep: Keep, model: Model, harness: Path, texts: Mapping[str, str]) ->
     return keep(digest.hexdigest()[:KEY], make) / harness.stem
 
 
-def sources(replaced: Mapping[str, Path] | None = None) -> list[Path]:
+def sources() -> list[Path]:
     """The SystemVerilog files, packages first; lf_isa_pkg.sv, which is generated, is not among them."""
-    by_name = {path.name: path for folder in ("rtl", "sim") for path in sorted((HERE / folder).glob("*.sv"))} | dict(replaced or {})
-    return sorted(by_name.values(), key=lambda path: (not path.stem.endswith("_pkg"), path.name))
+    files = [path for folder in ("rtl", "sim") for path in (HERE / folder).glob("*.sv")]
+    return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
 
 
-def lint(scratch: Path, top: str, parameters: Parameters, *, replaced: Mapping[str, Path] | None = None) -> None:
+def lint(scratch: Path, top: str, parameters: Parameters) -> None:
     """Let Verilator look at the files with all its warnings on. Raises BuildFailed."""
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
-    _run([tool("verilator"), "--lint-only", "-Wall", "--top-module", top, *generics, *_files(scratch, sources(replaced))], scratch)
+    _run([tool("verilator"), "--lint-only", "-Wall", "--top-module", top, *generics, *_files(scratch, sources())], scratch)
 
 
 def available() -> str:

@@ -16,7 +16,7 @@ module lf_accumulators
   input  logic                  bank_i,
   input  logic [ColumnBits-1:0] column_i,
   input  logic [2:0]            count_i,  // 1 to Window
-  input  int                    sum_i [Window][Lanes],
+  input  logic signed [31:0]    sum_i [Window][Lanes],
   // Finished sums: there in the cycle after they are granted, and only then.
   input  logic                  read_i,
   input  logic                  read_bank_i,
@@ -31,7 +31,7 @@ module lf_accumulators
   logic [2:0]            count_q;
   logic [Lanes*32-1:0]   read_data [2][Window];  // bank, memory
   logic [Lanes*32-1:0]   old [Window], written [Window];
-  int                    turned_q [Window][Lanes];  // by memory
+  logic signed [31:0]    turned_q [Window][Lanes];  // by memory
   logic [1:0][Window-1:0] grows;
   logic                  drained_bank_q;
   logic [MemoryBits-1:0] drained_q;

@@ -32,7 +32,7 @@ module lf_array
   input  logic                           second_used_i,
   input  logic [Window-1:0][Lanes*8-1:0] second_i,  // the second operand, or the held sums with which a block begins
   // Sums of the pass, of neighbouring columns, four cycles later.
-  output int                             sum_o [Window][Lanes],
+  output logic signed [31:0]             sum_o [Window][Lanes],
   // Rows of the weights of the next pass.
   input  logic                           row_valid_i,
   input  logic                           row_depthwise_i,
@@ -46,7 +46,7 @@ module lf_array
   localparam int unsigned NarrowLanes = Lanes / Window;
   localparam int unsigned Spread = Window * Window;  // rows of a depthwise convolution
 
-  // Operands need 10 bits, products 20. The simulator's loops become vector instructions where they have 32; an assertion says what operands hold.
+  // Operands need 10 bits, products 20. Simulation has 32, with which its loops become vector instructions; an assertion says what operands hold.
 `ifdef SYNTHESIS
   typedef logic signed [9:0] operand_t;
   typedef logic signed [25:0] factor_t;
@@ -54,11 +54,11 @@ module lf_array
   typedef logic signed [35:0] wide_t;
   typedef logic signed [23:0] sum_t;
 `else
-  typedef int operand_t;
-  typedef int factor_t;
-  typedef int product_t;
-  typedef int wide_t;
-  typedef int sum_t;
+  typedef logic signed [31:0] operand_t;
+  typedef logic signed [31:0] factor_t;
+  typedef logic signed [31:0] product_t;
+  typedef logic signed [31:0] wide_t;
+  typedef logic signed [31:0] sum_t;
 `endif
 
   logic conv, depthwise, plain;
@@ -310,7 +310,8 @@ module lf_array
 
   // -- Third stage: sums of four rows -----------------------------------------------------------------------------------------------------
 
-  int       first_d [Lanes], first_q [Lanes], rest_d [Lanes], rest_q [Lanes];  // of the first four rows; of the rows behind Spread and of held sums
+  logic signed [31:0] first_d [Lanes], first_q [Lanes];  // of the first four rows
+  logic signed [31:0] rest_d [Lanes], rest_q [Lanes];  // of the rows behind Spread and of held sums
   sum_t     others_d [1:Window-1][Lanes], others_q [1:Window-1][Lanes];  // of four rows each
   sum_t     upper_q [Lanes];  // of the last two of these
   product_t fifth_q [Window-1][Lanes];
@@ -370,7 +371,7 @@ module lf_array
 
   // -- Fourth stage: their sums -----------------------------------------------------------------------------------------------------------
 
-  int   sum_d [Window][Lanes];
+  logic signed [31:0] sum_d [Window][Lanes];
   sum_t more [2][Lanes], fifth [Window-1][Lanes];  // what is added to the sums of four rows
 
   always_comb begin

@@ -187,7 +187,7 @@ module lf_drain
   logic [Lanes*40-1:0] factor_row_q;
   logic                table_ready, bias_done, factor_done, prepare_done;
   logic                by_channel, with_bias, bias_asks;
-  int                  bias_q [2][Lanes];
+  logic signed [31:0]  bias_q [2][Lanes];
   logic [30:0]         multiplier_q [2][Lanes];
   logic [5:0]          shift_q [2][Lanes];
 
@@ -418,25 +418,25 @@ module lf_drain
     end
   end
 
-  int                 v_q [Lanes];
-  int unsigned        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
-  int                 high_low_q [Lanes], high_high_q [Lanes];
-  longint             product_of_q [Lanes];
-  int                 coarse_q [Lanes];  // 27 bits, or a held sum
-  int                 fine_q [Lanes];  // 12 bits, or a held sum
+  logic signed [31:0] v_q [Lanes];
+  logic [31:0]        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
+  logic signed [31:0] high_low_q [Lanes], high_high_q [Lanes];
+  logic signed [63:0] product_of_q [Lanes];
+  logic signed [31:0] coarse_q [Lanes];  // 27 bits, or a held sum
+  logic signed [31:0] fine_q [Lanes];  // 12 bits, or a held sum
   logic [Lanes*32-1:0] held_q;
   logic [Lanes*8-1:0] bytes_q, looked;
 
   // Twice the product, less 16, 32 or 48 bits; what 27 bits do not hold is as good as the most that they do.
-  function automatic int coarse(longint product, logic [1:0] sixteens);
-    longint found;
+  function automatic logic signed [31:0] coarse(logic signed [63:0] product, logic [1:0] sixteens);
+    logic signed [63:0] found;
     found = (product <<< 1) >>> {sixteens, 4'd0};
     return (found >>> 26) == (found >>> 63) ? 32'(found) : 32'((found >>> 63) ^ 64'sh3FF_FFFF);
   endfunction
 
   // The same for the other bits of the shift, and 12 bits.
-  function automatic int fine(logic signed [26:0] twice, logic [3:0] shift);
-    int found;
+  function automatic logic signed [31:0] fine(logic signed [26:0] twice, logic [3:0] shift);
+    logic signed [31:0] found;
     found = 32'(twice) >>> shift;
     return (found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF;
   endfunction

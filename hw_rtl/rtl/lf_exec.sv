@@ -363,7 +363,7 @@ module lf_exec
     .take_i         (issue && step.pass_start && uses_weights)
   );
 
-  int sum [Window][Lanes];
+  logic signed [31:0] sum [Window][Lanes];
 
   lf_array #(
     .Lanes(Lanes)

@@ -315,7 +315,7 @@ module lf_bench
     .remainder_o(modulo_remainder)
   );
 
-  int sum [Window][Lanes];
+  logic signed [31:0] sum [Window][Lanes];
   lf_array #(
     .Lanes(Lanes)
   ) u_array (
