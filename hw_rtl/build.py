@@ -17,6 +17,7 @@ from lfopt.isa import c_headers
 from lfopt.isa.systemverilog import generate
 
 HERE = Path(__file__).parent
+RTL = HERE / "rtl"  # modules, packages, and what they include
 SIMULATION = HERE / "sim"
 TOP = "lf_sim"
 KEY = 32  # hexadecimal digits
@@ -82,7 +83,8 @@ def compiled(keep: Keep, of: Design) -> Path:
     """The program of a design, as it is kept if nothing has changed. Raises BuildFailed."""
     generated = {name: text.encode() for name, text in (*generate(), *c_headers.generate())}
     digest = hashlib.sha256(repr((of.top, dict(of.generics), of.options, of.compiler, of.optimization)).encode())
-    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in (*of.files, of.harness, *_beside(of.harness)))):
+    files = (*of.files, *included(), of.harness, *_beside(of.harness))
+    for name, content in (*generated.items(), *((path.name, path.read_bytes()) for path in files)):
         digest.update(f"{name}\0{len(content)}\0".encode())
         digest.update(content)
 
@@ -136,8 +138,13 @@ def linked(keep: Keep, model: Model, harness: Path, texts: Mapping[str, str]) ->
 
 def sources() -> list[Path]:
     """The SystemVerilog files, packages first; lf_isa_pkg.sv, which is generated, is not among them."""
-    files = [path for folder in ("rtl", "sim") for path in (HERE / folder).glob("*.sv")]
+    files = [path for folder in (RTL, SIMULATION) for path in folder.glob("*.sv")]
     return sorted(files, key=lambda path: (not path.stem.endswith("_pkg"), path.name))
+
+
+def included() -> list[Path]:
+    """The files that modules include, all in `RTL`."""
+    return sorted(RTL.glob("*.svh"))
 
 
 def lint(scratch: Path, top: str, parameters: Parameters) -> None:
@@ -145,7 +152,7 @@ def lint(scratch: Path, top: str, parameters: Parameters) -> None:
     for name, text in generate():
         (scratch / name).write_text(text)
     generics = [f"-GLanes={parameters.lanes}", f"-GBufferBytes={parameters.buffer_bytes}"]
-    _run([tool("verilator"), "--lint-only", "-Wall", "--top-module", top, *generics, *_files(scratch, sources())], scratch)
+    _run([tool("verilator"), "--lint-only", "-Wall", f"-I{RTL}", "--top-module", top, *generics, *_files(scratch, sources())], scratch)
 
 
 def available() -> str:
@@ -161,7 +168,7 @@ def _verilate(scratch: Path, of: Design) -> None:
     command = [
         tool("verilator"),
         *("--cc", "--exe", "--build", "--build-jobs", "2", of.optimization, *of.options),
-        *("--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
+        *(f"-I{RTL}", "--prefix", f"V{of.top}", "--top-module", of.top, "--Mdir", str(scratch / "objects"), "-o", of.top),
         *(f"-G{name}={value}" for name, value in of.generics.items()),
         *("-CFLAGS", " ".join((*of.compiler, f"-I{scratch}", f"-I{SIMULATION}")), "-MAKEFLAGS", " ".join(make)),
         *_files(scratch, of.files),

@@ -1,6 +1,8 @@
 // Sums of Accumulators columns, twice: while one bank grows, the other is drained; the drain may also follow the last pass in the same bank. Each bank
 // is Window memories of one read and one write port, column c in memory c mod Window: so many neighbouring columns grow at once.
 // A column's sum is read in the cycle in which the pass's comes, and is back in the next: a column may be touched again two cycles later.
+`include "lf_assert.svh"
+
 module lf_accumulators
   import lf_isa_pkg::*;
 #(
@@ -118,13 +120,16 @@ module lf_accumulators
   assign read_data_o = read_data[drained_bank_q][drained_q];
 
 `ifndef SYNTHESIS
-  // A column is not touched before its sum is back, nor drained.
   function automatic logic apart(logic [ColumnBits-1:0] column, logic [2:0] count, logic [ColumnBits-1:0] other, logic [2:0] others);
     return 10'(column) + 10'(count) <= 10'(other) || 10'(other) + 10'(others) <= 10'(column);
   endfunction
-
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(valid_i && !first_i && valid_q) || bank_i != bank_q || apart(column_i, count_i, column_q, count_q));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(read_grant_o && valid_q) || read_bank_i != bank_q || apart(read_column_i, 3'd1, column_q, count_q));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(read_grant_o && valid_i) || read_bank_i != bank_i || apart(read_column_i, 3'd1, column_i, count_i));
 `endif
+
+  // A column is not touched before its sum is back, nor drained.
+  `LF_ASSERT(GrowsOnceBack, !(valid_i && !first_i && valid_q) || bank_i != bank_q || apart(column_i, count_i, column_q, count_q),
+             "a column grows whose sum is not back")
+  `LF_ASSERT(DrainedOnceBack, !(read_grant_o && valid_q) || read_bank_i != bank_q || apart(read_column_i, 3'd1, column_q, count_q),
+             "a column is drained whose sum is not back")
+  `LF_ASSERT(DrainedOnceDone, !(read_grant_o && valid_i) || read_bank_i != bank_i || apart(read_column_i, 3'd1, column_i, count_i),
+             "a column is drained as it grows")
 endmodule

@@ -5,6 +5,8 @@
 //   DEPTHWISE    each has a kernel column of one of up to 4 neighbouring columns (lf_reach_pkg): rows 0 to 3 of the first, 4 to 7 of the second, ..; of
 //                3 columns, the fifth kernel column is in rows 12 to 14; of 2, rows 0 to 7 are of the first, 8 to 15 of the second
 //   the others   rows 0 to 3: the first two with other factors than weights (the second operand, a multiplier, 1), the last two as they are
+`include "lf_assert.svh"
+
 module lf_array
   import lf_isa_pkg::*;
   import lf_reach_pkg::Reach;
@@ -400,12 +402,9 @@ module lf_array
   logic unused;
   assign unused = ^descriptor_i;
 
-`ifndef SYNTHESIS
-  // Operands are what 10 bits hold.
   for (genvar r = 0; r < Lanes; r++) begin : gen_operands
     for (genvar o = 0; o < Lanes; o++) begin : gen_lane
-      assert property (@(posedge clk_i) disable iff (!rst_ni) !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512));
+      `LF_ASSERT(OperandFits, !valid_q || (x_q[r][o] >= -512 && x_q[r][o] < 512), "an operand has more than 10 bits")
     end
   end
-`endif
 endmodule

@@ -1,4 +1,6 @@
 // The accelerator with the ports of a system on chip: AXI4 master (128 bits, INCR bursts, one identity) and AXI4-Lite slave for its registers.
+`include "lf_assert.svh"
+
 module lf_axi #(
   parameter int unsigned Lanes = 16,           // channels side by side: 16, 32 or 64
   parameter int unsigned BufferBytes = 262144  // a multiple of 4 * Lanes
@@ -146,15 +148,15 @@ module lf_axi #(
     if (!rst_ni) running_q <= 1'b0;
     else running_q <= 1'b1;
   end
+`endif
 
   // AXI4-Lite: a response stays until it is taken.
-  assert property (@(posedge clk_i) disable iff (!running_q) s_bvalid_o && !s_bready_i |=> s_bvalid_o && $stable(s_bresp_o));
-  assert property (@(posedge clk_i) disable iff (!running_q) s_rvalid_o && !s_rready_i |=> s_rvalid_o && $stable(s_rdata_o));
+  `LF_HELD(WriteResponseHeld, s_bvalid_o, s_bready_i, s_bresp_o, clk_i, !running_q)
+  `LF_HELD(ReadResponseHeld, s_rvalid_o, s_rready_i, s_rdata_o, clk_i, !running_q)
   // AXI4: what is offered stays until it is accepted; a burst keeps within 4 KiB.
-  assert property (@(posedge clk_i) disable iff (!running_q) m_arvalid_o && !m_arready_i |=> m_arvalid_o && $stable({m_araddr_o, m_arlen_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) m_awvalid_o && !m_awready_i |=> m_awvalid_o && $stable({m_awaddr_o, m_awlen_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) m_wvalid_o && !m_wready_i |=> m_wvalid_o && $stable({m_wdata_o, m_wstrb_o, m_wlast_o}));
-  assert property (@(posedge clk_i) disable iff (!running_q) !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096);
-  assert property (@(posedge clk_i) disable iff (!running_q) !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096);
-`endif
+  `LF_HELD(ReadHeld, m_arvalid_o, m_arready_i, {m_araddr_o, m_arlen_o}, clk_i, !running_q)
+  `LF_HELD(WriteHeld, m_awvalid_o, m_awready_i, {m_awaddr_o, m_awlen_o}, clk_i, !running_q)
+  `LF_HELD(BeatHeld, m_wvalid_o, m_wready_i, {m_wdata_o, m_wstrb_o, m_wlast_o}, clk_i, !running_q)
+  `LF_ASSERT(ReadInPage, !m_arvalid_o || 13'(m_araddr_o[11:0]) + 13'(rd_beats) * 13'd16 <= 13'd4096, "a read crosses 4 KiB", clk_i, !running_q)
+  `LF_ASSERT(WriteInPage, !m_awvalid_o || 13'(m_awaddr_o[11:0]) + 13'(wr_beats) * 13'd16 <= 13'd4096, "a write crosses 4 KiB", clk_i, !running_q)
 endmodule

@@ -3,6 +3,8 @@
 // in the next cycle, in the order of the window. Of the read requester 3, and the write requester 1, only the first word of the window is looked at.
 // Of a granted request with a word behind the end nothing is read or written; `fault` says so in the same cycle. Requester 3 waits even for a bank
 // whose request is not granted, so that no grant depends on a chain of others.
+`include "lf_assert.svh"
+
 module lf_buffer
   import lf_isa_pkg::*;
 #(
@@ -140,4 +142,12 @@ module lf_buffer
 
   logic unused;
   assign unused = ^{rd_mask_i[3][Window-1:1], wr_mask_i[1][Window-1:1], wr_data_i[1][Window-1:1]};
+
+  `LF_ASSERT(GrantedOnceAsked, (rd_grant_o & ~rd_valid_i) == '0 && (wr_grant_o & ~wr_valid_i) == '0, "a grant that was not asked for")
+  `LF_ASSERT(WritesApart, wr_grant_o != '1 || (wr_named[0] & wr_named[1]) == '0, "two writes go to a bank")
+  for (genvar i = 1; i < 4; i++) begin : gen_reads
+    for (genvar j = 0; j < i; j++) begin : gen_other
+      `LF_ASSERT(ReadsApart, !(rd_grant_o[i] && rd_grant_o[j]) || (rd_named[i] & rd_named[j]) == '0, "two reads go to a bank")
+    end
+  end
 endmodule

@@ -1,5 +1,7 @@
 // Sends the steps of a command on their way: asks the buffer for the window of each, once all that it needs is there. Steps are found by lf_walk, which
 // may be a command ahead.
+`include "lf_assert.svh"
+
 module lf_columns
   import lf_isa_pkg::*;
   import lf_reach_pkg::*;
@@ -217,9 +219,8 @@ module lf_columns
   logic unused;
   assign unused = ^{work_q, advance[4:3]};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || free_o);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(issue_o && step.mask != '0) || rd_grant_i);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !rd_grant_i || rd_valid_o);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || free_o, "a command comes while there is no room for it")
+  `LF_ASSERT(StepsWithWindow, !(issue_o && step.mask != '0) || rd_grant_i, "a step goes whose window is not granted")
+  `LF_ASSERT(GrantedOnceAsked, !rd_grant_i || rd_valid_o, "a window is granted that was not asked for")
+  `LF_HELD(RequestHeld, request_valid_o, request_ready_i, {request_block_o, request_bank_o, request_last_o})
 endmodule

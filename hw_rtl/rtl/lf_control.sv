@@ -2,6 +2,8 @@
 //
 // An error lets end what is under way; a run that is given up (by software, or for its length) waits for the memory port alone, and leaves the
 // units cleared. Memory that does not answer ends either by the watchdog.
+`include "lf_assert.svh"
+
 module lf_control
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -198,9 +200,7 @@ module lf_control
   assign queue_o     = queue_q;
   assign index_o     = index_q;
 
-`ifndef SYNTHESIS
-  // A run ends with memory at rest, but for one that timed out; what was given up ends as an error.
-  assert property (@(posedge clk_i) !ends || bus_idle_i || silent);
-  assert property (@(posedge clk_i) !(ends && quits_q) || failed_q);
-`endif
+  // The reset is asynchronous here, and no condition.
+  `LF_ASSERT(EndsAtRest, !ends || bus_idle_i || silent, "a run ends with memory at work", clk_i, 1'b0)
+  `LF_ASSERT(GivenUpFails, !(ends && quits_q) || failed_q, "a run that was given up ends without an error", clk_i, 1'b0)
 endmodule

@@ -2,6 +2,8 @@
 //
 // Reads and writes are separate channels. Up to Outstanding requests are under way in each; answers come in the order of the requests. Whatever goes
 // wrong, every request that memory has seen gets all its beats: those of reads are thrown away, those of writes have no strobes.
+`include "lf_assert.svh"
+
 module lf_dma
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -313,10 +315,11 @@ module lf_dma
   assign moved_o         = read_beat || (write_valid_q && mem_wr_ready_i) || mem_wr_resp_valid_i;
   assign unused          = ^{read_pushed.last, writes_q[write_old_q].class_, writes_q[write_old_q].beats, write_now.last};
 
-`ifndef SYNTHESIS
-  // Memory must not answer what it was not asked.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !mem_wr_resp_valid_i || writes_under_way_q != '0);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !write_req_valid_q || 7'(write_req_beat_q[5:0]) + write_req_beats_q <= 7'(MaxBeats));
-`endif
+  `LF_ASSERT(ResponseAskedFor, !mem_wr_resp_valid_i || writes_under_way_q != '0, "memory answers a write that it was not asked for")
+  `LF_ASSERT(ReadInPage, !read_req_valid_q || 7'(read_req_beat_q[5:0]) + read_req_beats_q <= 7'(MaxBeats), "a read crosses a multiple of MaxBeats")
+  `LF_ASSERT(WriteInPage, !write_req_valid_q || 7'(write_req_beat_q[5:0]) + write_req_beats_q <= 7'(MaxBeats),
+             "a write crosses a multiple of MaxBeats")
+  `LF_HELD(ReadHeld, mem_rd_req_valid_o, mem_rd_req_ready_i, {mem_rd_req_addr_o, mem_rd_req_beats_o})
+  `LF_HELD(WriteHeld, mem_wr_req_valid_o, mem_wr_req_ready_i, {mem_wr_req_addr_o, mem_wr_req_beats_o})
+  `LF_HELD(BeatHeld, mem_wr_valid_o, mem_wr_ready_i, {mem_wr_data_o, mem_wr_strb_o, mem_wr_last_o})
 endmodule

@@ -2,6 +2,8 @@
 //
 // A request is a block of output channels of a command; blocks come in order. There is room for two: while one is drained, the bias, factors and table of
 // the next are fetched. Nothing stands still between the sums and the words: a sum is read once there is room for its word at the end.
+`include "lf_assert.svh"
+
 module lf_drain
   import lf_isa_pkg::*;
 #(
@@ -541,4 +543,8 @@ module lf_drain
 
   logic unused;
   assign unused = ^{descriptor_i, wrapped[32], head.valid, aux_word_i};
+
+  `LF_ASSERT(BankFree, !final_start_i || !bank_busy_o[final_bank_i], "a bank is filled whose sums are not all read")
+  `LF_ASSERT(QueueHasRoom, !byte_q.valid || ($clog2(Depth))'(next_q + 1'b1) != first_q, "a word comes for which there is no room")
+  `LF_HELD(WriteHeld, wr_valid_o, wr_grant_i, {wr_word_o, wr_mask_o, wr_data_o, wr_lanes_o})
 endmodule

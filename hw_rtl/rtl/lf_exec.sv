@@ -1,5 +1,7 @@
 // Runs EXEC commands: set-up, columns through the array into the accumulators, drain. Up to four commands are inside at once (one set up, one whose
 // windows are found, one whose columns go, one that is drained); they finish in order.
+`include "lf_assert.svh"
+
 module lf_exec
   import lf_isa_pkg::*;
   import lf_reach_pkg::*;
@@ -514,4 +516,7 @@ module lf_exec
 
   logic unused;
   assign unused = ^{work_columns, step_q};
+
+  `LF_ASSERT(AcceptedOnce, !accept || !accepted_q || set_free, "a command is accepted while the one before is set up")
+  `LF_ASSERT(DoneOnceTaken, !done_o || done_number_q != set_number_q, "a command is finished that has not started")
 endmodule

@@ -1,6 +1,8 @@
 // Reads the program ahead of the sequencer, into a ring that keeps the words of the outermost loop.
 //
 // A word goes from the ring to a register, and is run from there. One a cycle; after a jump one cycle passes without.
+`include "lf_assert.svh"
+
 module lf_fetch
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -155,11 +157,9 @@ module lf_fetch
   assign valid_o = valid_q;
   assign word_o  = word_q;
 
-`ifndef SYNTHESIS
-  // What has come was asked for, and does not overwrite what a loop may still need.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q < asked_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !beat_valid_i || here_q - keep_i < 32'(RingWords));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !(take_i && jump_i) || target_i < here_q);
-`endif
+  `LF_ASSERT(BeatAskedFor, !beat_valid_i || here_q < asked_q, "a word comes that was not asked for")
+  `LF_ASSERT(RingHasRoom, !beat_valid_i || here_q - keep_i < 32'(RingWords), "a word overwrites one that a loop may still need")
+  `LF_ASSERT(TakenOnceThere, !take_i || valid_q, "no word is there to take")
+  `LF_ASSERT(JumpBack, !(take_i && jump_i) || target_i < here_q, "a jump leads to a word that has not come")
+  `LF_HELD(WordHeld, valid_o, take_i, word_o)
 endmodule

@@ -1,6 +1,8 @@
 // Moves the descriptor at the head of the queue of computations by the numbers of its command, so that lf_exec sees plain addresses.
 //
 // One multiplier, one product a cycle; it works while the command before is computed.
+`include "lf_assert.svh"
+
 module lf_prepare
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -159,4 +161,7 @@ module lf_prepare
     computation_o.w_base  = w_base_q;
     computation_o.factors = factors[7:0];
   end
+
+  `LF_ASSERT(TakenOnceReady, !take_i || valid_o, "a command starts that is not prepared")
+  `LF_HELD(CommandHeld, valid_o, take_i, computation_o)
 endmodule

@@ -1,4 +1,6 @@
 // A queue of commands. An entry stays until its command is finished; the head is the oldest one that has not started.
+`include "lf_assert.svh"
+
 module lf_queue
   import lf_dma_pkg::*;
 #(
@@ -111,9 +113,9 @@ module lf_queue
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !push || !used_q[new_q]);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || loaded_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !done_i || under_way_q != '0);
-`endif
+  `LF_ASSERT(PushedWhereFree, !push || !used_q[new_q], "an entry is overwritten")
+  `LF_ASSERT(TakenOnceThere, !take_i || loaded_q, "a head starts before its descriptor has been read")
+  `LF_ASSERT(DoneOnceTaken, !done_i || under_way_q != '0, "a command is finished that has not started")
+  `LF_HELD(HeadHeld, head_valid_o, take_i, head_o)
+  `LF_ASSERT(MayStartHeld, may_start_o && !take_i |=> may_start_o, "a head that may start may not any more")
 endmodule

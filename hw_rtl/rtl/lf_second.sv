@@ -1,4 +1,6 @@
 // Fetches the second operand, or held sums, ahead of the columns that meet them: up to 4 columns wait here.
+`include "lf_assert.svh"
+
 module lf_second
   import lf_isa_pkg::*;
 #(
@@ -137,10 +139,8 @@ module lf_second
   logic unused;
   assign unused = ^{descriptor_i, wrapped[32]};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_q);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) promised_q <= taken_q && taken_q <= 3'(Depth));
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !use_i || promised_q != '0);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !pop_i || taken_q > promised_q);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !busy_q, "a command comes while one is at work")
+  `LF_ASSERT(PlacesExist, promised_q <= taken_q && taken_q <= 3'(Depth), "more columns wait than there are places")
+  `LF_ASSERT(UsedOnceFetched, !use_i || promised_q != '0, "a column is promised that is not on its way")
+  `LF_ASSERT(PoppedOnceUsed, !pop_i || taken_q > promised_q, "a column goes that was not promised")
 endmodule

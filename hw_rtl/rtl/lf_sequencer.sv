@@ -2,6 +2,8 @@
 //
 // One word a cycle, unless DESCRIBE waits for commands that name its entry; an END that jumps takes two. A command of a queue takes a cycle more for
 // every loop around it, and one to enter its queue.
+`include "lf_assert.svh"
+
 module lf_sequencer
   import lf_isa_pkg::*;
   import lf_dma_pkg::*;
@@ -389,7 +391,8 @@ module lf_sequencer
     end
   end
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !word_valid_i || (!moved_q && place_q < words_i));
-`endif
+  `LF_ASSERT(WordInProgram, !word_valid_i || (!moved_q && place_q < words_i), "a word comes from behind the end of the program")
+  `LF_ASSERT(PushedToOne, $onehot0(push_valid_o), "a command goes to several queues")
+  `LF_ASSERT(PushHeld, push_valid_o != '0 && (push_valid_o & push_ready_i) == '0 |=> !run_i || (push_valid_o != '0 && $stable(push_o)),
+             "a command changes before its queue takes it")
 endmodule

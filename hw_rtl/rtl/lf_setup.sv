@@ -1,5 +1,7 @@
 // Takes a command and finds what the engines need before its first column: whether its fields make sense, which kernel rows meet the operand at
 // all, where rows lie in their rings, and how many bytes of weights there are. The next command may be set up while the one before is at work.
+`include "lf_assert.svh"
+
 module lf_setup
   import lf_isa_pkg::*;
 #(
@@ -315,4 +317,7 @@ module lf_setup
 
   logic unused;
   assign unused = ^{b_kernel_step, o_kernel_step, d_q};
+
+  `LF_HELD(CommandHeld, valid_o, free_i, {count_o, columns_o, kernel_rows_o, a_row_o})
+  `LF_ASSERT(BadOrValid, !(valid_o && bad_o), "a command is ready that cannot be done")
 endmodule

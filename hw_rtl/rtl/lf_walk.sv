@@ -3,6 +3,8 @@
 // begins with a step that only fetches what their windows share.
 //
 // Three stages: the step; its place; a queue of two, of steps whose words are known to lie in the buffer or not.
+`include "lf_assert.svh"
+
 module lf_walk
   import lf_isa_pkg::*;
   import lf_reach_pkg::*;
@@ -293,10 +295,8 @@ module lf_walk
   logic unused;
   assign unused = ^{place[35:20], d_q};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !walk_q.busy);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_o);
-  // Of a window, no more is read at once than the buffer gives.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !walks || $countones(step.present >> step.from) == $countones(step.mask));
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !walk_q.busy, "a command comes while one is walked over")
+  `LF_ASSERT(TakenOnceThere, !take_i || valid_o, "no step is there to take")
+  `LF_ASSERT(WindowInReach, !walks || $countones(step.present >> step.from) == $countones(step.mask), "a window needs more words than the buffer gives at once")
+  `LF_HELD(StepHeld, valid_o, take_i, step_o)
 endmodule

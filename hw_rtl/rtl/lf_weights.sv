@@ -3,6 +3,8 @@
 //
 // Where passes are short (`wide`: depthwise, and fewer columns than a tile has words, less the cycles in which they come so), Window words come at
 // once, and before the operand; and where words are rows of an ordinary convolution as they are, so many rows are written each cycle.
+`include "lf_assert.svh"
+
 module lf_weights
   import lf_isa_pkg::*;
   import lf_reach_pkg::*;
@@ -355,10 +357,8 @@ module lf_weights
   logic unused;
   assign unused = ^{descriptor_i, pair[Lanes*16-1:Lanes*8]};
 
-`ifndef SYNTHESIS
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !start_i || !busy_o);
-  assert property (@(posedge clk_i) disable iff (!rst_ni) 5'(pop) <= there_q);
-  // A tile is taken when it is full.
-  assert property (@(posedge clk_i) disable iff (!rst_ni) !take_i || valid_o);
-`endif
+  `LF_ASSERT(StartedWhenFree, !start_i || !busy_o, "a command comes while one is at work")
+  `LF_ASSERT(QueueHasWords, 5'(pop) <= there_q, "words are used up that are not there")
+  `LF_ASSERT(TakenOnceValid, !take_i || valid_o, "a tile is taken that is not full")
+  `LF_ASSERT(WeightsHeld, valid_o && !take_i |=> valid_o, "weights go before they are taken")
 endmodule
