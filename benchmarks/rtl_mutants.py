@@ -192,13 +192,15 @@ MUTANTS: dict[str, list[tuple[str, ...]]] = {
     ],
     "lf_drain": [
         ("factor_asked_q == 3'(FactorBytes) && !factor_coming_q", "factor_asked_q == 3'(FactorBytes)"),
-        ("twice >= above ? high_byte : twice < below ? low_byte : twice[8:1] + zero_byte + 8'(twice[0])",
-         "twice > above ? high_byte : twice < below ? low_byte : twice[8:1] + zero_byte + 8'(twice[0])"),
-        ("(found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF", "found"),
         ("reading_q && on_way_q != '1 && pending_q[bank_q] != '0", "reading_q && pending_q[bank_q] != '0"),
         ("reading_q && on_way_q != '1 && pending_q[bank_q] != '0", "reading_q && on_way_q != '1"),
         ("wrapped < 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q)", "wrapped <= 0 ? row_q + 36'(row_step_q) : row_q + 36'(wrap_q)"),
         ("7'(l) < lane_end", "1'b1"),
+    ],
+    "lf_requantize": [
+        ("twice >= bounds.above ? bounds.high : twice < bounds.below ? bounds.low : twice[8:1] + bounds.zero + 8'(twice[0])",
+         "twice > bounds.above ? bounds.high : twice < bounds.below ? bounds.low : twice[8:1] + bounds.zero + 8'(twice[0])"),
+        ("(found >>> 11) == (found >>> 31) ? found : (found >>> 31) ^ 32'sh7FF", "found"),
     ],
     "lf_tables": [
         ("for (int unsigned p = 0; p < 2; p++) if (table_q[p] == write_word_i[WordBitsOfAll-1:PartBits]) valid_q[p] <= 1'b0;", ""),

@@ -4,6 +4,7 @@
 
 module lf_columns
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned BufferWords = 16384
@@ -13,33 +14,11 @@ module lf_columns
   // A command that was set up. It is taken in one cycle, when free_o is high.
   input  logic               start_i,
   output logic               free_o,
-  input  computation_t       descriptor_i,
-  input  reach_t             reach_i,
-  input  logic [11:0]        count_i,
-  input  logic [9:0]         columns_i,
-  input  logic [11:0]        kernel_rows_i,
-  input  logic signed [22:0] a_row_i,
-  input  logic [31:0]        a_offset_i,
-  input  logic [31:0]        a_row_step_i,
-  input  logic [31:0]        a_kernel_step_i,
-  input  logic [31:0]        a_limit_i,
-  input  logic [31:0]        o_offset_i,
-  input  logic [31:0]        o_row_step_i,
-  input  logic [31:0]        o_limit_i,
-  input  logic [31:0]        b_offset_i,
-  input  logic [31:0]        b_row_step_i,
-  input  logic [31:0]        b_limit_i,
+  input  command_t           command_i,
   output logic               busy_o,
   // The command whose steps go, for all who deal with it.
   output logic               new_o,  // pulse: it is another one from the next cycle on
-  output computation_t       descriptor_o,
-  output logic [9:0]         columns_o,
-  output logic [31:0]        o_offset_o,
-  output logic [31:0]        o_row_step_o,
-  output logic [31:0]        o_limit_o,
-  output logic [31:0]        b_offset_o,
-  output logic [31:0]        b_row_step_o,
-  output logic [31:0]        b_limit_o,
+  output work_t              work_o,
   output logic [2:0]         together_o,  // columns of the result that a step makes
   // Operand windows.
   output logic               rd_valid_o,
@@ -63,20 +42,12 @@ module lf_columns
   // The block at work goes to the drain while its sums grow.
   output logic               request_valid_o,
   input  logic               request_ready_i,
-  output logic [9:0]         request_block_o,
-  output logic               request_bank_o,
-  output logic               request_last_o,  // of the command
+  output block_t             request_o,
   output logic               wait_weights_o,
   output logic               wait_buffer_o,
   output logic               wait_drain_o
 );
-  // What others must know of a command, too.
-  typedef struct packed {
-    computation_t d;
-    logic [9:0]   columns;
-    logic [31:0]  o_offset, o_row_step, o_limit, b_offset, b_row_step, b_limit;
-  } command_t;
-  command_t    walk_q, work_q;  // that of the walk; that whose steps go
+  work_t       walk_q, work_q;  // of the command of the walk; of that whose steps go
   logic [11:0] rows_q;
   logic        kernel_meets_q;  // some row of the kernel meets the map
   logic        waits_q;  // the walk's is not yet the one whose steps go
@@ -91,15 +62,7 @@ module lf_columns
     .clk_i,
     .rst_ni,
     .start_i,
-    .descriptor_i,
-    .reach_i,
-    .count_i,
-    .kernel_rows_i,
-    .a_row_i,
-    .a_offset_i,
-    .a_row_step_i,
-    .a_kernel_step_i,
-    .a_limit_i,
+    .command_i,
     .busy_o    (walking),
     .together_o(together),
     .advance_o (advance),
@@ -116,18 +79,9 @@ module lf_columns
       kernel_meets_q <= 1'b0;
     end else if (start_i) begin
       waits_q <= 1'b1;
-      walk_q <= '{
-        d: descriptor_i,
-        columns: columns_i,
-        o_offset: o_offset_i,
-        o_row_step: o_row_step_i,
-        o_limit: o_limit_i,
-        b_offset: b_offset_i,
-        b_row_step: b_row_step_i,
-        b_limit: b_limit_i
-      };
-      rows_q <= count_i;
-      kernel_meets_q <= kernel_rows_i != '0;
+      walk_q <= '{columns: command_i.columns, b: command_i.b, o: command_i.o, d: command_i.d};
+      rows_q <= command_i.count;
+      kernel_meets_q <= command_i.kernel_rows != '0;
     end else if (new_o) begin
       waits_q <= 1'b0;
     end
@@ -199,7 +153,7 @@ module lf_columns
   end
 
   assign busy_o = walking || waits_q || busy_q;
-  assign {descriptor_o, columns_o, o_offset_o, o_row_step_o, o_limit_o, b_offset_o, b_row_step_o, b_limit_o} = work_q;
+  assign work_o = work_q;
   assign together_o = together_q;
   assign step_o = step;
   assign shift_o = shift_q;
@@ -209,18 +163,16 @@ module lf_columns
   assign uses_weights_o = weighted_q && !step.fetch;
   assign bank_o = bank_q;
   assign request_valid_o = request_q;
-  assign request_block_o = block_q;
-  assign request_bank_o = bank_q;
-  assign request_last_o = block_q == work_q.d.out_blocks - 10'd1;
+  assign request_o = '{index: block_q, bank: bank_q, last: block_q == work_q.d.out_blocks - 10'd1};
   assign wait_weights_o = waiting && drain_ready && !weights_ready;
   assign wait_buffer_o = waiting && drain_ready && weights_ready && (!second_ready || (rd_valid_o && !rd_grant_i));
   assign wait_drain_o = waiting && !drain_ready;
 
   logic unused;
-  assign unused = ^{work_q, advance[4:3]};
+  assign unused = ^{work_q, advance[4:3], command_i};
 
   `LF_ASSERT(StartedWhenFree, !start_i || free_o, "a command comes while there is no room for it")
   `LF_ASSERT(StepsWithWindow, !(issue_o && step.mask != '0) || rd_grant_i, "a step goes whose window is not granted")
   `LF_ASSERT(GrantedOnceAsked, !rd_grant_i || rd_valid_o, "a window is granted that was not asked for")
-  `LF_HELD(RequestHeld, request_valid_o, request_ready_i, {request_block_o, request_bank_o, request_last_o})
+  `LF_HELD(RequestHeld, request_valid_o, request_ready_i, request_o)
 endmodule

@@ -4,6 +4,7 @@
 
 module lf_exec
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
@@ -59,49 +60,25 @@ module lf_exec
   logic               known_q, accepted_q, offered;
   logic               set_up, set_up_bad, setting_up, set_valid, set_free, set_bad, set_ready, set_busy, set_moved, begins, accept;
   error_e             set_bad_code;
-  computation_t       set;
-  logic [11:0]        set_count, set_kernel_rows;
-  logic [9:0]         set_columns;
-  logic signed [22:0] set_a_row;
-  logic [31:0]        set_a_offset, set_a_row_step, set_a_kernel_step, set_a_limit;
-  logic [31:0]        set_b_offset, set_b_row_step, set_b_limit, set_o_offset, set_o_row_step, set_o_limit;
-  logic [39:0]        set_w_skip, set_w_bytes, set_w_tail_skip, set_w_tail_bytes;
+  command_t           set;
 
   lf_setup #(
     .Lanes(Lanes)
   ) u_setup (
     .clk_i,
     .rst_ni,
-    .valid_i        (offered),
-    .ready_o        (set_ready),
+    .valid_i   (offered),
+    .ready_o   (set_ready),
     .descriptor_i,
     .row_i,
     .count_i,
-    .valid_o        (set_up),
-    .free_i         (set_free),
-    .bad_o          (set_up_bad),
-    .bad_code_o     (set_bad_code),
-    .busy_o         (setting_up),
-    .moved_o        (set_moved),
-    .descriptor_o   (set),
-    .count_o        (set_count),
-    .columns_o      (set_columns),
-    .kernel_rows_o  (set_kernel_rows),
-    .a_row_o        (set_a_row),
-    .a_offset_o     (set_a_offset),
-    .a_row_step_o   (set_a_row_step),
-    .a_kernel_step_o(set_a_kernel_step),
-    .a_limit_o      (set_a_limit),
-    .b_offset_o     (set_b_offset),
-    .b_row_step_o   (set_b_row_step),
-    .b_limit_o      (set_b_limit),
-    .o_offset_o     (set_o_offset),
-    .o_row_step_o   (set_o_row_step),
-    .o_limit_o      (set_o_limit),
-    .w_skip_o       (set_w_skip),
-    .w_bytes_o      (set_w_bytes),
-    .w_tail_skip_o  (set_w_tail_skip),
-    .w_tail_bytes_o (set_w_tail_bytes)
+    .valid_o   (set_up),
+    .free_i    (set_free),
+    .bad_o     (set_up_bad),
+    .bad_code_o(set_bad_code),
+    .busy_o    (setting_up),
+    .moved_o   (set_moved),
+    .command_o (set)
   );
 
   always_ff @(posedge clk_i) begin
@@ -128,8 +105,8 @@ module lf_exec
   logic [2:0] set_number_q, walk_number_q, columns_number_q, second_number_q, weights_number_q, done_number_q;
 
   always_comb begin
-    reads_second = !set.first || needs_second(set.operation);
-    needs_weights = has_weights(set.operation) && set_kernel_rows != '0;
+    reads_second = !set.d.first || needs_second(set.d.operation);
+    needs_weights = has_weights(set.d.operation) && set.kernel_rows != '0;
     take[0] = set_valid && !taken_q[0] && columns_free;
     take[1] = set_valid && !taken_q[1] && (!reads_second || !second_busy);
     take[2] = set_valid && !taken_q[2] && (!needs_weights || !weights_busy);
@@ -157,9 +134,7 @@ module lf_exec
   end
 
   // Columns.
-  computation_t      work;
-  logic [9:0]        work_columns;
-  logic [31:0]       work_o_offset, work_o_row_step, work_o_limit, work_b_offset, work_b_row_step, work_b_limit;
+  work_t             work;
   logic              a_valid, b_valid, w_valid, c_valid, columns_fault, second_fault, weights_fault;
   logic [1:0]        drain_fault;
   logic [1:0][2:0]   drain_fault_number;
@@ -167,13 +142,10 @@ module lf_exec
   logic              weights_valid;
   logic [1:0]        bank_busy;
   logic              second_ready, issue, final_start, uses_second, second_end, uses_weights, bank;
-  reach_t            set_reach;
   step_t             step;
   logic [2:0]        together, shift;
-  logic              request_valid, request_ready, request_bank, request_last;
-  logic [9:0]        request_block;
-
-  assign set_reach = reach(set.operation, set.narrow, set.first, set.dilation, set.kernel_columns, set.stride_columns, set.o_width);
+  logic              request_valid, request_ready;
+  block_t            request;
 
   lf_columns #(
     .BufferWords(BufferWords)
@@ -182,32 +154,10 @@ module lf_exec
     .rst_ni,
     .start_i        (take[0]),
     .free_o         (columns_free),
-    .descriptor_i   (set),
-    .reach_i        (set_reach),
-    .count_i        (set_count),
-    .columns_i      (set_columns),
-    .kernel_rows_i  (set_kernel_rows),
-    .a_row_i        (set_a_row),
-    .a_offset_i     (set_a_offset),
-    .a_row_step_i   (set_a_row_step),
-    .a_kernel_step_i(set_a_kernel_step),
-    .a_limit_i      (set_a_limit),
-    .o_offset_i     (set_o_offset),
-    .o_row_step_i   (set_o_row_step),
-    .o_limit_i      (set_o_limit),
-    .b_offset_i     (set_b_offset),
-    .b_row_step_i   (set_b_row_step),
-    .b_limit_i      (set_b_limit),
+    .command_i      (set),
     .busy_o         (columns_busy),
     .new_o          (columns_new),
-    .descriptor_o   (work),
-    .columns_o      (work_columns),
-    .o_offset_o     (work_o_offset),
-    .o_row_step_o   (work_o_row_step),
-    .o_limit_o      (work_o_limit),
-    .b_offset_o     (work_b_offset),
-    .b_row_step_o   (work_b_row_step),
-    .b_limit_o      (work_b_limit),
+    .work_o         (work),
     .together_o     (together),
     .rd_valid_o     (a_valid),
     .rd_word_o      (rd_word_o[0]),
@@ -227,9 +177,7 @@ module lf_exec
     .bank_o         (bank),
     .request_valid_o(request_valid),
     .request_ready_i(request_ready),
-    .request_block_o(request_block),
-    .request_bank_o (request_bank),
-    .request_last_o (request_last),
+    .request_o      (request),
     .wait_weights_o (weight_stall_o),
     .wait_buffer_o  (buffer_stall_o),
     .wait_drain_o   (drain_stall_o)
@@ -279,7 +227,7 @@ module lf_exec
         first: step.first,
         final_pass: step.final_pass,
         bank: bank,
-        most: work.operation == 3'(DoMax),
+        most: work.d.operation == 3'(DoMax),
         column: step.column,
         count: step.count
       };
@@ -301,23 +249,19 @@ module lf_exec
   ) u_second (
     .clk_i,
     .rst_ni,
-    .start_i     (take[1] && reads_second),
-    .descriptor_i(set),
-    .count_i     (set_count),
-    .offset_i    (set_b_offset),
-    .row_step_i  (set_b_row_step),
-    .limit_i     (set_b_limit),
-    .busy_o      (second_busy),
-    .rd_valid_o  (b_valid),
-    .rd_word_o   (rd_word_o[1]),
-    .rd_mask_o   (rd_mask_o[1]),
-    .rd_grant_i  (rd_grant_i[1] && !error_q),
-    .rd_data_i   (rd_data_i[1]),
-    .fault_o     (second_fault),
-    .ready_o     (second_ready),
-    .use_i       (issue && uses_second && second_end),
-    .pop_i       (arrived_q && uses_second_q && second_end_q),
-    .data_o      (second_data)
+    .start_i   (take[1] && reads_second),
+    .command_i (set),
+    .busy_o    (second_busy),
+    .rd_valid_o(b_valid),
+    .rd_word_o (rd_word_o[1]),
+    .rd_mask_o (rd_mask_o[1]),
+    .rd_grant_i(rd_grant_i[1] && !error_q),
+    .rd_data_i (rd_data_i[1]),
+    .fault_o   (second_fault),
+    .ready_o   (second_ready),
+    .use_i     (issue && uses_second && second_end),
+    .pop_i     (arrived_q && uses_second_q && second_end_q),
+    .data_o    (second_data)
   );
 
   // Weights; they share a read port with the drain's bias, which goes first.
@@ -337,14 +281,7 @@ module lf_exec
     .clk_i,
     .rst_ni,
     .start_i        (take[2] && needs_weights),
-    .descriptor_i   (set),
-    .reach_i        (set_reach),
-    .columns_i      (set_columns),
-    .kernel_rows_i  (set_kernel_rows),
-    .skip_i         (set_w_skip << LaneBits),
-    .bytes_i        (set_w_bytes << LaneBits),
-    .tail_skip_i    (set_w_tail_skip),
-    .tail_bytes_i   (set_w_tail_bytes),
+    .command_i      (set),
     .busy_o         (weights_busy),
     .rd_valid_o     (w_valid),
     .rd_word_o      (w_word),
@@ -372,7 +309,7 @@ module lf_exec
   ) u_array (
     .clk_i,
     .rst_ni,
-    .descriptor_i   (work),
+    .descriptor_i   (work.d),
     .together_i     (together),
     .start_i        (new_q),
     .valid_i        (arrived_q),
@@ -430,44 +367,35 @@ module lf_exec
   ) u_drain (
     .clk_i,
     .rst_ni,
-    .request_valid_i (request_valid),
-    .request_ready_o (request_ready),
-    .request_block_i (request_block),
-    .request_bank_i  (request_bank),
-    .request_last_i  (request_last),
-    .request_number_i(columns_number_q),
-    .descriptor_i    (work),
-    .columns_i       (work_columns),
-    .o_offset_i      (work_o_offset),
-    .o_row_step_i    (work_o_row_step),
-    .o_limit_i       (work_o_limit),
-    .b_offset_i      (work_b_offset),
-    .b_row_step_i    (work_b_row_step),
-    .b_limit_i       (work_b_limit),
-    .busy_o          (drain_busy),
+    .request_valid_i(request_valid),
+    .request_ready_o(request_ready),
+    .request_i      (request),
+    .number_i       (columns_number_q),
+    .work_i         (work),
+    .busy_o         (drain_busy),
     .done_o,
-    .final_start_i   (issue && final_start),
-    .final_bank_i    (bank),
-    .filled_i        (filled_q),
-    .filled_bank_i   (filled_bank_q),
-    .bank_busy_o     (bank_busy),
-    .sum_read_o      (sum_read),
-    .sum_bank_o      (sum_bank),
-    .sum_column_o    (sum_column),
-    .sum_grant_i     (sum_grant),
-    .sum_data_i      (sum_data),
-    .rd_valid_o      (c_valid),
-    .rd_word_o       (c_word),
-    .rd_grant_i      (rd_grant_i[2] && !error_q),
-    .rd_data_i       (rd_data_i[2][0]),
-    .wr_valid_o      (drain_wr_valid),
+    .final_start_i  (issue && final_start),
+    .final_bank_i   (bank),
+    .filled_i       (filled_q),
+    .filled_bank_i  (filled_bank_q),
+    .bank_busy_o    (bank_busy),
+    .sum_read_o     (sum_read),
+    .sum_bank_o     (sum_bank),
+    .sum_column_o   (sum_column),
+    .sum_grant_i    (sum_grant),
+    .sum_data_i     (sum_data),
+    .rd_valid_o     (c_valid),
+    .rd_word_o      (c_word),
+    .rd_grant_i     (rd_grant_i[2] && !error_q),
+    .rd_data_i      (rd_data_i[2][0]),
+    .wr_valid_o     (drain_wr_valid),
     .wr_word_o,
     .wr_mask_o,
     .wr_data_o,
     .wr_lanes_o,
-    .wr_grant_i      (wr_grant_i && !error_q),
-    .fault_o         (drain_fault),
-    .fault_number_o  (drain_fault_number),
+    .wr_grant_i     (wr_grant_i && !error_q),
+    .fault_o        (drain_fault),
+    .fault_number_o (drain_fault_number),
     .aux_valid_i,
     .aux_space_i,
     .aux_word_i,
@@ -515,7 +443,7 @@ module lf_exec
   assign array_active_o = issue && uses_weights;
 
   logic unused;
-  assign unused = ^{work_columns, step_q};
+  assign unused = ^step_q;
 
   `LF_ASSERT(AcceptedOnce, !accept || !accepted_q || set_free, "a command is accepted while the one before is set up")
   `LF_ASSERT(DoneOnceTaken, !done_o || done_number_q != set_number_q, "a command is finished that has not started")

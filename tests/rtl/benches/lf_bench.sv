@@ -3,6 +3,7 @@
 // Grants are valid and `allow`, so that a bench says when it would grant before it knows what is asked.
 module lf_bench
   import lf_isa_pkg::*;
+  import lf_setup_pkg::*;
   import lf_dma_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
@@ -349,57 +350,50 @@ module lf_bench
   );
   always_comb for (int unsigned p = 0; p < Window; p++) for (int unsigned l = 0; l < Lanes; l++) array_sum[(p*Lanes + l)*32 +: 32] = sum[p][l];
 
+  ring_t           drain_ring;
   logic            drain_rd_valid, drain_wr_valid;
   logic [1:0][2:0] unused_number;
   lf_drain #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_drain (
-    .clk_i           (drain_clk),
-    .rst_ni          (drain_rst_n),
-    .request_valid_i (drain_request_valid),
-    .request_ready_o (drain_request_ready),
-    .request_block_i (drain_request_block),
-    .request_bank_i  (drain_request_bank),
-    .request_last_i  (drain_request_last),
-    .request_number_i('0),
-    .descriptor_i    (computation_t'(drain_descriptor)),
-    .columns_i       (drain_columns),
-    .o_offset_i      (drain_offset),
-    .o_row_step_i    (drain_row_step),
-    .o_limit_i       (drain_limit),
-    .b_offset_i      (drain_offset),
-    .b_row_step_i    (drain_row_step),
-    .b_limit_i       (drain_limit),
-    .busy_o          (drain_busy),
-    .done_o          (drain_done),
-    .final_start_i   (drain_final_start),
-    .final_bank_i    (drain_final_bank),
-    .filled_i        (drain_filled),
-    .filled_bank_i   (drain_filled_bank),
-    .bank_busy_o     (drain_bank_busy),
-    .sum_read_o      (drain_sum_read),
-    .sum_bank_o      (drain_sum_bank),
-    .sum_column_o    (drain_sum_column),
-    .sum_grant_i     (drain_sum_allow),
-    .sum_data_i      (drain_sum_data),
-    .rd_valid_o      (drain_rd_valid),
-    .rd_word_o       (drain_rd_word),
-    .rd_grant_i      (drain_rd_grant),
-    .rd_data_i       (drain_rd_data),
-    .wr_valid_o      (drain_wr_valid),
-    .wr_word_o       (drain_wr_word),
-    .wr_mask_o       (drain_wr_mask),
-    .wr_data_o       (drain_wr_data),
-    .wr_lanes_o      (drain_wr_lanes),
-    .wr_grant_i      (drain_wr_grant),
-    .fault_o         (drain_fault),
-    .fault_number_o  (unused_number),
-    .aux_valid_i     (drain_aux_valid),
-    .aux_space_i     (space_e'(drain_aux_space)),
-    .aux_word_i      (drain_aux_word),
-    .aux_data_i      (drain_aux_data)
+    .clk_i          (drain_clk),
+    .rst_ni         (drain_rst_n),
+    .request_valid_i(drain_request_valid),
+    .request_ready_o(drain_request_ready),
+    .request_i      ('{index: drain_request_block, bank: drain_request_bank, last: drain_request_last}),
+    .number_i       ('0),
+    .work_i         ('{columns: drain_columns, b: drain_ring, o: drain_ring, d: computation_t'(drain_descriptor)}),
+    .busy_o         (drain_busy),
+    .done_o         (drain_done),
+    .final_start_i  (drain_final_start),
+    .final_bank_i   (drain_final_bank),
+    .filled_i       (drain_filled),
+    .filled_bank_i  (drain_filled_bank),
+    .bank_busy_o    (drain_bank_busy),
+    .sum_read_o     (drain_sum_read),
+    .sum_bank_o     (drain_sum_bank),
+    .sum_column_o   (drain_sum_column),
+    .sum_grant_i    (drain_sum_allow),
+    .sum_data_i     (drain_sum_data),
+    .rd_valid_o     (drain_rd_valid),
+    .rd_word_o      (drain_rd_word),
+    .rd_grant_i     (drain_rd_grant),
+    .rd_data_i      (drain_rd_data),
+    .wr_valid_o     (drain_wr_valid),
+    .wr_word_o      (drain_wr_word),
+    .wr_mask_o      (drain_wr_mask),
+    .wr_data_o      (drain_wr_data),
+    .wr_lanes_o     (drain_wr_lanes),
+    .wr_grant_i     (drain_wr_grant),
+    .fault_o        (drain_fault),
+    .fault_number_o (unused_number),
+    .aux_valid_i    (drain_aux_valid),
+    .aux_space_i    (space_e'(drain_aux_space)),
+    .aux_word_i     (drain_aux_word),
+    .aux_data_i     (drain_aux_data)
   );
+  assign drain_ring = '{offset: drain_offset, row_step: drain_row_step, limit: drain_limit};
   assign drain_rd_grant = drain_rd_valid && drain_rd_allow;
   assign drain_wr_grant = drain_wr_valid && drain_wr_allow;
 
