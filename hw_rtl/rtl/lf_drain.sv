@@ -6,6 +6,7 @@
 
 module lf_drain
   import lf_isa_pkg::*;
+  import lf_port_pkg::*;
   import lf_setup_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
@@ -48,9 +49,7 @@ module lf_drain
   output logic [1:0]                     fault_o,  // level: bias, result behind the end of the buffer
   output logic [1:0][2:0]                fault_number_o,
   // Factors and tables, written.
-  input  logic                           aux_valid_i,
-  input  space_e                         aux_space_i,
-  input  logic [19:0]                    aux_word_i,
+  input  aux_write_t                     aux_i,
   input  logic [Lanes*8-1:0]             aux_data_i
 );
   localparam int unsigned LanesOfWord = Lanes / 4;  // int32 in a word
@@ -253,8 +252,8 @@ module lf_drain
     .Lanes(Lanes)
   ) u_factors (
     .clk_i,
-    .write_i     (aux_valid_i && aux_space_i == SpaceFactors),
-    .write_word_i(aux_word_i[10:0]),
+    .write_i     (aux_i.valid && aux_i.space == SpaceFactors),
+    .write_word_i(aux_i.word[10:0]),
     .write_data_i(aux_data_i),
     .read_i      (preparing_q && by_channel && factor_asked_q != 3'(FactorBytes)),
     .read_row_i  (request_q[prepare_q].factors),
@@ -273,8 +272,8 @@ module lf_drain
     logic place;  // of the request
     logic hold;
     tag_t tag;
-  } head_t;
-  head_t  head;
+  } waiting_t;
+  waiting_t  head;
   logic   leaves;  // it is written
 
   // Reading sums, in the order of rows and columns, with the place that each result goes to.
@@ -433,8 +432,8 @@ module lf_drain
   ) u_tables (
     .clk_i,
     .rst_ni,
-    .write_i     (aux_valid_i && aux_space_i == SpaceTables),
-    .write_word_i(aux_word_i[$clog2(WordsOfAllTables)-1:0]),
+    .write_i     (aux_i.valid && aux_i.space == SpaceTables),
+    .write_word_i(aux_i.word[$clog2(WordsOfAllTables)-1:0]),
     .write_data_i(aux_data_i),
     .prepare_i   (preparing_q && request_q[prepare_q].has_table),
     .place_i     (prepare_q),
@@ -448,7 +447,7 @@ module lf_drain
 
   // Words that wait to be written.
   logic [Window-1:0][Lanes*8-1:0] words_q [Depth];
-  head_t                          heads_q [Depth];
+  waiting_t                          heads_q [Depth];
   logic [$clog2(Depth)-1:0]       first_q, next_q;
 
   always_ff @(posedge clk_i) begin
@@ -482,7 +481,7 @@ module lf_drain
   assign busy_o = valid_q != '0;
 
   logic unused;
-  assign unused = ^{d, wrapped[32], aux_word_i};
+  assign unused = ^{d, wrapped[32], aux_i};
 
   `LF_ASSERT(BankFree, !final_start_i || !bank_busy_o[final_bank_i], "a bank is filled whose sums are not all read")
   `LF_ASSERT(QueueHasRoom, !come || ($clog2(Depth))'(next_q + 1'b1) != first_q, "a word comes for which there is no room")

@@ -4,6 +4,7 @@
 
 module lf_exec
   import lf_isa_pkg::*;
+  import lf_port_pkg::*;
   import lf_setup_pkg::*;
   import lf_reach_pkg::*;
 #(
@@ -24,31 +25,18 @@ module lf_exec
   output logic                                error_o,  // level; every command before the one at fault is done
   output error_e                              error_code_o,
   // Buffer. Reads: 0 operand, 1 second operand or held sums, 2 weights and bias; which may go first.
-  output logic [2:0]                          rd_valid_o,
-  output logic [2:0][19:0]                    rd_word_o,
-  output logic [2:0][Window-1:0]              rd_mask_o,
+  output buffer_request_t [2:0]               rd_o,
   output logic                                rd_first_o,
-  input  logic [2:0]                          rd_grant_i,
+  input  buffer_response_t [2:0]              rd_response_i,
   input  logic [2:0][Window-1:0][Lanes*8-1:0] rd_data_i,
-  output logic                                wr_valid_o,
-  output logic [19:0]                         wr_word_o,
-  output logic [Window-1:0]                   wr_mask_o,
+  output buffer_request_t                     wr_o,
   output logic [Window-1:0][Lanes*8-1:0]      wr_data_o,
   output logic [Lanes-1:0]                    wr_lanes_o,
-  input  logic                                wr_grant_i,
-  input  logic                                fault_i,
+  input  buffer_response_t                    wr_response_i,
   // Factors and tables, a word of Lanes bytes.
-  input  logic                                aux_valid_i,
-  input  space_e                              aux_space_i,
-  input  logic [19:0]                         aux_word_i,
+  input  aux_write_t                          aux_i,
   input  logic [Lanes*8-1:0]                  aux_data_i,
-  output logic                                moved_o,  // it came a step on, with or without the buffer
-  // Events, one cycle each.
-  output logic                                busy_o,
-  output logic                                array_active_o,
-  output logic                                weight_stall_o,
-  output logic                                buffer_stall_o,
-  output logic                                drain_stall_o
+  output exec_events_t                        events_o
 );
   localparam int unsigned LaneBits = $clog2(Lanes);
 
@@ -135,16 +123,18 @@ module lf_exec
 
   // Columns.
   work_t             work;
-  logic              a_valid, b_valid, w_valid, c_valid, columns_fault, second_fault, weights_fault;
+  buffer_request_t   a, b, w, c;  // operand; second operand or held sums; weights; bias
+  logic [2:0]        granted;
+  logic              columns_fault, second_fault, weights_fault;
   logic [1:0]        drain_fault;
   logic [1:0][2:0]   drain_fault_number;
-  logic [19:0]       w_word, c_word;
   logic              weights_valid;
   logic [1:0]        bank_busy;
   logic              second_ready, issue, final_start, uses_second, second_end, uses_weights, bank;
   step_t             step;
   logic [2:0]        together, shift;
   logic              request_valid, request_ready;
+  logic              busy, weight_stall, buffer_stall, drain_stall;
   block_t            request;
 
   lf_columns #(
@@ -159,10 +149,10 @@ module lf_exec
     .new_o          (columns_new),
     .work_o         (work),
     .together_o     (together),
-    .rd_valid_o     (a_valid),
-    .rd_word_o      (rd_word_o[0]),
-    .rd_mask_o      (rd_mask_o[0]),
-    .rd_grant_i     (rd_grant_i[0] && !error_q),
+    .rd_valid_o     (a.valid),
+    .rd_word_o      (a.word),
+    .rd_mask_o      (a.mask),
+    .rd_grant_i     (granted[0]),
     .fault_o        (columns_fault),
     .weights_valid_i(weights_valid),
     .second_i       (second_ready),
@@ -178,9 +168,9 @@ module lf_exec
     .request_valid_o(request_valid),
     .request_ready_i(request_ready),
     .request_o      (request),
-    .wait_weights_o (weight_stall_o),
-    .wait_buffer_o  (buffer_stall_o),
-    .wait_drain_o   (drain_stall_o)
+    .wait_weights_o (weight_stall),
+    .wait_buffer_o  (buffer_stall),
+    .wait_drain_o   (drain_stall)
   );
 
   // A step on its way: issued; its window here, its products found, its sums of four rows, its sums computed, its sums there; they are in the
@@ -252,10 +242,10 @@ module lf_exec
     .start_i   (take[1] && reads_second),
     .command_i (set),
     .busy_o    (second_busy),
-    .rd_valid_o(b_valid),
-    .rd_word_o (rd_word_o[1]),
-    .rd_mask_o (rd_mask_o[1]),
-    .rd_grant_i(rd_grant_i[1] && !error_q),
+    .rd_valid_o(b.valid),
+    .rd_word_o (b.word),
+    .rd_mask_o (b.mask),
+    .rd_grant_i(granted[1]),
     .rd_data_i (rd_data_i[1]),
     .fault_o   (second_fault),
     .ready_o   (second_ready),
@@ -269,7 +259,6 @@ module lf_exec
   logic [2:0]          row_together;
   logic [LaneBits-1:0] row;
   logic [Window-1:0][Lanes*8-1:0] row_data;
-  logic [Window-1:0]   w_mask;
   logic [2:0]          row_count;
   logic                w_first;
   logic signed [8:0]   weights_zero;
@@ -283,11 +272,11 @@ module lf_exec
     .start_i        (take[2] && needs_weights),
     .command_i      (set),
     .busy_o         (weights_busy),
-    .rd_valid_o     (w_valid),
-    .rd_word_o      (w_word),
-    .rd_mask_o      (w_mask),
+    .rd_valid_o     (w.valid),
+    .rd_word_o      (w.word),
+    .rd_mask_o      (w.mask),
     .rd_first_o     (w_first),
-    .rd_grant_i     (rd_grant_i[2] && !c_valid && !error_q),
+    .rd_grant_i     (granted[2] && !c.valid),
     .rd_data_i      (rd_data_i[2]),
     .fault_o        (weights_fault),
     .row_valid_o    (row_valid),
@@ -359,7 +348,8 @@ module lf_exec
     .read_data_o  (sum_data)
   );
 
-  logic drain_busy, drain_wr_valid;
+  logic            drain_busy;
+  buffer_request_t drain_wr;
 
   lf_drain #(
     .Lanes      (Lanes),
@@ -384,29 +374,34 @@ module lf_exec
     .sum_column_o   (sum_column),
     .sum_grant_i    (sum_grant),
     .sum_data_i     (sum_data),
-    .rd_valid_o     (c_valid),
-    .rd_word_o      (c_word),
-    .rd_grant_i     (rd_grant_i[2] && !error_q),
+    .rd_valid_o     (c.valid),
+    .rd_word_o      (c.word),
+    .rd_grant_i     (granted[2]),
     .rd_data_i      (rd_data_i[2][0]),
-    .wr_valid_o     (drain_wr_valid),
-    .wr_word_o,
-    .wr_mask_o,
+    .wr_valid_o     (drain_wr.valid),
+    .wr_word_o      (drain_wr.word),
+    .wr_mask_o      (drain_wr.mask),
     .wr_data_o,
     .wr_lanes_o,
-    .wr_grant_i     (wr_grant_i && !error_q),
+    .wr_grant_i     (wr_response_i.grant && !error_q),
     .fault_o        (drain_fault),
     .fault_number_o (drain_fault_number),
-    .aux_valid_i,
-    .aux_space_i,
-    .aux_word_i,
+    .aux_i,
     .aux_data_i
   );
 
-  assign rd_valid_o = error_q ? '0 : {w_valid || c_valid, b_valid, a_valid};
-  assign rd_word_o[2] = c_valid ? c_word : w_word;
-  assign rd_mask_o[2] = c_valid ? Window'(1) : w_mask;
+  // What stands still asks for nothing.
+  assign c.mask = Window'(1);
+  always_comb begin
+    rd_o = {c.valid ? c : w, b, a};
+    wr_o = drain_wr;
+    for (int unsigned k = 0; k < 3; k++) if (error_q) rd_o[k].valid = 1'b0;
+    if (error_q) wr_o.valid = 1'b0;
+  end
+  for (genvar k = 0; k < 3; k++) begin : gen_granted
+    assign granted[k] = rd_response_i[k].grant && !error_q;
+  end
   assign rd_first_o = w_first;
-  assign wr_valid_o = drain_wr_valid && !error_q;
 
   // An engine at fault stands still; the error is raised once every command before its own is done.
   logic   raise;
@@ -414,7 +409,8 @@ module lf_exec
   always_comb begin
     raise = 1'b0;
     raise_code = ErrBuffer;
-    if (fault_i) raise = 1'b1;
+    for (int unsigned k = 0; k < 3; k++) if (rd_response_i[k].fault) raise = 1'b1;
+    if (wr_response_i.fault) raise = 1'b1;
     if (columns_fault && columns_number_q == done_number_q) raise = 1'b1;
     if (second_fault && second_number_q == done_number_q) raise = 1'b1;
     if (weights_fault && weights_number_q == done_number_q) raise = 1'b1;
@@ -437,10 +433,16 @@ module lf_exec
 
   assign error_o = error_q;
   assign error_code_o = error_code_q;
-  assign busy_o = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
-  assign idle_o = !busy_o;
-  assign moved_o = set_moved || issue;
-  assign array_active_o = issue && uses_weights;
+  assign busy = !error_q && (set_busy || columns_busy || arrived_q || products_q.valid || quarters_q.valid || sums_q.valid || grow_q.valid || drain_busy);
+  assign idle_o = !busy;
+  assign events_o = '{
+    busy: busy,
+    moved: set_moved || issue,
+    array_active: issue && uses_weights,
+    weight_stall: weight_stall,
+    buffer_stall: buffer_stall,
+    drain_stall: drain_stall
+  };
 
   logic unused;
   assign unused = ^step_q;

@@ -5,6 +5,7 @@ module lf_bench
   import lf_isa_pkg::*;
   import lf_setup_pkg::*;
   import lf_dma_pkg::*;
+  import lf_port_pkg::*;
 #(
   parameter int unsigned Lanes = 16,
   parameter int unsigned BufferBytes = 65536
@@ -388,149 +389,140 @@ module lf_bench
     .wr_grant_i     (drain_wr_grant),
     .fault_o        (drain_fault),
     .fault_number_o (unused_number),
-    .aux_valid_i    (drain_aux_valid),
-    .aux_space_i    (space_e'(drain_aux_space)),
-    .aux_word_i     (drain_aux_word),
+    .aux_i          ('{valid: drain_aux_valid, space: space_e'(drain_aux_space), word: drain_aux_word}),
     .aux_data_i     (drain_aux_data)
   );
   assign drain_ring = '{offset: drain_offset, row_step: drain_row_step, limit: drain_limit};
   assign drain_rd_grant = drain_rd_valid && drain_rd_allow;
   assign drain_wr_grant = drain_wr_valid && drain_wr_allow;
 
-  logic [2:0] exec_rd_valid;
-  logic       exec_wr_valid;
-  error_e     unused_code;
-  logic [5:0] unused_events;
-  logic       unused_first;
+  buffer_request_t [2:0]  exec_rd;
+  buffer_request_t        exec_wr;
+  buffer_response_t [2:0] exec_rd_response;
+  error_e                 unused_code;
+  exec_events_t           unused_events;
+  logic                   unused_first;
   lf_exec #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_exec (
-    .clk_i         (exec_clk),
-    .rst_ni        (exec_rst_n),
-    .valid_i       (exec_valid),
-    .may_start_i   (1'b1),
-    .ready_o       (exec_ready),
-    .descriptor_i  (computation_t'(exec_descriptor)),
-    .row_i         (exec_row),
-    .count_i       (exec_count),
-    .done_o        (exec_done),
-    .idle_o        (exec_idle),
-    .error_o       (exec_error),
-    .error_code_o  (unused_code),
-    .rd_valid_o    (exec_rd_valid),
-    .rd_word_o     (exec_rd_word),
-    .rd_mask_o     (exec_rd_mask),
-    .rd_first_o    (unused_first),
-    .rd_grant_i    (exec_rd_grant),
-    .rd_data_i     (exec_rd_data),
-    .wr_valid_o    (exec_wr_valid),
-    .wr_word_o     (exec_wr_word),
-    .wr_mask_o     (exec_wr_mask),
-    .wr_data_o     (exec_wr_data),
-    .wr_lanes_o    (exec_wr_lanes),
-    .wr_grant_i    (exec_wr_grant),
-    .fault_i       (1'b0),
-    .aux_valid_i   (1'b0),
-    .aux_space_i   (SpaceBuffer),
-    .aux_word_i    ('0),
-    .aux_data_i    ('0),
-    .moved_o       (unused_events[5]),
-    .busy_o        (unused_events[0]),
-    .array_active_o(unused_events[1]),
-    .weight_stall_o(unused_events[2]),
-    .buffer_stall_o(unused_events[3]),
-    .drain_stall_o (unused_events[4])
+    .clk_i        (exec_clk),
+    .rst_ni       (exec_rst_n),
+    .valid_i      (exec_valid),
+    .may_start_i  (1'b1),
+    .ready_o      (exec_ready),
+    .descriptor_i (computation_t'(exec_descriptor)),
+    .row_i        (exec_row),
+    .count_i      (exec_count),
+    .done_o       (exec_done),
+    .idle_o       (exec_idle),
+    .error_o      (exec_error),
+    .error_code_o (unused_code),
+    .rd_o         (exec_rd),
+    .rd_first_o   (unused_first),
+    .rd_response_i(exec_rd_response),
+    .rd_data_i    (exec_rd_data),
+    .wr_o         (exec_wr),
+    .wr_data_o    (exec_wr_data),
+    .wr_lanes_o   (exec_wr_lanes),
+    .wr_response_i('{grant: exec_wr_grant, fault: 1'b0}),
+    .aux_i        ('{valid: 1'b0, space: SpaceBuffer, word: '0}),
+    .aux_data_i   ('0),
+    .events_o     (unused_events)
   );
-  assign exec_rd_grant = exec_rd_valid & exec_rd_allow;
-  assign exec_wr_grant = exec_wr_valid && exec_wr_allow;
+  for (genvar k = 0; k < 3; k++) begin : gen_exec_rd
+    assign exec_rd_grant[k] = exec_rd[k].valid && exec_rd_allow[k];
+    assign exec_rd_response[k] = '{grant: exec_rd_grant[k], fault: 1'b0};
+    assign exec_rd_word[k] = exec_rd[k].word;
+    assign exec_rd_mask[k] = exec_rd[k].mask;
+  end
+  assign exec_wr_grant = exec_wr.valid && exec_wr_allow;
+  assign exec_wr_word = exec_wr.word;
+  assign exec_wr_mask = exec_wr.mask;
 
-  entry_t [1:0] entry;
-  fault_t [1:0] fault;
-  logic         dma_wr_valid, dma_rd_valid;
-  logic [2:0]   unused_fetch;
-  logic [127:0] unused_beat;
-  logic         unused_moved;
-  space_e       aux_space;
-  class_e       read_class, written_class;
+  head_t [1:0]     dma_head;
+  fault_t [1:0]    fault;
+  buffer_request_t dma_wr, dma_rd;
+  aux_write_t      dma_aux;
+  port_events_t    dma_events;
+  burst_t          dma_ar, dma_aw;
+  write_beat_t     dma_w;
+  logic            unused_fetch;
+  read_beat_t      unused_beat;
   always_comb begin
-    entry = '0;
+    dma_head = '0;
     for (int unsigned k = 0; k < 2; k++) begin
-      entry[k].row        = dma_row[k];
-      entry[k].count      = dma_count[k];
-      entry[k].slot       = dma_slot[k];
-      entry[k].from_block = dma_from_block[k];
-      entry[k].to_block   = dma_to_block[k];
-      dma_fault[k]        = fault[k].valid;
+      dma_head[k].entry.row = dma_row[k];
+      dma_head[k].entry.count = dma_count[k];
+      dma_head[k].entry.slot = dma_slot[k];
+      dma_head[k].entry.from_block = dma_from_block[k];
+      dma_head[k].entry.to_block = dma_to_block[k];
+      dma_head[k].valid = dma_head_valid[k];
+      dma_head[k].may_start = dma_may_start[k];
+      dma_fault[k] = fault[k].valid;
     end
   end
-  assign dma_aux_space     = aux_space;
-  assign dma_read_class    = read_class;
-  assign dma_written_class = written_class;
+  assign dma_wr_word = dma_wr.word;
+  assign dma_rd_word = dma_rd.word;
+  assign dma_aux_valid = dma_aux.valid;
+  assign dma_aux_space = dma_aux.space;
+  assign dma_aux_word = dma_aux.word;
+  assign dma_read_beat = dma_events.read;
+  assign dma_read_class = dma_events.read_class;
+  assign dma_written_bytes = dma_events.written ? 5'd16 : 5'd0;
+  assign dma_written_class = dma_events.written_class;
+  assign dma_ar_valid = dma_ar.valid;
+  assign dma_ar_addr = dma_ar.addr;
+  assign dma_ar_beats = dma_ar.beats;
+  assign dma_aw_valid = dma_aw.valid;
+  assign dma_aw_addr = dma_aw.addr;
+  assign dma_aw_beats = dma_aw.beats;
+  assign dma_w_valid = dma_w.valid;
+  assign dma_w_data = dma_w.data;
+  assign dma_w_strb = dma_w.strb;
+  assign dma_w_last = dma_w.last;
   lf_dma #(
     .Lanes      (Lanes),
     .BufferWords(BufferWords)
   ) u_dma (
-    .clk_i              (dma_clk),
-    .rst_ni             (dma_rst_n),
-    .stop_i             (1'b0),
-    .read_region_i      (Everything),
-    .write_region_i     (Everything),
-    .idle_o             (dma_idle),
-    .head_valid_i       (dma_head_valid),
-    .may_start_i        (dma_may_start),
-    .transfer_i         ({transfer_t'(dma_store), transfer_t'(dma_load)}),
-    .entry_i            (entry),
-    .take_o             (dma_take),
-    .done_o             (dma_done),
-    .fault_o            (fault),
-    .fetch_valid_i      (1'b0),
-    .fetch_i            ('0),
-    .fetch_ready_o      (unused_fetch[0]),
-    .fetch_beat_valid_o (unused_fetch[1]),
-    .fetch_beat_o       (unused_beat),
-    .fetch_err_o        (unused_fetch[2]),
-    .wr_valid_o         (dma_wr_valid),
-    .wr_word_o          (dma_wr_word),
-    .wr_data_o          (dma_wr_data),
-    .wr_grant_i         (dma_wr_grant),
-    .rd_valid_o         (dma_rd_valid),
-    .rd_word_o          (dma_rd_word),
-    .rd_grant_i         (dma_rd_grant),
-    .rd_data_i          (dma_rd_data),
-    .aux_valid_o        (dma_aux_valid),
-    .aux_space_o        (aux_space),
-    .aux_word_o         (dma_aux_word),
-    .aux_data_o         (dma_aux_data),
-    .read_beat_o        (dma_read_beat),
-    .read_class_o       (read_class),
-    .written_bytes_o    (dma_written_bytes),
-    .written_class_o    (written_class),
-    .moved_o            (unused_moved),
-    .mem_rd_req_valid_o (dma_ar_valid),
-    .mem_rd_req_ready_i (dma_ar_ready),
-    .mem_rd_req_addr_o  (dma_ar_addr),
-    .mem_rd_req_beats_o (dma_ar_beats),
-    .mem_rd_valid_i     (dma_r_valid),
-    .mem_rd_ready_o     (dma_r_ready),
-    .mem_rd_data_i      (dma_r_data),
-    .mem_rd_err_i       (1'b0),
-    .mem_wr_req_valid_o (dma_aw_valid),
-    .mem_wr_req_ready_i (dma_aw_ready),
-    .mem_wr_req_addr_o  (dma_aw_addr),
-    .mem_wr_req_beats_o (dma_aw_beats),
-    .mem_wr_valid_o     (dma_w_valid),
-    .mem_wr_ready_i     (dma_w_ready),
-    .mem_wr_data_o      (dma_w_data),
-    .mem_wr_strb_o      (dma_w_strb),
-    .mem_wr_last_o      (dma_w_last),
-    .mem_wr_resp_valid_i(dma_b_valid),
-    .mem_wr_resp_err_i  (1'b0)
+    .clk_i           (dma_clk),
+    .rst_ni          (dma_rst_n),
+    .stop_i          (1'b0),
+    .read_region_i   (Everything),
+    .write_region_i  (Everything),
+    .idle_o          (dma_idle),
+    .head_i          (dma_head),
+    .transfer_i      ({transfer_t'(dma_store), transfer_t'(dma_load)}),
+    .take_o          (dma_take),
+    .done_o          (dma_done),
+    .fault_o         (fault),
+    .fetch_valid_i   (1'b0),
+    .fetch_i         ('0),
+    .fetch_ready_o   (unused_fetch),
+    .fetch_beat_o    (unused_beat),
+    .wr_o            (dma_wr),
+    .wr_data_o       (dma_wr_data),
+    .wr_grant_i      (dma_wr_grant),
+    .rd_o            (dma_rd),
+    .rd_grant_i      (dma_rd_grant),
+    .rd_data_i       (dma_rd_data),
+    .aux_o           (dma_aux),
+    .aux_data_o      (dma_aux_data),
+    .events_o        (dma_events),
+    .rd_burst_o      (dma_ar),
+    .rd_burst_ready_i(dma_ar_ready),
+    .rd_beat_i       ('{valid: dma_r_valid, data: dma_r_data, err: 1'b0}),
+    .rd_beat_ready_o (dma_r_ready),
+    .wr_burst_o      (dma_aw),
+    .wr_burst_ready_i(dma_aw_ready),
+    .wr_beat_o       (dma_w),
+    .wr_beat_ready_i (dma_w_ready),
+    .wr_response_i   ('{valid: dma_b_valid, err: 1'b0})
   );
-  assign dma_wr_grant = dma_wr_valid && dma_wr_allow;
-  assign dma_rd_grant = dma_rd_valid && dma_rd_allow;
+  assign dma_wr_grant = dma_wr.valid && dma_wr_allow;
+  assign dma_rd_grant = dma_rd.valid && dma_rd_allow;
 
   logic unused;
-  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, unused_moved, m_axi_rid, m_axi_bid, s_axil_awprot,
-                    s_axil_arprot, fault};
+  assign unused = ^{unused_number, unused_code, unused_events, unused_fetch, unused_beat, dma_events.moved, dma_wr.mask, dma_rd.mask, m_axi_rid,
+                    m_axi_bid, s_axil_awprot, s_axil_arprot, fault};
 endmodule
