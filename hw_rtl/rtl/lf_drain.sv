@@ -169,9 +169,10 @@ module lf_drain
   logic [Lanes*40-1:0] factor_row_q;
   logic                table_ready, bias_done, factor_done, prepare_done;
   logic                by_channel, with_bias, bias_asks;
-  logic signed [31:0]  bias_q [2][Lanes];
-  logic [30:0]         multiplier_q [2][Lanes];
-  logic [5:0]          shift_q [2][Lanes];
+  logic [Lanes-1:0]    bias_write;
+  logic signed [31:0]  bias [Lanes];
+  logic [30:0]         multiplier [Lanes];
+  logic [5:0]          shift [Lanes];
 
   always_comb begin
     with_bias = request_q[prepare_q].has_bias;
@@ -225,26 +226,17 @@ module lf_drain
 
   always_ff @(posedge clk_i) begin
     if (request_ready_o) request_q[put_q] <= request_new;
-    if (bias_coming_q) begin
-      for (int unsigned p = 0; p < 2; p++) begin
-        for (int unsigned l = 0; l < Lanes; l++) begin
-          if (prepare_q == 1'(p) && 32'(bias_part_q) == l / LanesOfWord) bias_q[p][l] <= rd_data_i[(l % LanesOfWord)*32 +: 32];
-        end
-      end
-    end
-    if (preparing_q) begin
-      for (int unsigned p = 0; p < 2; p++) begin
-        if (prepare_q == 1'(p) && !with_bias) for (int unsigned l = 0; l < Lanes; l++) bias_q[p][l] <= request_q[p].bias_value;
-        if (prepare_q == 1'(p) && prepare_done) begin
-          for (int unsigned l = 0; l < Lanes; l++) begin
-            multiplier_q[p][l] <= by_channel ? factor_row_q[l*40 +: 31] : request_q[p].multiplier;
-            shift_q[p][l] <= by_channel ? factor_row_q[l*40 + 32 +: 6] : request_q[p].shift;
-          end
-        end
-      end
-    end
     if (factor_coming_q) begin
       for (int unsigned k = 0; k < FactorBytes; k++) if (factor_part_q == 3'(k)) factor_row_q[k*Lanes*8 +: Lanes*8] <= factor_data;
+    end
+  end
+
+  always_comb begin
+    for (int unsigned l = 0; l < Lanes; l++) begin
+      bias_write[l] = (bias_coming_q && 32'(bias_part_q) == l / LanesOfWord) || (preparing_q && !with_bias);
+      bias[l] = with_bias ? rd_data_i[(l % LanesOfWord)*32 +: 32] : request_q[prepare_q].bias_value;
+      multiplier[l] = by_channel ? factor_row_q[l*40 +: 31] : request_q[prepare_q].multiplier;
+      shift[l] = by_channel ? factor_row_q[l*40 + 32 +: 6] : request_q[prepare_q].shift;
     end
   end
 
@@ -410,21 +402,24 @@ module lf_drain
   ) u_requantize (
     .clk_i,
     .rst_ni,
-    .valid_i     (sum_valid_q),
-    .place_i     (sum_place_q),
-    .hold_i      (sum_hold_q),
-    .tag_i       (sum_tag_q),
-    .sum_i       (sum_data_i),
-    .bias_i      (bias_q),
-    .multiplier_i(multiplier_q),
-    .shift_i     (shift_q),
-    .bounds_i    (bounds),
-    .valid_o     (come),
-    .place_o     (come_place),
-    .hold_o      (come_hold),
-    .tag_o       (tag),
-    .bytes_o     (bytes),
-    .held_o      (held)
+    .valid_i       (sum_valid_q),
+    .place_i       (sum_place_q),
+    .hold_i        (sum_hold_q),
+    .tag_i         (sum_tag_q),
+    .sum_i         (sum_data_i),
+    .write_place_i (prepare_q),
+    .bias_write_i  (bias_write),
+    .bias_i        (bias),
+    .factor_write_i(prepare_done),
+    .multiplier_i  (multiplier),
+    .shift_i       (shift),
+    .bounds_i      (bounds),
+    .valid_o       (come),
+    .place_o       (come_place),
+    .hold_o        (come_hold),
+    .tag_o         (tag),
+    .bytes_o       (bytes),
+    .held_o        (held)
   );
 
   lf_tables #(

@@ -13,10 +13,13 @@ module lf_requantize
   input  logic                hold_i,
   input  logic [TagBits-1:0]  tag_i,  // comes out with the bytes
   input  logic [Lanes*32-1:0] sum_i,
-  // Numbers of both places. A place may change once all that goes by it is out.
-  input  logic signed [31:0]  bias_i [2][Lanes],
-  input  logic [30:0]         multiplier_i [2][Lanes],
-  input  logic [5:0]          shift_i [2][Lanes],
+  // Numbers of the two places: written for one at a time, once all that goes by them is out.
+  input  logic                write_place_i,
+  input  logic [Lanes-1:0]    bias_write_i,
+  input  logic signed [31:0]  bias_i [Lanes],
+  input  logic                factor_write_i,
+  input  logic [30:0]         multiplier_i [Lanes],
+  input  logic [5:0]          shift_i [Lanes],
   input  bounds_t [1:0]       bounds_i,
   output logic                valid_o,
   output logic                place_o,
@@ -51,6 +54,22 @@ module lf_requantize
     end
   end
 
+  logic signed [31:0] bias_q [2][Lanes];
+  logic [30:0]        multiplier_q [2][Lanes];
+  logic [5:0]         shift_q [2][Lanes];
+
+  always_ff @(posedge clk_i) begin
+    for (int unsigned p = 0; p < 2; p++) begin
+      for (int unsigned l = 0; l < Lanes; l++) begin
+        if (write_place_i == 1'(p) && bias_write_i[l]) bias_q[p][l] <= bias_i[l];
+        if (write_place_i == 1'(p) && factor_write_i) begin
+          multiplier_q[p][l] <= multiplier_i[l];
+          shift_q[p][l] <= shift_i[l];
+        end
+      end
+    end
+  end
+
   logic signed [31:0] v_q [Lanes];
   logic [31:0]        low_low_q [Lanes], low_high_q [Lanes];  // of v 16 and 16 bits, of the multiplier 15 and 16
   logic signed [31:0] high_low_q [Lanes], high_high_q [Lanes];
@@ -78,13 +97,13 @@ module lf_requantize
   endfunction
 
   always_ff @(posedge clk_i) begin
-    if (valid_i) for (int unsigned l = 0; l < Lanes; l++) v_q[l] <= sum_i[l*32 +: 32] + bias_i[place_i][l];
+    if (valid_i) for (int unsigned l = 0; l < Lanes; l++) v_q[l] <= sum_i[l*32 +: 32] + bias_q[place_i][l];
     if (v_stage_q.valid) begin
       for (int unsigned l = 0; l < Lanes; l++) begin
-        low_low_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_i[v_stage_q.place][l][14:0]);
-        low_high_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_i[v_stage_q.place][l][30:15]);
-        high_low_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_i[v_stage_q.place][l][14:0]}));
-        high_high_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_i[v_stage_q.place][l][30:15]}));
+        low_low_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][14:0]);
+        low_high_q[l] <= 32'(v_q[l][15:0]) * 32'(multiplier_q[v_stage_q.place][l][30:15]);
+        high_low_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][14:0]}));
+        high_high_q[l] <= 32'(signed'(v_q[l][31:16])) * 32'(signed'({1'b0, multiplier_q[v_stage_q.place][l][30:15]}));
       end
     end
     if (part_q.valid) begin
@@ -97,12 +116,12 @@ module lf_requantize
       if (product_q.hold) begin
         for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= product_of_q[l][31:0];
       end else begin
-        for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= coarse(product_of_q[l], shift_i[product_q.place][l][5:4]);
+        for (int unsigned l = 0; l < Lanes; l++) coarse_q[l] <= coarse(product_of_q[l], shift_q[product_q.place][l][5:4]);
       end
     end
     if (coarse_stage_q.valid) begin
       if (coarse_stage_q.hold) fine_q <= coarse_q;
-      else for (int unsigned l = 0; l < Lanes; l++) fine_q[l] <= fine(coarse_q[l][26:0], shift_i[coarse_stage_q.place][l][3:0]);
+      else for (int unsigned l = 0; l < Lanes; l++) fine_q[l] <= fine(coarse_q[l][26:0], shift_q[coarse_stage_q.place][l][3:0]);
     end
     if (fine_stage_q.valid) begin
       if (fine_stage_q.hold) begin
